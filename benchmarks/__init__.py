@@ -1,0 +1,1 @@
+"""The evidence: a config goes in, results come out as JSON."""

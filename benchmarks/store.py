@@ -1,0 +1,289 @@
+"""The feature store's promises: constant memory, resuming after any kill, no changed byte unseen; and its speed.
+
+    python -m benchmarks.store [--check] [--quick]
+
+Results go to stdout as JSON, progress to stderr.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from benchmarks.cifar import PREPROCESSING, cifar10, resnet
+from offramp.errors import CorruptFileError
+from offramp.features import Rows, Store, StoreSource, extract, sample_ids
+from offramp.trunk import Hidden, Trunk
+
+LARGEST_GROWTH = 0.10
+"""Peak memory with ten times the rows may be a tenth higher: allocators are not exact."""
+
+SAMPLING_S = 0.005
+"""Time between two looks at a process's memory."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is run."""
+
+    rows: tuple[int, int]
+    """Rows of the small and the large extraction."""
+    batch_size: int
+    """Rows of a batch: the small case must have enough of them for the allocator to settle."""
+    shard_mb: float
+    """Smaller than the small store, or its memory would not be bounded by the shard."""
+    buffer_mb: float
+    """Smaller than the small store, for the same reason."""
+    kill_rows: int
+    """Rows of the extraction that is killed."""
+    kills: int
+    """Kills that must find the process at work."""
+    speed_mb: int
+    """Features of the stores whose reading is timed."""
+
+
+FULL = Size(rows=(5_000, 50_000), batch_size=250, shard_mb=16, buffer_mb=16, kill_rows=5_000, kills=20, speed_mb=400)
+QUICK = Size(rows=(500, 5_000), batch_size=50, shard_mb=2, buffer_mb=2, kill_rows=1_000, kills=3, speed_mb=100)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def job(name: str, path: Path, rows: int, batch_size: int, mb: float) -> list[str]:
+    """The command of a fresh process: "extract" (`mb` a shard) or "shuffle" (`mb` of buffer)."""
+    return [sys.executable, "-m", "benchmarks.store", "--job", name, str(path), str(rows), str(batch_size), str(mb)]
+
+
+def run_job(name: str, path: str, rows: str, batch_size: str, mb: str) -> None:
+    torch.set_num_threads(1)  # beside other work, two threads wait for one another most of the time
+    if name == "extract":
+        trunk, source = resnet(20), cifar10("train", rows=int(rows))
+        print("ready", flush=True)
+        views = (PREPROCESSING,)
+        extract(trunk, source, path, views=views, batch_size=int(batch_size), shard_mb=float(mb), progress=False)
+        return
+    batches = StoreSource(Store.open(path), pooling="grid", buffer_mb=float(mb))
+    for epoch in range(2):
+        seen = sum(batch.labels.shape[0] for batch in batches.shuffled(batch_size=int(batch_size), seed=0, epoch=epoch))
+        assert seen == int(rows)
+
+
+def memory_of(command: Sequence[str]) -> float:
+    """Peak anonymous memory of a command in MB: what it holds itself, without the page cache it maps.
+
+    Looked at from outside, so that any command can be measured; a peak shorter than `SAMPLING_S` may be missed.
+    """
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    peak_kb = 0
+    while process.poll() is None:
+        try:
+            lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
+        except OSError:  # it ended just now
+            continue
+        peak_kb = max([peak_kb, *(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))])
+        time.sleep(SAMPLING_S)
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+    return peak_kb / 1e3
+
+
+def measure_memory(size: Size, folder: Path) -> dict[str, Any]:
+    """Peak memory of extracting and of shuffling, with few rows and with ten times as many."""
+    results: dict[str, Any] = {"rows": size.rows, "shard_mb": size.shard_mb, "buffer_mb": size.buffer_mb}
+    results["store_mb"] = []
+    peaks: dict[str, list[float]] = {"extract": [], "shuffle": []}
+    for rows in size.rows:
+        path = folder / f"memory-{rows}"
+        for name, mb in (("extract", size.shard_mb), ("shuffle", size.buffer_mb)):
+            peaks[name].append(memory_of(job(name, path, rows, size.batch_size, mb)))
+            say(f"memory: {name} {rows} rows: {peaks[name][-1]:.0f} MB")
+        results["store_mb"].append(sum((path / file).stat().st_size for file in _files(path)) / 1e6)
+        shutil.rmtree(path)
+    for name, (small, large) in peaks.items():
+        results[name] = {"peak_mb": [small, large], "growth": large / small - 1}
+    buffers_fit = max(size.shard_mb, size.buffer_mb) < results["store_mb"][0]
+    results["passed"] = buffers_fit and all(results[name]["growth"] < LARGEST_GROWTH for name in peaks)
+    return results
+
+
+def measure_resuming(size: Size, folder: Path) -> dict[str, Any]:
+    """Kill an extraction at random moments, resume it each time, and compare every file with an undisturbed one's."""
+    undisturbed, disturbed = folder / "undisturbed", folder / "disturbed"
+    shard_mb = 1  # many shards, so that kills fall into writing too
+    process = _start(job("extract", undisturbed, size.kill_rows, size.batch_size, shard_mb))
+    began = time.monotonic()
+    process.wait()
+    took_s = time.monotonic() - began
+    moments = random.Random(0)
+    kills = completed = 0
+    identical = True
+    while kills < size.kills:
+        process = _start(job("extract", disturbed, size.kill_rows, size.batch_size, shard_mb))
+        try:
+            # A tenth of the work at most: most kills find the store half done, whatever came before.
+            process.wait(moments.uniform(0, took_s / min(10, size.kills)))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            kills += 1
+            say(f"resuming: kill {kills} of {size.kills}, {len(_files(disturbed))} files")
+            continue
+        identical &= process.returncode == 0 and _same(undisturbed, disturbed)
+        completed += 1
+        shutil.rmtree(disturbed)
+    process = _start(job("extract", disturbed, size.kill_rows, size.batch_size, shard_mb))
+    process.wait()
+    identical &= process.returncode == 0 and _same(undisturbed, disturbed)
+    return {
+        "rows": size.kill_rows,
+        "files": len(_files(undisturbed)),
+        "kills": kills,
+        "completed": completed + 1,
+        "identical": identical,
+        "passed": identical,
+    }
+
+
+def measure_corruption(size: Size, folder: Path) -> dict[str, Any]:
+    """Flip a byte at a random place of every file, one at a time; reading everything must refuse it by name."""
+    path = folder / "undisturbed"
+    places = random.Random(0)
+    missed = []
+    files = _files(path)
+    for file in files:
+        whole = (path / file).read_bytes()
+        changed = bytearray(whole)
+        changed[places.randrange(len(changed))] ^= places.randrange(1, 256)
+        (path / file).write_bytes(changed)
+        try:
+            store = Store.open(path)
+            for shard in range(store.plan.num_shards):
+                store.shard(shard)
+            missed.append(str(file))
+        except CorruptFileError as error:
+            if str(file) not in str(error):
+                missed.append(str(file))
+        (path / file).write_bytes(whole)
+    say(f"corruption: {len(files) - len(missed)} of {len(files)} refused")
+    return {"files": len(files), "missed": missed, "passed": not missed}
+
+
+class _Numbers:
+    """Random rows of a given width, made as they are read."""
+
+    def __init__(self, rows: int, width: int) -> None:
+        self.name = f"random-{width}"
+        self._rows = rows
+        self._width = width
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def read(self, start: int, stop: int) -> Rows:
+        numbers = torch.rand(stop - start, self._width, generator=torch.Generator().manual_seed(start))
+        return Rows(numbers, np.arange(start, stop) % 10, sample_ids(self.name, range(start, stop)))
+
+
+class _Passing(Trunk):
+    """One stage that hands its input on."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__("passing", [nn.Identity()], {0: nn.Linear(width, 10)}, 10)
+
+    def representation(self, hidden: Hidden, stage: int) -> Tensor:
+        assert isinstance(hidden, Tensor)
+        return hidden
+
+
+def measure_speed(size: Size, folder: Path) -> list[dict[str, Any]]:
+    """Gigabytes of 16-bit features a second that `shuffled` hands out, from the page cache; the best of five epochs."""
+    results = []
+    for width in (1_000, 16_000):
+        rows = size.speed_mb * 10**6 // (2 * width)
+        store = extract(_Passing(width), _Numbers(rows, width), folder / f"speed-{width}", poolings=("mean",))
+        source = StoreSource(store, pooling="mean")
+        gigabytes = rows * width * 2 / 1e9
+        for batch_size in (250, 1000):
+            epochs = [_time(source.shuffled(batch_size=batch_size, seed=0, epoch=epoch)) for epoch in range(6)][1:]
+            wall_s, cpu_s = min(epoch[0] for epoch in epochs), min(epoch[1] for epoch in epochs)
+            results.append(
+                {
+                    "row_kb": width * 2 / 1e3,
+                    "rows": rows,
+                    "batch_size": batch_size,
+                    "threads": torch.get_num_threads(),
+                    "gb_per_s": gigabytes / wall_s,
+                    "gb_per_cpu_s": gigabytes / cpu_s,
+                    "ms_per_batch": 1e3 * wall_s * batch_size / rows,
+                }
+            )
+            say(f"speed: {width * 2} B rows, batches of {batch_size}: {results[-1]['gb_per_s']:.2f} GB/s")
+        shutil.rmtree(folder / f"speed-{width}")
+    return results
+
+
+def _time(batches: Iterator[Any]) -> tuple[float, float]:
+    """Wall and processor seconds of exhausting an iterator."""
+    wall_s, cpu_s = time.perf_counter(), time.process_time()
+    for _ in batches:
+        pass
+    return time.perf_counter() - wall_s, time.process_time() - cpu_s
+
+
+def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a job and wait until it has imported everything, so that kills fall into its work."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
+
+
+def _same(one: Path, other: Path) -> bool:
+    names = _files(one)
+    return names == _files(other) and all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a bar is missed")
+    parser.add_argument("--quick", action="store_true", help="fewer rows and kills")
+    parser.add_argument("--job", nargs=5, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.job:
+        run_job(*arguments.job)
+        return 0
+    size = QUICK if arguments.quick else FULL
+    with tempfile.TemporaryDirectory(prefix="offramp-store-") as name:
+        folder = Path(name)
+        results: dict[str, Any] = {
+            "size": asdict(size),
+            "memory": measure_memory(size, folder),
+            "resuming": measure_resuming(size, folder),
+            "corruption": measure_corruption(size, folder),
+            "speed": measure_speed(size, folder),
+        }
+    passed = all(results[part]["passed"] for part in ("memory", "resuming", "corruption"))
+    print(json.dumps({**results, "passed": passed}, indent=2))
+    return 1 if arguments.check and not passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,7 @@
+"""Off-ramps for neural networks: early exits for a frozen classifier, at the budget its owner names."""
+
+from offramp.frontier import Frontier, fit
+from offramp.methods import DEFAULT, PAPER, JointSettings
+from offramp.network import Answer, EarlyExitNetwork
+
+__all__ = ["DEFAULT", "PAPER", "Answer", "EarlyExitNetwork", "Frontier", "JointSettings", "fit"]

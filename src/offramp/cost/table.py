@@ -1,0 +1,97 @@
+"""What leaving at each exit costs, in any unit: Mul-Adds, milliseconds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from offramp.errors import InputError
+
+__all__ = ["CostTable"]
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """The price of every piece a sample may run, stage by stage.
+
+    Any field may be `L` numbers, or `N x L` where samples differ in size. Costs are those of one sample.
+    """
+
+    stage: Tensor
+    """Running each stage of the trunk."""
+    carry: Tensor
+    """Pooling, and carrying the exits' state past each stage."""
+    answer: Tensor
+    """Answering at each exit, the network's own heads among them."""
+    decide: Tensor
+    """Deciding at each exit whether to leave; 0 at the final one."""
+    bare: Tensor
+    """The bare network, all stages and its own last head: one number, or `N`."""
+    carries_state: bool
+    """Whether `carry` is paid at every stage passed, or only where an exit is active."""
+
+    @property
+    def num_exits(self) -> int:
+        """L."""
+        return int(self.stage.shape[-1])
+
+    def cumulative_costs(self, active: Sequence[int] | None = None) -> Tensor:
+        r"""Everything spent by a sample that leaves at each exit.
+
+        $$\mathrm{IC}^l = \sum_{k \le l} \text{stage}_k + \text{carry}_k + \text{answer}_k + \text{decide}_k$$
+
+        Appendix "Inference cost" of [Regol2024]; answering and deciding are counted at active exits alone.
+
+        Args:
+            active: The exits in force, the final one among them; all if left out.
+
+        Returns:
+            `L` or `N x L` costs; at an exit that is not active, what a sample has spent when it passes there.
+        """
+        mask = torch.zeros(self.num_exits, dtype=self.stage.dtype)
+        mask[list(range(self.num_exits) if active is None else active)] = 1
+        if not mask[-1]:
+            raise InputError(f"active exits must include the final one, {self.num_exits - 1}; got {active}")
+        carried = self.carry if self.carries_state else self.carry * mask
+        return (self.stage + carried + (self.answer + self.decide) * mask).cumsum(-1)
+
+    def relative_costs(self) -> Tensor:
+        r"""What training prices: $\mathrm{IC}^l_{\mathrm{norm}} = \mathrm{IC}^l / \mathrm{IC}^L$, all exits active."""
+        cumulative = self.cumulative_costs()
+        return cumulative / cumulative[..., -1:]
+
+    def spent(self, exits: Tensor, active: Sequence[int] | None = None) -> Tensor:
+        """What each sample spends.
+
+        Args:
+            exits: `... x N` exits the samples leave at.
+            active: The exits in force.
+
+        Returns:
+            `... x N` costs.
+        """
+        cumulative = self.cumulative_costs(active)
+        if cumulative.ndim == 1:
+            return cumulative[exits]
+        return cumulative.expand(*exits.shape, -1).gather(-1, exits[..., None]).squeeze(-1)
+
+    def relative_cost(self, exits: Tensor, active: Sequence[int] | None = None) -> Tensor:
+        """Relative cost of a set of samples: total spent over the total of the bare network.
+
+        The bare network has no exits, so their own price shows: samples that all reach the end cost more than 1.
+
+        Args:
+            exits: `... x N` exits the samples leave at.
+            active: The exits in force.
+
+        Returns:
+            `...` relative costs.
+
+        Example:
+            >>> stage, answer, zero = torch.tensor([1.0, 3.0]), torch.tensor([0.1, 0.0]), torch.zeros(2)
+            >>> table = CostTable(stage, zero, answer, zero, bare=torch.tensor(4.0), carries_state=False)
+            >>> table.relative_cost(torch.tensor([0, 1]))
+            tensor(0.6500)
+        """
+        return self.spent(exits, active).sum(-1) / self.bare.expand(exits.shape[-1]).sum()

@@ -1,0 +1,48 @@
+"""Every error `offramp` raises, in one tree.
+
+Each also inherits the builtin a caller would catch without knowing `offramp`. A message says what was expected, what
+came, and what to do next.
+"""
+
+__all__ = [
+    "BudgetError",
+    "CorruptFileError",
+    "DuplicateNameError",
+    "InputError",
+    "OfframpError",
+    "SplitError",
+    "StoreError",
+    "UnknownNameError",
+]
+
+
+class OfframpError(Exception):
+    """Base of every error raised on purpose."""
+
+
+class InputError(OfframpError, ValueError):
+    """An argument or a dataset is not what a function takes."""
+
+
+class UnknownNameError(OfframpError, LookupError):
+    """A name nothing is registered under."""
+
+
+class DuplicateNameError(OfframpError, ValueError):
+    """A name that something else is registered under already."""
+
+
+class StoreError(OfframpError, OSError):
+    """A feature store or checkpoint cannot be written, read or continued."""
+
+
+class CorruptFileError(StoreError):
+    """A file's content is not what its checksum says."""
+
+
+class SplitError(OfframpError, ValueError):
+    """Splits share samples, or a split is empty."""
+
+
+class BudgetError(OfframpError, ValueError):
+    """No operating point meets what was asked for."""

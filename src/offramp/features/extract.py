@@ -1,0 +1,306 @@
+"""One pass of the trunk over a source, written into a store."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from offramp.errors import InputError
+from offramp.features.plan import DTYPES, Plan
+from offramp.features.shard import write_shard
+from offramp.features.source import Rows, Source
+from offramp.features.stable_hash import stable_hash
+from offramp.features.store import Store, begin_store, compile_manifest, pending_shards, read_plan
+from offramp.trunk import POOLINGS, Hidden, Preprocessing, Trunk
+
+__all__ = ["extract", "extract_shard", "make_plan"]
+
+
+def extract(
+    trunk: Trunk,
+    source: Source,
+    path: str | Path,
+    *,
+    poolings: Sequence[str] = ("grid",),
+    views: Sequence[Preprocessing] = (Preprocessing(),),
+    batch_size: int = 250,
+    shard_mb: float = 64,
+    threads: int | None = None,
+    dtype: torch.dtype = torch.float16,
+    progress: bool = True,
+) -> Store:
+    """Run a trunk once over a source and store what exits need.
+
+    Interrupted at any moment, the same call goes on where it stopped and ends with the same bytes. Memory does not grow
+    with the source: a shard and a batch are held.
+
+    Args:
+        trunk: The frozen network.
+        source: Labelled raw samples.
+        path: Folder of the store; made if it is not there.
+        poolings: Registered names; the features of each are stored.
+        views: How each view of a sample is prepared. The first is the clean one; others may draw at random.
+        batch_size: Rows of a forward pass.
+        shard_mb: Megabytes of a shard, about.
+        threads: Threads of torch; those of the interrupted extraction, or torch's own number, if left out.
+        dtype: Precision of the features: float16, bfloat16 or float32.
+        progress: Show a bar, if there is a terminal to show it on.
+
+    Returns:
+        The finished store.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from offramp.features import ArraySource
+        >>> from offramp.trunk import CifarResNet, image_preprocessing
+        >>> images = np.zeros((5, 32, 32, 3), np.uint8)
+        >>> source = ArraySource(images, np.arange(5), name="black")
+        >>> views = [image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))]
+        >>> with TemporaryDirectory() as folder:
+        ...     store = extract(CifarResNet(8), source, folder, views=views)
+        ...     print(store.num_rows, store.widths("grid"), store.own_heads)
+        5 (256, 512, 1024) (2,)
+    """
+    path = Path(path)
+    if threads is None:
+        threads = read_plan(path).threads if (path / "plan.json").exists() else torch.get_num_threads()
+    plan = make_plan(
+        trunk,
+        source,
+        poolings=poolings,
+        views=views,
+        batch_size=batch_size,
+        shard_mb=shard_mb,
+        threads=threads,
+        dtype=dtype,
+    )
+    begin_store(path, plan)
+    pending = pending_shards(path, plan)
+    to_do = sum(len(plan.rows_of(shard)) for shard in pending)
+    with _bar(f"extracting {source.name}", to_do, plan.num_rows, show=progress) as advance:
+        for shard in pending:
+            extract_shard(trunk, source, plan, shard, path, advance=advance)
+    return compile_manifest(path)
+
+
+def make_plan(
+    trunk: Trunk,
+    source: Source,
+    *,
+    poolings: Sequence[str] = ("grid",),
+    views: Sequence[Preprocessing] = (Preprocessing(),),
+    batch_size: int = 250,
+    shard_mb: float = 64,
+    threads: int = 1,
+    dtype: torch.dtype = torch.float16,
+) -> Plan:
+    """Settle what an extraction writes; arguments as in `extract`. The first row is run to learn the widths."""
+    precision = str(dtype).removeprefix("torch.")
+    if len(source) == 0:
+        raise InputError(f"source '{source.name}' is empty; give at least one row")
+    if precision not in DTYPES:
+        raise InputError(f"features are stored as {', '.join(DTYPES)}, got {precision}")
+    if not poolings or not views or len(set(poolings)) != len(poolings):
+        raise InputError(
+            f"expected different poolings and at least one view, got {tuple(poolings)}, {len(views)} views"
+        )
+    if batch_size < 1 or threads < 1 or shard_mb <= 0:
+        raise InputError(
+            f"batch_size, threads and shard_mb must be positive, got {batch_size}, {threads} and {shard_mb}"
+        )
+    widths: dict[str, list[int]] = {pooling: [] for pooling in poolings}
+    with torch.inference_mode():
+        inputs = _tensors(views[0](source.read(0, 1).inputs), trunk)
+        for _, features, _ in _outcomes(trunk, inputs, poolings):
+            for pooling, pooled in features.items():
+                widths[pooling].append(pooled.shape[1])
+    plan = Plan(
+        trunk=trunk.fingerprint(),
+        num_classes=trunk.num_classes,
+        own_heads=trunk.own_heads,
+        poolings={pooling: tuple(numbers) for pooling, numbers in widths.items()},
+        views=tuple(views),
+        source=source.name,
+        num_rows=len(source),
+        shard_rows=1,
+        batch_size=batch_size,
+        threads=threads,
+        dtype=precision,
+    )
+    shard_rows = max(1, int(shard_mb * 1e6) // plan.row_bytes)
+    # Whole batches where there is room for one: a small batch at the end of each shard would waste time.
+    shard_rows -= shard_rows % batch_size if shard_rows > batch_size else 0
+    return replace(plan, shard_rows=shard_rows)
+
+
+def extract_shard(
+    trunk: Trunk,
+    source: Source,
+    plan: Plan,
+    shard: int,
+    path: str | Path,
+    *,
+    advance: Callable[[int], object] = lambda rows: None,
+) -> None:
+    """Extract one shard: the unit of work of every engine, one process or many.
+
+    Any number of processes may extract different shards of a store that `begin_store` made; `compile_manifest` follows
+    when all are done. That `trunk` is the plan's is the caller's to check, once, not for each shard.
+
+    Args:
+        trunk: The trunk of the plan.
+        source: The source of the plan.
+        plan: What to write.
+        shard: Which one.
+        path: Folder of the store.
+        advance: Told the number of rows after each batch.
+    """
+    rows = plan.rows_of(shard)
+    with torch.inference_mode(), _threads(plan.threads):
+        columns = {
+            name: torch.empty(column.shape, dtype=column.dtype) for name, column in plan.columns(len(rows)).items()
+        }
+        for start in rows[:: plan.batch_size]:
+            stop = min(start + plan.batch_size, rows.stop)
+            here = slice(start - rows.start, stop - rows.start)
+            _extract_batch(trunk, source, plan, start, stop, {name: column[here] for name, column in columns.items()})
+            advance(stop - start)
+    if len(np.unique(columns["ids"].numpy())) < len(rows):
+        raise InputError(
+            f"rows {rows.start} to {rows.stop - 1} of '{source.name}' repeat a sample id; give each sample its own"
+        )
+    write_shard(Path(path), plan, shard, columns)
+
+
+def _extract_batch(
+    trunk: Trunk, source: Source, plan: Plan, start: int, stop: int, columns: Mapping[str, Tensor]
+) -> None:
+    """Run the rows `start` to `stop - 1` and write them into their part of the shard's columns."""
+    rows = _checked(source.read(start, stop), start, stop, plan.num_classes)
+    columns["labels"].copy_(torch.from_numpy(rows.labels))
+    columns["ids"].copy_(torch.from_numpy(rows.ids))
+    for view, prepare in enumerate(plan.views):
+        # The seed depends on the place alone: not on what was done before, nor on who does it.
+        inputs = _tensors(prepare(rows.inputs, seed=stable_hash(f"{view}/{start}")), trunk)
+        if trunk.batch_size(inputs, 0) != stop - start:
+            raise InputError(
+                f"view {view} of rows {start} to {stop - 1} has {trunk.batch_size(inputs, 0)} samples, expected "
+                f"{stop - start}; a preprocessing step must keep samples apart"
+            )
+        if view == 0:
+            columns["sizes"].copy_(trunk.sizes(inputs))
+        ends = dict.fromkeys(plan.poolings, 0)
+        for stage, features, logits in _outcomes(trunk, inputs, tuple(plan.poolings)):
+            where = f"stage {stage}, view {view}"
+            for pooling, pooled in features.items():
+                begin, ends[pooling] = ends[pooling], ends[pooling] + plan.poolings[pooling][stage]
+                column = columns[f"features.{pooling}"][:, view, begin : ends[pooling]]
+                _write(pooled, column, f"'{pooling}' features after {where}", start)
+            if logits is not None:
+                _write(logits, columns[f"logits.{stage}"][:, view], f"the network's own logits after {where}", start)
+
+
+def _outcomes(
+    trunk: Trunk, inputs: Hidden, poolings: Sequence[str]
+) -> Iterator[tuple[int, dict[str, Tensor], Tensor | None]]:
+    """Stage by stage: its index, `N x D` features by pooling, and `N x K` logits if the network has a head there."""
+    hidden = inputs
+    for stage, module in enumerate(trunk.stages):
+        hidden = module(hidden)
+        representation = trunk.representation(hidden, stage)
+        features = {pooling: POOLINGS.get(pooling)(representation) for pooling in poolings}
+        yield stage, features, trunk.own_logits(hidden, stage) if stage in trunk.own_heads else None
+
+
+def _write(values: Tensor, column: Tensor, what: str, first_row: int) -> None:
+    """Copy `n x D` values into a column of another precision; refuse what it cannot hold."""
+    if values.shape != column.shape:
+        raise InputError(
+            f"{what}: expected shape {tuple(column.shape)}, with the width of the first row, got {tuple(values.shape)} "
+            f"in the batch from row {first_row}; the width must not depend on the sample"
+        )
+    column.copy_(values)
+    bad = ~torch.isfinite(column).all(1)
+    if not bad.any():
+        return
+    row = first_row + int(bad.nonzero()[0])
+    if not torch.isfinite(values[bad.to(values.device)]).all():
+        raise InputError(f"{what} of row {row} are not finite (NaN or infinity); check this sample and its preparation")
+    largest = float(values[bad.to(values.device)].float().abs().max())
+    raise InputError(
+        f"{what} of row {row} reach {largest:.3g}, more than {str(column.dtype).removeprefix('torch.')} can hold; "
+        "store them with dtype=torch.bfloat16 or dtype=torch.float32"
+    )
+
+
+def _checked(rows: Rows, start: int, stop: int, num_classes: int) -> Rows:
+    """Refuse rows that are not what the source promised."""
+    labels, ids = np.asarray(rows.labels), np.asarray(rows.ids)
+    for what, values in (("labels", labels), ("ids", ids)):
+        if values.shape != (stop - start,) or not np.issubdtype(values.dtype, np.integer):
+            raise InputError(
+                f"rows {start} to {stop - 1}: expected {stop - start} integer {what}, got {values.dtype} of shape "
+                f"{values.shape}"
+            )
+    outside = (labels < 0) | (labels >= num_classes)
+    if outside.any():
+        row = int(outside.argmax())
+        raise InputError(
+            f"row {start + row} has label {labels[row]}, expected 0 to {num_classes - 1}: the trunk has {num_classes} "
+            "classes; map the labels to the network's"
+        )
+    return Rows(rows.inputs, labels.astype(np.int64), ids.astype(np.int64))
+
+
+def _tensors(inputs: Any, trunk: Trunk) -> Hidden:
+    """Prepared inputs as tensors on the trunk's device, real numbers in its precision if it has one precision."""
+    parameters = list(trunk.parameters())
+    device = parameters[0].device if parameters else torch.device("cpu")
+    precisions = {parameter.dtype for parameter in parameters if parameter.is_floating_point()}
+    precision = precisions.pop() if len(precisions) == 1 else None
+
+    def convert(leaf: Any) -> Tensor:
+        tensor = torch.as_tensor(leaf)
+        return tensor.to(device, precision if tensor.is_floating_point() else None)
+
+    return pytree.tree_map(convert, inputs)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def _bar(description: str, to_do: int, total: int, *, show: bool) -> Iterator[Callable[[int], object]]:
+    """A progress bar on stderr, counting on from what is done already."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as progress:
+        task = progress.add_task(description, total=total, completed=total - to_do, rate="")
+
+        def advance(rows: int) -> None:
+            progress.advance(task, rows)
+            speed = progress.tasks[0].speed
+            progress.update(task, rate="" if speed is None else f"{speed:,.0f} rows/s")
+
+        yield advance

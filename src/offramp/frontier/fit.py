@@ -1,0 +1,173 @@
+"""From a frozen network and labelled data to a frontier, in one call."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from offramp.cost import count_trunk, price
+from offramp.features import ArraySource, BatchSource, Source, StoreSource, check_disjoint, extract, split_by_id
+from offramp.frontier.candidates import area, gate_candidates, thin, threshold_candidates
+from offramp.frontier.frontier import Frontier
+from offramp.frontier.outcomes import Outcomes, outcomes, tune_temperatures
+from offramp.frontier.simulate import simulate
+from offramp.methods import DEFAULT, EpochRecord, JointSettings, fit_joint
+from offramp.policy import POLICIES, OperatingPoint
+from offramp.trunk import POOLINGS, Hidden, Preprocessing, Trunk
+from offramp.uncertainty import ConformalVariant, conformal_thresholds
+
+__all__ = ["fit", "fit_frontier"]
+
+AS_IS = Preprocessing()
+
+
+def fit(
+    trunk: Trunk,
+    train: Source | tuple[Any, Any],
+    validation: Source | tuple[Any, Any],
+    *,
+    preprocessing: Preprocessing = AS_IS,
+    augmented: Sequence[Preprocessing] = (),
+    pooling: str = "grid",
+    settings: JointSettings = DEFAULT,
+    store: str | Path | None = None,
+    progress: bool = True,
+) -> Frontier:
+    """Attach exits to a frozen network and learn the whole trade-off between cost and accuracy.
+
+    The network runs once over the data; everything after that works on cached features. The validation samples are
+    halved by id: one half tunes (temperatures, choice of points), the other calibrates prediction sets. They should be
+    samples the network was not trained on.
+
+    Args:
+        trunk: The frozen network.
+        train: Samples for classifiers and gates: a source, or (inputs, labels).
+        validation: Samples the network has never seen: a source, or (inputs, labels).
+        preprocessing: From raw inputs to what the trunk takes.
+        augmented: Further views of the training samples, each one more pass of the network over them.
+        pooling: Name of the pooling that exits see a stage through.
+        settings: How to fit.
+        store: A directory for the cached features; a run that was interrupted goes on from there. Without one they are
+            thrown away at the end.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        The frontier.
+    """
+    sources = [_as_source(train, "train"), _as_source(validation, "validation")]
+    with ExitStack() as stack:
+        folder = Path(store) if store is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        views = ((preprocessing, *augmented), (preprocessing,))
+        stores = [
+            extract(trunk, source, folder / source.name, poolings=(pooling,), views=view, progress=progress)
+            for source, view in zip(sources, views, strict=True)
+        ]
+        fit_rows = StoreSource(stores[0], pooling=pooling, views="all")
+        half = stores[1].num_rows // 2
+        tune, calibrate = (
+            StoreSource(stores[1], pooling=pooling, rows=rows)
+            for rows in split_by_id(stores[1].ids(), [half, stores[1].num_rows - half], seed=settings.seed)
+        )
+        example = preprocessing(sources[0].read(0, 1).inputs)
+        return fit_frontier(
+            trunk,
+            fit_rows,
+            tune,
+            calibrate,
+            example=example,
+            preprocessing=preprocessing,
+            pooling=pooling,
+            settings=settings,
+            checkpoint=folder / "fit.safetensors",
+        )
+
+
+def fit_frontier(
+    trunk: Trunk,
+    fit: BatchSource,
+    tune: BatchSource,
+    calibrate: BatchSource,
+    *,
+    example: Hidden,
+    preprocessing: Preprocessing = AS_IS,
+    pooling: str = "grid",
+    settings: JointSettings = DEFAULT,
+    conformal: ConformalVariant = "gated",
+    miscoverages: Sequence[float] = (0.05, 0.1),
+    checkpoint: Path | None = None,
+    on_epoch: Callable[[EpochRecord], None] | None = None,
+) -> Frontier:
+    """The same from cached features and explicit splits.
+
+    Args:
+        trunk: The frozen network.
+        fit: Samples for classifiers and gates.
+        tune: Samples for imbalance weights, early stopping, temperatures, offsets and the choice of points.
+        calibrate: Samples for conformal thresholds, and nothing else.
+        example: A batch of inputs as the trunk takes them: costs are counted on it.
+        preprocessing: From raw inputs to what the trunk takes.
+        pooling: Name of the pooling the features were made with.
+        settings: How to fit.
+        conformal: How prediction sets are calibrated.
+        miscoverages: Offered levels of prediction sets.
+        checkpoint: A file that keeps the fit's state.
+        on_epoch: Called after every epoch.
+
+    Returns:
+        The frontier.
+    """
+    check_disjoint(fit=fit.ids(), tune=tune.ids(), calibrate=calibrate.ids())
+    trunk_costs = count_trunk(trunk, example, POOLINGS.get(pooling))
+    fitted = fit_joint(fit, tune, trunk_costs, settings, checkpoint=checkpoint, on_epoch=on_epoch)
+    bank = fitted.bank
+    costs = {
+        policy: price(trunk_costs, bank, decision=POLICIES.get(policy).mul_adds(trunk.num_classes))
+        for policy in ("threshold", "gates")
+    }
+    temperatures = tune_temperatures(bank, tune)
+    seen = outcomes(bank, tune, temperatures)
+    by_threshold = [
+        thin(threshold_candidates(seen, temperatures, classifier), seen, costs["threshold"])
+        for classifier in range(bank.stacked)
+    ]
+    points = {
+        # A dial should stay with one set of classifiers: the one whose whole curve is best.
+        "threshold": max(by_threshold, key=area),
+        "gates": thin(gate_candidates(fitted, temperatures), seen, costs["gates"]),
+    }
+    held_out = outcomes(bank, calibrate, temperatures)
+    calibrated = {policy: _calibrated(kept, held_out, conformal, miscoverages) for policy, kept in points.items()}
+    return Frontier(
+        trunk=trunk,
+        preprocessing=preprocessing,
+        pooling=POOLINGS.get(pooling),
+        bank=bank,
+        costs=costs,
+        points=calibrated,
+        temperatures=temperatures,
+        full_accuracy=float(seen.correct[0, :, -1].double().mean()),
+    )
+
+
+def _calibrated(
+    points: Sequence[OperatingPoint], seen: Outcomes, variant: ConformalVariant, miscoverages: Sequence[float]
+) -> list[OperatingPoint]:
+    """The points with the conformal thresholds of each, from where the calibrate samples leave at it."""
+    return [
+        replace(
+            point,
+            conformal_thresholds={
+                miscoverage: conformal_thresholds(
+                    variant, seen.conformal_scores[point.classifier], left, miscoverage=miscoverage
+                )
+                for miscoverage in miscoverages
+            },
+        )
+        for point, left in zip(points, simulate(points, seen), strict=True)
+    ]
+
+
+def _as_source(data: Source | tuple[Any, Any], name: str) -> Source:
+    return ArraySource(data[0], data[1], name=name) if isinstance(data, tuple) else data

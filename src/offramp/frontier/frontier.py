@@ -1,0 +1,117 @@
+"""The whole trade-off between cost and accuracy, and choosing a point on it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from offramp.cost import CostTable
+from offramp.errors import BudgetError, InputError
+from offramp.exits import ExitBank
+from offramp.features import BatchSource
+from offramp.frontier.candidates import COST_STEP, area
+from offramp.frontier.metrics import Measured, measure
+from offramp.frontier.outcomes import outcomes
+from offramp.network import EarlyExitNetwork
+from offramp.policy import OperatingPoint
+from offramp.trunk import Pooling, Preprocessing, Trunk
+
+__all__ = ["Frontier"]
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Operating points from cheap to accurate, all of one fit."""
+
+    trunk: Trunk
+    """The frozen network."""
+    preprocessing: Preprocessing
+    """From raw inputs to what the trunk takes."""
+    pooling: Pooling
+    """What exits see of a stage."""
+    bank: ExitBank
+    """The trained exits."""
+    costs: Mapping[str, CostTable]
+    """The cost table of each policy."""
+    points: Mapping[str, Sequence[OperatingPoint]]
+    """Each policy's points, in ascending order of their cost on the tune split."""
+    temperatures: Tensor
+    """`W x L` temperatures of the exits."""
+    full_accuracy: float
+    """The full network's accuracy on the tune split."""
+
+    @property
+    def preferred(self) -> str:
+        """The policy with the larger area under its curve on the tune split; thresholds, the simpler, on a tie."""
+        return max(sorted(self.points, reverse=True), key=lambda policy: area(self.points[policy]))
+
+    def choose(
+        self, *, cost: float | None = None, accuracy: float | None = None, policy: str | None = None
+    ) -> EarlyExitNetwork:
+        """The network at the point that meets a wish, as far as the tune split can tell.
+
+        Args:
+            cost: Spend this share of the bare network's compute: the most accurate of the points within a hundredth
+                below it. Where the frontier is flat, `accuracy` finds a cheaper point as good.
+            accuracy: Reach this accuracy: the cheapest point that does.
+            policy: The policy that decides; the one the tune split prefers if left out.
+
+        Returns:
+            The network, its point's tune figures in `network.point.promised`.
+        """
+        points = self.points[self.preferred] if policy is None else self._points_of(policy)
+        if (cost is None) == (accuracy is None):
+            raise InputError("choose takes either cost=... or accuracy=..., one of the two")
+        if accuracy is not None:
+            good = [point for point in points if point.promised["accuracy"] >= accuracy]
+            if not good:
+                best = max(point.promised["accuracy"] for point in points)
+                raise BudgetError(
+                    f"no point reaches accuracy {accuracy:.4f} on the tune split; the best has {best:.4f}"
+                )
+            return self._network(good[0])
+        assert cost is not None
+        affordable = [point for point in points if point.promised["cost"] <= cost]
+        if not affordable:
+            cheapest = points[0].promised["cost"]
+            raise BudgetError(f"no point costs {cost:.3f} or less; the cheapest costs {cheapest:.3f}")
+        spends = affordable[-1].promised["cost"] - 2 * COST_STEP
+        near = [point for point in affordable if point.promised["cost"] >= spends]
+        return self._network(max(near, key=lambda point: point.promised["accuracy"]))
+
+    def evaluate(self, source: BatchSource, points: Sequence[OperatingPoint], *, seed: int = 0) -> list[Measured]:
+        """Measure operating points on samples that nothing was fitted on.
+
+        Args:
+            source: The samples' cached features.
+            points: Which points, of any policy.
+            seed: Of the bootstrap.
+        """
+        tables = [self.costs[point.policy] for point in points]
+        return measure(points, outcomes(self.bank, source, self.temperatures), tables, seed=seed)
+
+    def __str__(self) -> str:
+        """A table of a dozen points of the preferred policy."""
+        table = Table(title=f"frontier of {self.trunk.name} by {self.preferred}, measured on the tune split")
+        for column in ("cost", "accuracy", "change"):
+            table.add_column(column, justify="right")
+        points = self.points[self.preferred]
+        for index in sorted({round(step * (len(points) - 1) / 11) for step in range(12)}):
+            promised = points[index].promised
+            change = 100 * (promised["accuracy"] - self.full_accuracy)
+            table.add_row(f"{promised['cost']:.3f}", f"{100 * promised['accuracy']:.2f}", f"{change:+.2f}")
+        console = Console(width=100, color_system=None)
+        with console.capture() as capture:
+            console.print(table)
+        return capture.get()
+
+    def _points_of(self, policy: str) -> Sequence[OperatingPoint]:
+        if policy not in self.points:
+            raise InputError(f"this frontier has policies {sorted(self.points)}, not '{policy}'")
+        return self.points[policy]
+
+    def _network(self, point: OperatingPoint) -> EarlyExitNetwork:
+        costs = self.costs[point.policy]
+        return EarlyExitNetwork(self.trunk, self.preprocessing, self.pooling, self.bank, costs, point)

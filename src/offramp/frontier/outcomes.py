@@ -1,0 +1,81 @@
+"""What every exit says of every sample, computed once; policies are then simulated on it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from offramp.exits import ExitBank, all_logits
+from offramp.features import BatchSource
+from offramp.functional import evidence, log_probabilities
+from offramp.uncertainty import conformal_scores, fit_temperatures, scale
+
+__all__ = ["Outcomes", "outcomes", "tune_temperatures"]
+
+_ROWS = 500  # at a time: 48 exits of 1,000 classes and 16 cost weights are then 1.5 GB of logits
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Answers of all exits on N samples, for W sets of classifiers: numbers an exit, never K an exit."""
+
+    labels: Tensor
+    """`N` true classes."""
+    predictions: Tensor
+    """`W x N x L` predicted classes."""
+    confidence: Tensor
+    """`W x N x L` largest probability, temperature applied."""
+    conformal_scores: Tensor
+    """`W x N x L` one minus the probability of the true class, temperature applied."""
+    evidence: Tensor
+    """`W x N x L x 4` evidence of the raw logits."""
+    sizes: Tensor
+    """`N` sample sizes."""
+
+    @cached_property
+    def correct(self) -> Tensor:
+        """`W x N x L` whether each exit is right."""
+        return self.predictions == self.labels[:, None]
+
+
+def tune_temperatures(bank: ExitBank, tune: BatchSource) -> Tensor:
+    """Fit one temperature an exit, for each set of classifiers.
+
+    Args:
+        bank: The exits.
+        tune: Samples to fit on; never those that conformal thresholds come from.
+
+    Returns:
+        `W x L` temperatures.
+    """
+    return fit_temperatures(lambda: ((logits, labels) for logits, labels, _ in _logits(bank, tune)))
+
+
+def outcomes(bank: ExitBank, source: BatchSource, temperatures: Tensor) -> Outcomes:
+    """Let every exit answer every sample.
+
+    Args:
+        bank: The exits.
+        source: The samples.
+        temperatures: `W x L`.
+
+    Returns:
+        The outcomes, in the order of the source.
+    """
+    parts = []
+    for logits, labels, sizes in _logits(bank, source):
+        probabilities = log_probabilities(scale(logits, temperatures)).exp()
+        confidence, predictions = probabilities.max(-1)
+        scores = torch.stack([conformal_scores(one, labels) for one in probabilities])
+        parts.append((labels, predictions, confidence, scores, evidence(log_probabilities(logits)), sizes))
+    columns = zip(*parts, strict=True)
+    # Labels and sizes have no axis of cost weights before the samples.
+    return Outcomes(*(torch.cat(column, dim=0 if column[0].ndim == 1 else 1) for column in columns))
+
+
+@torch.no_grad()
+def _logits(bank: ExitBank, source: BatchSource) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    for batch in source.in_order(batch_size=_ROWS):
+        yield all_logits(bank, batch.features, batch.own_logits), batch.labels, batch.sizes

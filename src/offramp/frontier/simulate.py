@@ -1,0 +1,59 @@
+"""Where every sample leaves at every operating point, without running the network."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from offramp.frontier.outcomes import Outcomes
+from offramp.policy import Observation, OperatingPoint
+
+__all__ = ["simulate"]
+
+_CELLS = 8_000_000  # points times samples at a time: bounds the memory a sweep takes
+
+
+def simulate(points: Sequence[OperatingPoint], seen: Outcomes, *, seed: int = 0) -> Tensor:
+    """Run the policies of operating points on outcomes.
+
+    Args:
+        points: P operating points.
+        seen: Outcomes of N samples.
+        seed: Of the draws that sampling policies take.
+
+    Returns:
+        `P x N` exits, 0-based.
+    """
+    exits = torch.empty(len(points), len(seen.labels), dtype=torch.long)
+    alike: dict[tuple[str, tuple[int, ...], int], list[int]] = defaultdict(list)
+    for index, point in enumerate(points):
+        alike[point.policy, point.active, point.classifier].append(index)
+    at_once = max(1, _CELLS // max(1, len(seen.labels)))
+    for indices in alike.values():
+        for start in range(0, len(indices), at_once):
+            group = indices[start : start + at_once]
+            exits[group] = _simulate_alike([points[index] for index in group], seen, seed)
+    return exits
+
+
+def _simulate_alike(points: Sequence[OperatingPoint], seen: Outcomes, seed: int) -> Tensor:
+    """Exits `P x N` of points that share policy, active exits and classifiers."""
+    first = points[0]
+    rule = first.rule
+    stacked = {name: torch.stack([point.parameters[name] for point in points]) for name in first.parameters}
+    generator = torch.Generator().manual_seed(seed)
+    exits = torch.full((len(points), len(seen.labels)), first.active[-1])
+    undecided = torch.ones_like(exits, dtype=torch.bool)
+    carry: object = 0.0
+    for exit in first.active[:-1]:
+        observation = Observation(
+            confidence=seen.confidence[first.classifier, :, exit] if "confidence" in rule.reads else None,
+            evidence=seen.evidence[first.classifier, :, exit] if "evidence" in rule.reads else None,
+            noise=torch.rand(exits.shape, generator=generator) if "noise" in rule.reads else None,
+        )
+        here = {name: value[:, exit] if name in rule.per_exit else value for name, value in stacked.items()}
+        leave, carry = rule.step(observation, carry, {name: value[:, None] for name, value in here.items()})
+        exits[undecided & leave] = exit
+        undecided &= ~leave
+    return exits

@@ -1,0 +1,16 @@
+"""Ways to fit exits on cached features."""
+
+from offramp.methods.fitted import FittedExits
+from offramp.methods.joint import EpochRecord, fit_joint
+from offramp.methods.settings import DEFAULT, PAPER, ExitKind, JointSettings, spread_cost_weights
+
+__all__ = [
+    "DEFAULT",
+    "PAPER",
+    "EpochRecord",
+    "ExitKind",
+    "FittedExits",
+    "JointSettings",
+    "fit_joint",
+    "spread_cost_weights",
+]

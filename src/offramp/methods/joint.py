@@ -1,0 +1,323 @@
+r"""The paper's method: classifiers and gates learned jointly, for every cost weight at once.
+
+Algorithm 1 of [Regol2024] on cached features. Warm-up does not depend on the cost weight and runs once. After it,
+classifiers are copied for each cost weight where they are linear, and shared where they are a ladder or where their
+loss does not depend on the gates (`plain`, `fixed`). Where they are copied, each cost weight's parameters see exactly
+the steps they would see alone; where they are shared, their loss is the sum over cost weights.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.optim import Adam, AdamW, Optimizer
+
+from offramp.cost import TrunkMulAdds, price
+from offramp.errors import InputError
+from offramp.exits import CumulativeLinearExits, ExitBank, Gates, LadderExits, LinearExits, all_logits, stack_exits
+from offramp.features import Batch, BatchSource
+from offramp.functional import (
+    best_exit,
+    cross_entropies,
+    evidence,
+    exit_distribution,
+    first_exit,
+    full_loss,
+    gate_loss,
+    gate_targets,
+    imbalance_weights,
+    leaves,
+    log_probabilities,
+    plain_loss,
+    priced_losses,
+    rescaled_loss,
+    weighted_loss,
+)
+from offramp.methods.checkpoint import load_checkpoint, save_checkpoint
+from offramp.methods.fitted import FittedExits
+from offramp.methods.settings import JointSettings
+from offramp.policy import GatePolicy
+
+__all__ = ["EpochRecord", "fit_joint"]
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """What one epoch did, for progress bars and experiment trackers."""
+
+    epoch: int
+    """Epochs done, warm-up included."""
+    epochs: int
+    """Epochs planned."""
+    phase: str
+    """`warmup` or `joint`."""
+    loss: float
+    """Mean loss of the steps taken, summed over exits and cost weights."""
+    tune_priced_loss: tuple[float, ...]
+    """Of each cost weight, on the tune split, at the exits its gates choose; empty during warm-up."""
+
+
+def fit_joint(
+    fit: BatchSource,
+    tune: BatchSource,
+    costs: TrunkMulAdds,
+    settings: JointSettings,
+    *,
+    checkpoint: Path | None = None,
+    on_epoch: Callable[[EpochRecord], None] | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> FittedExits:
+    """Fit classifiers and gates for every cost weight.
+
+    Deterministic given the settings' seed, the data and the number of threads.
+
+    Args:
+        fit: Samples that classifiers and gates learn from.
+        tune: Samples that weigh the gates' targets and pick each cost weight's best epoch.
+        costs: What the trunk costs.
+        settings: How to fit.
+        checkpoint: A file that keeps the state after every epoch; an interrupted fit goes on from there.
+        on_epoch: Called after every epoch.
+        dtype: Of the exits and all arithmetic.
+
+    Returns:
+        The exits and gates of each cost weight's best epoch on the tune split.
+    """
+    if not fit.num_samples or not tune.num_samples:
+        raise InputError(f"expected samples to fit and to tune on, got {fit.num_samples} and {tune.num_samples}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        run = _Run(fit, tune, costs, settings, dtype)
+        if checkpoint is not None and checkpoint.exists():
+            run.load(checkpoint)
+        while run.epoch < run.epochs and run.stale < settings.patience:
+            # A fit that was resumed must draw the same dropout as one that was not.
+            torch.manual_seed(settings.seed * 1_000_003 + run.epoch)
+            record = run.one_epoch()
+            if not math.isfinite(record.loss):
+                raise InputError(f"the loss became {record.loss} in epoch {record.epoch}; lower the learning rates")
+            if checkpoint is not None:
+                run.save(checkpoint)
+            if on_epoch is not None:
+                on_epoch(record)
+    return FittedExits(run.best_bank.eval(), run.best_gates, run.cost_weights)
+
+
+class _Run:
+    """A fit between two epochs: all that a checkpoint has to hold, and what moves it on by one epoch."""
+
+    def __init__(
+        self, fit: BatchSource, tune: BatchSource, costs: TrunkMulAdds, settings: JointSettings, dtype: torch.dtype
+    ) -> None:
+        self.fit, self.tune, self.settings = fit, tune, settings
+        self.cost_weights = torch.tensor(settings.cost_weights, dtype=dtype)
+        self.bank = _new_bank(fit, settings).to(dtype)
+        self.gates = Gates(len(fit.widths), stacked=len(self.cost_weights)).to(dtype)
+        table = price(costs, self.bank, decision=GatePolicy().mul_adds(fit.num_classes))
+        self.relative_costs = table.relative_costs().to(dtype)
+        self.optimizers = {"classifiers": _warmup_optimizer(self.bank, settings)}
+        self.best_bank, self.best_gates = self.bank, self.gates
+        self.best_loss = torch.full_like(self.cost_weights, torch.inf)
+        self.epoch = 0
+        self.batches = 0  # of the alternation, never restarted, so that short epochs train classifiers too
+        self.stale = 0
+
+    @property
+    def epochs(self) -> int:
+        return self.settings.warmup_epochs + self.settings.epochs
+
+    def one_epoch(self) -> EpochRecord:
+        """Train for an epoch; during alternation, keep what the tune split likes best."""
+        if self.epoch < self.settings.warmup_epochs:
+            loss, judged = self._warm_up(), ()
+        else:
+            if self.epoch == self.settings.warmup_epochs:
+                self._begin_alternation()
+            loss = self._alternate(self._positive_weights())
+            tuned = self._tune_priced_loss()
+            self._keep_best(tuned)
+            judged = tuple(tuned.tolist())
+        self.epoch += 1
+        return EpochRecord(self.epoch, self.epochs, "joint" if judged else "warmup", loss, judged)
+
+    def save(self, path: Path) -> None:
+        """Write the state to a file, whole or not at all."""
+        modules = {
+            "bank": self.bank,
+            "gates": self.gates,
+            "best_bank": self.best_bank,
+            "best_gates": self.best_gates,
+        }
+        counters = {"epoch": self.epoch, "batches": self.batches, "stale": self.stale}
+        save_checkpoint(path, modules, self.optimizers, {"best_loss": self.best_loss}, counters, self.settings)
+
+    def load(self, path: Path) -> None:
+        """Go on from a state that was saved with the same settings."""
+        saved = load_checkpoint(path, self.settings)
+        if saved.counters["epoch"] > self.settings.warmup_epochs:
+            self._begin_alternation()
+        saved.restore(
+            {"bank": self.bank, "gates": self.gates, "best_bank": self.best_bank, "best_gates": self.best_gates},
+            self.optimizers,
+        )
+        self.best_loss = saved.tensors["best_loss"]
+        self.epoch, self.batches, self.stale = (saved.counters[key] for key in ("epoch", "batches", "stale"))
+
+    def _batches_of(self, first_epoch: int, epochs: int) -> Iterator[tuple[float, Batch]]:
+        """The epoch's batches, each with how far training has come: 0 at the start of its phase, 1 at its end."""
+        size = self.settings.batch_size
+        total = epochs * math.ceil(self.fit.num_samples / size)
+        done = (self.epoch - first_epoch) * (total // epochs)
+        source = self.fit.shuffled(batch_size=size, seed=self.settings.seed, epoch=self.epoch)
+        for index, batch in enumerate(source):
+            yield (done + index) / total, batch
+
+    def _warm_up(self) -> float:
+        """One epoch of every classifier on every sample."""
+        self.bank.train()
+        optimizer = self.optimizers["classifiers"]
+        total, steps = torch.zeros(()), 0
+        for progress, batch in self._batches_of(0, self.settings.warmup_epochs):
+            if self.epoch == 0 and steps == 0 and isinstance(self.bank, LadderExits):
+                self.bank.standardize(batch.features.to(self.cost_weights.dtype))
+            log_p = log_probabilities(stack_exits(self.bank(batch.features.to(self.cost_weights.dtype))))
+            loss = plain_loss(cross_entropies(log_p, batch.labels)).sum()
+            _step(optimizer, loss, progress)
+            total, steps = total + loss.detach(), steps + 1
+        return float(total / steps)
+
+    def _begin_alternation(self) -> None:
+        """Give each cost weight its classifiers, and both sides an optimiser."""
+        settings = self.settings
+        if isinstance(self.bank, LinearExits) and settings.classifier_loss not in ("plain", "fixed"):
+            self.bank = self.bank.stack(len(self.cost_weights))
+        self.best_bank, self.best_gates = deepcopy(self.bank), deepcopy(self.gates)
+        self.optimizers = {
+            name: Adam(module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
+            for name, module in (("classifiers", self.bank), ("gates", self.gates))
+        }
+        _remember_rates(self.optimizers.values())
+
+    def _alternate(self, positive_weights: Tensor) -> float:
+        """One epoch of gates and classifiers in turn, gates first."""
+        settings = self.settings
+        self.bank.train(settings.classifier_loss != "fixed")
+        total, steps = torch.zeros(()), 0
+        for progress, batch in self._batches_of(settings.warmup_epochs, settings.epochs):
+            gates_turn = settings.classifier_loss == "fixed" or self.batches // settings.switch_every % 2 == 0
+            if gates_turn:
+                loss = self._gate_loss(batch, positive_weights)
+            else:
+                loss = self._classifier_loss(batch)
+            _step(self.optimizers["gates" if gates_turn else "classifiers"], loss, progress)
+            self.batches += 1
+            total, steps = total + loss.detach(), steps + 1
+        return float(total / steps)
+
+    def _log_probabilities(self, batch: Batch) -> Tensor:
+        """`W x n x L x K` (W = 1 where classifiers are shared) of every exit."""
+        dtype = self.cost_weights.dtype
+        return log_probabilities(all_logits(self.bank, batch.features.to(dtype), batch.own_logits))
+
+    def _targets(self, log_p: Tensor, labels: Tensor) -> Tensor:
+        priced = priced_losses(cross_entropies(log_p, labels), self.relative_costs, self.cost_weights)
+        return gate_targets(best_exit(priced), len(self.relative_costs), kind=self.settings.gate_target)
+
+    def _gate_loss(self, batch: Batch, positive_weights: Tensor) -> Tensor:
+        """Eq. 16: classifiers fixed, gates against their targets."""
+        with torch.no_grad():
+            log_p = self._log_probabilities(batch)
+            targets = self._targets(log_p, batch.labels)
+            seen = evidence(log_p[..., :-1, :])
+        return gate_loss(self.gates(seen), targets, positive_weights).sum()
+
+    def _classifier_loss(self, batch: Batch) -> Tensor:
+        """Eq. 14: gates fixed, classifiers on the samples that leave at them."""
+        kind = self.settings.classifier_loss
+        log_p = self._log_probabilities(batch)
+        losses = cross_entropies(log_p, batch.labels)
+        if kind == "plain":
+            return plain_loss(losses).sum()
+        with torch.set_grad_enabled(kind == "full"):
+            probability = exit_distribution(Gates.scores(self.gates(evidence(log_p[..., :-1, :]))))
+        if kind == "full":
+            return full_loss(priced_losses(losses, self.relative_costs, self.cost_weights), probability).sum()
+        return (weighted_loss if kind == "weighted" else rescaled_loss)(losses, probability).sum()
+
+    @torch.no_grad()
+    def _positive_weights(self) -> Tensor:
+        """`W x (L-1)` weights against imbalance, counted on the tune split with the classifiers as they are."""
+        shape = (len(self.cost_weights), len(self.relative_costs) - 1)
+        if not self.settings.imbalance:
+            return torch.ones(shape, dtype=self.cost_weights.dtype)
+        self.bank.eval()
+        positives = torch.zeros(shape, dtype=torch.long)
+        for batch in self.tune.in_order(batch_size=self.settings.batch_size):
+            positives += self._targets(self._log_probabilities(batch), batch.labels).sum(1)
+        return imbalance_weights(positives, self.tune.num_samples).to(self.cost_weights.dtype)
+
+    @torch.no_grad()
+    def _tune_priced_loss(self) -> Tensor:
+        """`W` mean priced losses on the tune split at the exits the gates choose: accuracy and cost in one number."""
+        self.bank.eval()
+        total = torch.zeros_like(self.cost_weights)
+        for batch in self.tune.in_order(batch_size=self.settings.batch_size):
+            log_p = self._log_probabilities(batch)
+            priced = priced_losses(cross_entropies(log_p, batch.labels), self.relative_costs, self.cost_weights)
+            exits = first_exit(leaves(Gates.scores(self.gates(evidence(log_p[..., :-1, :])))))
+            total += priced.gather(-1, exits[..., None]).sum((1, 2))
+        return total / self.tune.num_samples
+
+    def _keep_best(self, tuned: Tensor) -> None:
+        """Take over every cost weight that got better; shared classifiers that learn, only all at once."""
+        shared = self.bank.stacked == 1 and self.settings.classifier_loss != "fixed"
+        better = (tuned.mean() < self.best_loss.mean()).expand_as(tuned) if shared else tuned < self.best_loss
+        self.stale = 0 if better.any() else self.stale + 1
+        self.best_loss = torch.where(better, tuned, self.best_loss)
+        self.best_bank.copy_points(self.bank, better if self.bank.stacked > 1 else better.any()[None])
+        with torch.no_grad():
+            for best, current in zip(self.best_gates.parameters(), self.gates.parameters(), strict=True):
+                best[better] = current[better]
+
+
+def _new_bank(source: BatchSource, settings: JointSettings) -> ExitBank:
+    stages = tuple(stage for stage in range(len(source.widths)) if stage not in source.own_heads)
+    if settings.exits == "ladder":
+        width, dropout = settings.ladder_width, settings.dropout
+        return LadderExits(source.widths, stages, source.num_classes, width=width, dropout=dropout)
+    kind = LinearExits if settings.exits == "linear" else CumulativeLinearExits
+    return kind(source.widths, stages, source.num_classes)
+
+
+def _warmup_optimizer(bank: ExitBank, settings: JointSettings) -> Optimizer:
+    rate, decay = settings.warmup_learning_rate, settings.weight_decay
+    optimizer: Optimizer
+    if not isinstance(bank, LinearExits):
+        optimizer = AdamW(bank.parameters(), lr=rate, weight_decay=decay, fused=True)
+    else:
+        # The paper writes (L - l) lr_0 into the loss; as a factor of the loss it does nothing under Adam.
+        last = len(bank.widths) - 1
+        depth = {stage: last - stage if settings.scale_rates_by_depth else 1 for stage in bank.stages}
+        groups = [{"params": bank.parameters_of(stage), "lr": rate * depth[stage]} for stage in bank.stages]
+        optimizer = Adam(groups, weight_decay=decay, fused=True)
+    _remember_rates([optimizer])
+    return optimizer
+
+
+def _remember_rates(optimizers: Iterable[Optimizer]) -> None:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["peak"] = group["lr"]
+
+
+def _step(optimizer: Optimizer, loss: Tensor, progress: float) -> None:
+    """One step at the rate that a cosine from 1 to 0 gives at `progress`."""
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak"] * 0.5 * (1 + math.cos(math.pi * progress))
+    optimizer.zero_grad()
+    torch.autograd.backward(loss)
+    optimizer.step()

@@ -1,0 +1,92 @@
+"""How exits are fitted: one dataclass, two presets."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from offramp.errors import InputError
+from offramp.functional import ClassifierLoss, GateTarget
+
+__all__ = ["DEFAULT", "PAPER", "ExitKind", "JointSettings", "spread_cost_weights"]
+
+ExitKind = Literal["linear", "cumulative", "ladder"]
+
+
+def spread_cost_weights(count: int = 16, *, lowest: float = 0.01, highest: float = 10.0) -> tuple[float, ...]:
+    """Cost weights, evenly spread on a logarithmic scale over the paper's range.
+
+    Args:
+        count: How many.
+        lowest: The smallest: hardly anybody leaves early.
+        highest: The largest: nearly everybody does.
+
+    Example:
+        >>> spread_cost_weights(3)
+        (0.01, 0.31622776601683794, 10.0)
+    """
+    ratio = highest / lowest
+    return tuple(lowest * ratio ** (index / max(1, count - 1)) for index in range(count))
+
+
+@dataclass(frozen=True)
+class JointSettings:
+    """Settings of `fit_joint`."""
+
+    exits: ExitKind = "linear"
+    """What the classifiers are: linear on their stage (the paper), linear on all stages so far, or a ladder."""
+    classifier_loss: ClassifierLoss | Literal["fixed"] = "weighted"
+    """How classifiers go on learning beside the gates; "fixed": not at all, only the gates do."""
+    gate_target: GateTarget = "exit_subsequent"
+    """What a gate is asked to say."""
+    imbalance: bool = True
+    """Weight the gates' positives by their rarity on the tune split."""
+    cost_weights: tuple[float, ...] = spread_cost_weights()
+    """The prices of compute, lambda: one operating regime each."""
+    warmup_epochs: int = 5
+    """Epochs in which all classifiers learn on all samples."""
+    epochs: int = 10
+    """Epochs of alternation between gates and classifiers."""
+    switch_every: int = 50
+    """Batches between the two; gates come first. The released code's 200 batches of 64 samples."""
+    batch_size: int = 256
+    """Samples a step."""
+    learning_rate: float = 0.01
+    """Of gates and classifiers while they alternate (Adam)."""
+    warmup_learning_rate: float = 0.01
+    """Of the classifiers during warm-up: lr_0 of the paper where rates are scaled by depth."""
+    scale_rates_by_depth: bool = True
+    """During warm-up, exit l of L learns at (L - l) times the rate, as in the paper: early exits need more."""
+    weight_decay: float = 5e-4
+    """L2 penalty (Adam), or decay (AdamW, ladder)."""
+    patience: int = 5
+    """Epochs without improvement on the tune split, for any cost weight, before stopping."""
+    ladder_width: int = 64
+    """Numbers in the ladder's state."""
+    dropout: float = 0.1
+    """Of the ladder, while training."""
+    seed: int = 0
+    """Every random number follows from it."""
+
+    def __post_init__(self) -> None:
+        if not self.cost_weights or min(self.cost_weights) < 0:
+            raise InputError(f"cost_weights must be at least one number >= 0, got {self.cost_weights}")
+        if min(self.warmup_epochs, self.epochs) < 0 or min(self.switch_every, self.batch_size, self.patience) < 1:
+            raise InputError(
+                "warmup_epochs and epochs must be >= 0, switch_every, batch_size and patience >= 1; got "
+                f"{self.warmup_epochs}, {self.epochs}, {self.switch_every}, {self.batch_size}, {self.patience}"
+            )
+
+
+PAPER = JointSettings()
+"""The paper's method: linear exits, weighted loss, gates and classifiers in turn."""
+
+DEFAULT = JointSettings(
+    exits="ladder",
+    classifier_loss="fixed",
+    warmup_epochs=8,
+    epochs=2,
+    batch_size=512,
+    warmup_learning_rate=3e-3,
+    scale_rates_by_depth=False,
+    weight_decay=0.01,
+)
+"""What `offramp.fit` does unless told otherwise: a ladder learned on all samples, then gates for every cost weight."""

@@ -1,0 +1,129 @@
+"""The network that lets samples leave: trunk, exits and one setting of the dial."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from offramp.cost import CostTable
+from offramp.exits import ExitBank
+from offramp.functional import evidence, log_probabilities
+from offramp.policy import Observation, OperatingPoint
+from offramp.trunk import Hidden, Pooling, Preprocessing, Trunk, select
+from offramp.uncertainty import prediction_set
+
+__all__ = ["Answer", "EarlyExitNetwork"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the network says of N inputs, in their order."""
+
+    labels: Tensor
+    """`N` predicted classes."""
+    probabilities: Tensor
+    """`N x K`, calibrated."""
+    exits: Tensor
+    """`N` exits the samples left at, 0-based."""
+    relative_cost: Tensor
+    """`N` costs, as shares of the bare network's."""
+    prediction_sets: Mapping[float, Tensor]
+    """`N x K` booleans for each miscoverage: the true class is among them with probability 1 - miscoverage."""
+
+
+@dataclass(frozen=True)
+class EarlyExitNetwork:
+    """A frozen network with exits, at one operating point.
+
+    Samples that have left are not computed any further: each stage runs on those that remain.
+    """
+
+    trunk: Trunk
+    """The frozen network."""
+    preprocessing: Preprocessing
+    """From raw inputs to what the trunk takes."""
+    pooling: Pooling
+    """What exits see of a stage."""
+    bank: ExitBank
+    """The trained exits."""
+    costs: CostTable
+    """What leaving at each exit costs."""
+    point: OperatingPoint
+    """The setting of the dial."""
+
+    @torch.inference_mode()
+    def predict(self, inputs: Any) -> Answer:
+        """Answer a batch of raw inputs.
+
+        Args:
+            inputs: N inputs as the preprocessing takes them.
+
+        Returns:
+            Labels, probabilities, exits, prediction sets and costs.
+        """
+        hidden = self.preprocessing(inputs)
+        count = self.trunk.batch_size(hidden, 0)
+        probabilities = torch.empty(count, self.trunk.num_classes)
+        exits = torch.empty(count, dtype=torch.long)
+        waiting = torch.arange(count)
+        state = self.bank.initial_state(count)
+        carry: Any = torch.zeros(count)
+        generator = torch.Generator().manual_seed(0)
+        for index, stage in enumerate(self.trunk.stages):
+            if not len(waiting):
+                break
+            hidden = stage(hidden)
+            logits, state = self._answer(hidden, index, state)
+            if logits is None:
+                continue
+            calibrated = log_probabilities(logits / self.point.temperatures[index]).exp().to(probabilities.dtype)
+            if index == self.trunk.num_exits - 1:
+                leave = torch.ones(len(waiting), dtype=torch.bool)
+            else:
+                leave, carry = self._decide(index, logits, calibrated, carry, generator)
+            probabilities[waiting[leave]] = calibrated[leave]
+            exits[waiting[leave]] = index
+            if leave.any():
+                stay = (~leave).nonzero().squeeze(1)
+                hidden = self.trunk.select(hidden, stay, index + 1)
+                state, carry, waiting = select((state, carry, waiting), stay)
+        spent = self.costs.spent(exits, self.point.active) / self.costs.bare
+        sets = {
+            miscoverage: prediction_set(probabilities, thresholds[exits])
+            for miscoverage, thresholds in self.point.conformal_thresholds.items()
+        }
+        return Answer(probabilities.argmax(1), probabilities, exits, spent, sets)
+
+    def _answer(self, hidden: Hidden, index: int, state: Any) -> tuple[Tensor | None, Any]:
+        """Logits of the exit after stage `index`, if it is active, and the state to carry on."""
+        active = index in self.point.active
+        if index in self.bank.stages:
+            if not active and not self.bank.carries_state:
+                return None, state
+            features = self.pooling(self.trunk.representation(hidden, index)).to(self._dtype)
+            point = None
+            if self.bank.stacked > 1:
+                point = torch.full((len(features),), self.point.classifier)
+            logits, state = self.bank.step(index, features, state, point)
+            return (logits if active else None), state
+        return (self.trunk.own_logits(hidden, index) if active else None), state
+
+    def _decide(
+        self, index: int, logits: Tensor, calibrated: Tensor, carry: Any, generator: torch.Generator
+    ) -> tuple[Tensor, Any]:
+        rule = self.point.rule
+        seen = Observation(
+            confidence=calibrated.amax(1) if "confidence" in rule.reads else None,
+            evidence=evidence(log_probabilities(logits)) if "evidence" in rule.reads else None,
+            noise=torch.rand(len(logits), generator=generator) if "noise" in rule.reads else None,
+        )
+        parameters = {
+            name: value[index] if name in rule.per_exit else value for name, value in self.point.parameters.items()
+        }
+        return rule.step(seen, carry, parameters)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return next(self.bank.parameters()).dtype

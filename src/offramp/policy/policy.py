@@ -1,0 +1,61 @@
+"""The seam to every rule for leaving: one step, the same in the simulator and in the runtime."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+from offramp.registry import Registry
+
+__all__ = ["POLICIES", "Observation", "Policy", "Reading"]
+
+Reading = Literal["confidence", "evidence", "noise"]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a policy may look at when samples stand at an exit; only what it declares in `reads` is there."""
+
+    confidence: Tensor | None = None
+    """`... x n` largest probability, temperature applied."""
+    evidence: Tensor | None = None
+    """`... x n x 4` evidence of the raw logits."""
+    noise: Tensor | None = None
+    """`... x n` uniform draws in [0, 1)."""
+
+
+class Policy(ABC):
+    """When to leave.
+
+    A policy is stateless. What it remembers of a sample is its carry, a pytree that starts at zero and travels with the
+    sample; what sets operating points apart are its parameters, which come a row a sample, so one batch may mix points.
+    Everything broadcasts: the simulator puts an axis of points before the samples.
+    """
+
+    name: str
+    reads: frozenset[Reading]
+    """What the policy looks at; nothing else is computed."""
+    per_exit: frozenset[str]
+    """Parameters that differ from exit to exit (`L` rows each); the others are one number a point."""
+
+    @abstractmethod
+    def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
+        """Decide at one exit.
+
+        Args:
+            seen: What there is to see of the samples.
+            carry: What `step` returned at the active exit before; the number 0.0 at the first.
+            parameters: Each parameter at this exit, broadcastable against the samples.
+
+        Returns:
+            Booleans, who leaves, and the carry of those who stay.
+        """
+
+    @abstractmethod
+    def mul_adds(self, num_classes: int) -> int:
+        """Operations of one decision for one sample, softmax and evidence included."""
+
+
+POLICIES: Registry[Policy] = Registry("policy")

@@ -1,0 +1,70 @@
+"""The one registry: names to objects, with suggestions for names that are not there."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Generic, TypeVar, cast
+
+from offramp.errors import DuplicateNameError, UnknownNameError
+
+__all__ = ["Registry"]
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Names of one kind of thing, resolved on first use.
+
+    An entry is the object itself or a lazy target `"package.module:name"`, imported when asked for. Other packages add
+    entries through the entry-point group `offramp.<kind>`.
+
+    Args:
+        kind: What the names stand for, as it reads in messages: "pooling", "policy", ...
+
+    Example:
+        >>> shapes = Registry[type]("shape")
+        >>> shapes.add("number", "numbers:Number")
+        >>> shapes.get("number").__name__
+        'Number'
+        >>> shapes.get("nunber")
+        Traceback (most recent call last):
+        offramp.errors.UnknownNameError: unknown shape 'nunber'; did you mean 'number'? Known: number
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, T | str] = {}
+        self._discovered = False
+
+    def add(self, name: str, entry: T | str) -> None:
+        """Register `entry`, an object or a lazy `"package.module:name"`, under `name`."""
+        if name in self._entries:
+            raise DuplicateNameError(f"{self.kind} '{name}' is registered already; choose another name")
+        self._entries[name] = entry
+
+    def get(self, name: str) -> T:
+        """Return what is registered under `name`."""
+        self._discover()
+        if name not in self._entries:
+            near = get_close_matches(name, self._entries, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else ";"
+            raise UnknownNameError(f"unknown {self.kind} '{name}'{hint} Known: {', '.join(self)}")
+        entry = self._entries[name]
+        if isinstance(entry, str):
+            module, _, attribute = entry.partition(":")
+            entry = cast(T, getattr(import_module(module), attribute))
+            self._entries[name] = entry
+        return entry
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names, sorted."""
+        self._discover()
+        return iter(sorted(self._entries))
+
+    def _discover(self) -> None:
+        # Scanned on first use, so that importing offramp never reads other packages' metadata.
+        if not self._discovered:
+            self._discovered = True
+            for point in entry_points(group=f"offramp.{self.kind}"):
+                self.add(point.name, point.value)

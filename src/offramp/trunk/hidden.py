@@ -1,0 +1,124 @@
+"""Hidden states as trees of tensors: picking samples, joining batches, counting.
+
+A hidden state is any pytree (a tensor, a tuple, a dictionary, nested). `Axes` says for each leaf where its samples lie
+and which axes grow with a sample's length, so that the same three functions serve maps, token sequences and masks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from offramp.errors import InputError
+
+__all__ = ["Axes", "Hidden", "batch_size", "concatenate", "select"]
+
+Hidden = Any  # a pytree of tensors; Python's types cannot say so
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What the axes of one leaf of a hidden state mean."""
+
+    batch: int | None = 0
+    """The axis of the samples; None for a leaf all samples share."""
+    lengths: tuple[int, ...] = ()
+    """The axes that grow with the length of the longest sample."""
+    pad: float = 0.0
+    """The value that fills a shorter sample up along `lengths`."""
+
+
+SAMPLES_FIRST = Axes()
+
+
+def _pairs(hidden: Hidden, axes: Any) -> tuple[list[tuple[Any, Axes]], pytree.TreeSpec]:
+    """Leaves of `hidden` with their axes; one `Axes` may stand for a whole subtree."""
+    leaves, spec = pytree.tree_flatten(hidden)
+    is_axes = lambda node: isinstance(node, Axes)  # noqa: E731
+    spread = pytree._broadcast_to_and_flatten(axes, spec, is_leaf=is_axes)
+    if spread is None:
+        raise InputError(
+            f"the declared axes do not fit the hidden state: axes {axes}, hidden {spec}; "
+            "declare one Axes a leaf, or one for a whole subtree"
+        )
+    return list(zip(leaves, spread, strict=True)), spec
+
+
+def batch_size(hidden: Hidden, axes: Any = SAMPLES_FIRST) -> int:
+    """Count the samples in a hidden state.
+
+    Args:
+        hidden: A pytree of tensors.
+        axes: `Axes` of its leaves: the same tree, or a prefix of it.
+
+    Example:
+        >>> batch_size({"tokens": torch.zeros(3, 7), "table": torch.zeros(5)}, {"tokens": Axes(), "table": Axes(None)})
+        3
+    """
+    sizes = {leaf.shape[ax.batch] for leaf, ax in _pairs(hidden, axes)[0] if ax.batch is not None}
+    if len(sizes) != 1:
+        raise InputError(f"expected one batch size in all leaves, found {sorted(sizes)}; check the declared axes")
+    return int(sizes.pop())
+
+
+def select(hidden: Hidden, keep: Tensor, axes: Any = SAMPLES_FIRST) -> Hidden:
+    """Pick samples out of a hidden state.
+
+    Args:
+        hidden: A pytree of tensors.
+        keep: Sample indices (integers), or `N` booleans.
+        axes: `Axes` of its leaves: the same tree, or a prefix of it.
+
+    Returns:
+        The same tree with those samples, in that order.
+
+    Example:
+        >>> select((torch.arange(3), torch.eye(3)), torch.tensor([2, 0]))[0]
+        tensor([2, 0])
+    """
+    indices = keep.nonzero().squeeze(1) if keep.dtype == torch.bool else keep
+    pairs, spec = _pairs(hidden, axes)
+    picked = [leaf if ax.batch is None else leaf.index_select(ax.batch, indices) for leaf, ax in pairs]
+    return pytree.tree_unflatten(picked, spec)
+
+
+def concatenate(hiddens: Sequence[Hidden], axes: Any = SAMPLES_FIRST) -> Hidden:
+    """Join batches, padding the shorter ones to the longest.
+
+    Args:
+        hiddens: Hidden states of the same structure, at least one.
+        axes: `Axes` of their leaves: the same tree, or a prefix of it.
+
+    Returns:
+        One hidden state; leaves that all samples share are taken from the first.
+
+    Example:
+        >>> concatenate([torch.ones(1, 1), torch.ones(1, 2)], Axes(lengths=(1,), pad=0))
+        tensor([[1., 0.],
+                [1., 1.]])
+    """
+    if not hiddens:
+        raise InputError("expected at least one hidden state to concatenate, got none")
+    columns = [_pairs(hidden, axes)[0] for hidden in hiddens]
+    joined = []
+    for group in zip(*columns, strict=True):
+        ax = group[0][1]
+        leaves = [leaf for leaf, _ in group]
+        if ax.batch is None:
+            joined.append(leaves[0])
+            continue
+        longest = {length: max(leaf.shape[length] for leaf in leaves) for length in ax.lengths}
+        joined.append(torch.cat([_padded(leaf, longest, ax.pad) for leaf in leaves], dim=ax.batch))
+    return pytree.tree_unflatten(joined, pytree.tree_structure(hiddens[0]))
+
+
+def _padded(leaf: Tensor, longest: dict[int, int], value: float) -> Tensor:
+    """Fill `leaf` up to the given sizes along the given axes."""
+    widths = [0] * (2 * leaf.ndim)  # F.pad counts axes from the last, two numbers each
+    for axis, size in longest.items():
+        widths[2 * (leaf.ndim - 1 - axis % leaf.ndim) + 1] = size - leaf.shape[axis]
+    return F.pad(leaf, widths, value=value) if any(widths) else leaf

@@ -1,0 +1,106 @@
+"""The seam to any frozen network: ordered stages, each hidden state to hidden state."""
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from offramp.errors import InputError
+from offramp.trunk.hidden import SAMPLES_FIRST, Hidden, batch_size, concatenate, select
+
+__all__ = ["Trunk"]
+
+
+class Trunk(nn.Module, ABC):
+    """A frozen network as L stages run in order, with an exit after each.
+
+    A trunk is always in evaluation mode and never takes a gradient. `depth` counts the stages that have run: 0 is the
+    input, L the end. What subclasses say: the stages, the network's own heads, what an exit may look at, and (where it
+    is not "axis 0 of every leaf") how samples lie in a hidden state.
+
+    Args:
+        name: The registered name or a description that tells the architecture apart; part of the fingerprint.
+        stages: L modules, hidden state to hidden state.
+        heads: The network's own classifiers by the stage they stand after, hidden state to `N x K` logits. The last
+            stage must have one: it is the final exit.
+        num_classes: K.
+    """
+
+    def __init__(self, name: str, stages: Sequence[nn.Module], heads: dict[int, nn.Module], num_classes: int) -> None:
+        super().__init__()
+        if len(stages) - 1 not in heads:
+            raise InputError(
+                f"trunk '{name}' has {len(stages)} stages and heads after stages {sorted(heads)}; "
+                "the last stage needs the network's own head"
+            )
+        self.name = name
+        self.stages = nn.ModuleList(stages)
+        self.heads = nn.ModuleDict({str(stage): head for stage, head in sorted(heads.items())})
+        self.num_classes = num_classes
+        self.requires_grad_(False)
+        self.eval()
+
+    @abstractmethod
+    def representation(self, hidden: Hidden, stage: int) -> Tensor:
+        """What an exit may look at after `stage`: the tensor that pooling turns into features."""
+
+    def axes(self, depth: int) -> Any:
+        """`Axes` of the hidden state's leaves after `depth` stages: the same tree, or a prefix of it."""
+        return SAMPLES_FIRST
+
+    def sizes(self, inputs: Hidden) -> Tensor:
+        """`N` sizes of the samples (tokens, nodes) where their costs differ; ones where they do not."""
+        return torch.ones(self.batch_size(inputs, 0))
+
+    def batch_size(self, hidden: Hidden, depth: int) -> int:
+        """Number of samples in a hidden state after `depth` stages."""
+        return batch_size(hidden, self.axes(depth))
+
+    def select(self, hidden: Hidden, keep: Tensor, depth: int) -> Hidden:
+        """The samples `keep` (indices or booleans) of a hidden state after `depth` stages."""
+        return select(hidden, keep, self.axes(depth))
+
+    def concatenate(self, hiddens: Sequence[Hidden], depth: int) -> Hidden:
+        """Join hidden states after `depth` stages into one batch."""
+        return concatenate(hiddens, self.axes(depth))
+
+    @property
+    def num_exits(self) -> int:
+        """L: one exit a stage, the final one included."""
+        return len(self.stages)
+
+    @property
+    def own_heads(self) -> tuple[int, ...]:
+        """Stages after which the network brings a classifier of its own."""
+        return tuple(int(stage) for stage in self.heads)
+
+    def own_logits(self, hidden: Hidden, stage: int) -> Tensor:
+        """`N x K` scores of the network's own head after `stage`."""
+        logits: Tensor = self.heads[str(stage)](hidden)
+        return logits
+
+    def forward(self, inputs: Hidden) -> Tensor:
+        """The bare network: every stage, then its own last head. Returns `N x K` logits."""
+        hidden = inputs
+        for stage in self.stages:
+            hidden = stage(hidden)
+        return self.own_logits(hidden, self.num_exits - 1)
+
+    def train(self, mode: bool = True) -> Self:
+        """Stay in evaluation mode: dropout or batch statistics in a frozen trunk would make its features noise."""
+        return super().train(False)
+
+    def fingerprint(self) -> str:
+        """Hash of the architecture's name, its modules, and every weight and buffer.
+
+        Two trunks with the same fingerprint compute the same function; a feature store is keyed by it.
+        """
+        digest = hashlib.sha256(json.dumps([self.name, self.num_classes, str(self)]).encode())
+        for key, value in sorted(self.state_dict().items()):
+            digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()

@@ -1,0 +1,45 @@
+"""Real data for the tests marked `data`, and no way around them in continuous integration."""
+
+import os
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+MISSING = "needs real data: set OFFRAMP_DATA to its folder"
+
+
+def found_data() -> Path | None:
+    """The folder OFFRAMP_DATA names, if it is there."""
+    named = os.environ.get("OFFRAMP_DATA")
+    return Path(named) if named and Path(named).is_dir() else None
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real datasets and weights; for tests marked `data`."""
+    folder = found_data()
+    if folder is None:
+        raise RuntimeError(f"{MISSING}, and mark the test with pytest.mark.data")
+    return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if found_data() is None:
+        named = os.environ.get("OFFRAMP_DATA")
+        reason = f"{MISSING} (got {named!r}, which is no folder)" if named else MISSING
+        for item in items:
+            if item.get_closest_marker("data"):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With OFFRAMP_REQUIRE_DATA=1, turn every skip of a `data` test, whatever its cause, into a failure."""
+    report = yield
+    required = os.environ.get("OFFRAMP_REQUIRE_DATA") == "1" and item.get_closest_marker("data") is not None
+    if required and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"OFFRAMP_REQUIRE_DATA=1, but a data test was skipped: {reason}"
+    return report

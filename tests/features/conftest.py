@@ -1,0 +1,47 @@
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from offramp.features import Store, extract
+from tests.features.examples import CLEAN, SHIFTED, images, small_resnet
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Beside other work, two threads wait for one another most of the time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """70 rows in four full shards and a short one, two poolings, two views. Read it only."""
+    path = tmp_path_factory.mktemp("features") / "store"
+    return extract(
+        small_resnet(),
+        images(70),
+        path,
+        poolings=("grid", "mean"),
+        views=(CLEAN, SHIFTED),
+        batch_size=8,
+        shard_mb=0.125,
+        threads=1,
+    )
+
+
+@pytest.fixture(scope="session")
+def _small_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("small") / "store"
+    return extract(small_resnet(), images(12), path, views=(CLEAN,), batch_size=4, shard_mb=0.015).path
+
+
+@pytest.fixture
+def small_store(_small_path: Path, tmp_path: Path) -> Store:
+    """12 rows in three shards: a store of one's own, to spoil."""
+    shutil.copytree(_small_path, tmp_path / "store")
+    return Store.open(tmp_path / "store")

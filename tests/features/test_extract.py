@@ -1,0 +1,308 @@
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from rich.console import Console
+from torch import Tensor, nn
+
+from offramp.errors import InputError, StoreError, UnknownNameError
+from offramp.features import (
+    ArraySource,
+    Rows,
+    Store,
+    begin_store,
+    compile_manifest,
+    extract,
+    extract_shard,
+    make_plan,
+    pending_shards,
+    sample_ids,
+)
+from offramp.features import extract as extract_function
+from offramp.trunk import Preprocessing
+from tests.features.examples import CLEAN, SHIFTED, TokenTrunk, VectorTrunk, contents, images, small_resnet, vectors
+
+
+def column(store: Store, name: str) -> Tensor:
+    return torch.cat([store.shard(shard)[name] for shard in range(store.plan.num_shards)])
+
+
+def test_content_equals_a_direct_pass(store: Store) -> None:
+    trunk, rows = small_resnet(), images(70).read(0, 70)
+    hidden = CLEAN(rows.inputs)
+    grids, means = [], []
+    with torch.no_grad():
+        for stage in trunk.stages:
+            hidden = stage(hidden)
+            grids.append(F.avg_pool2d(hidden, hidden.shape[-1] // 4).flatten(1))
+            means.append(hidden.mean((2, 3)))
+        logits = trunk(CLEAN(rows.inputs))
+    assert store.widths("grid") == (256, 512, 1024)
+    assert store.widths("mean") == (16, 32, 64)
+    # fp16 keeps 11 bits.
+    torch.testing.assert_close(column(store, "features.grid")[:, 0].float(), torch.cat(grids, 1), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(column(store, "features.mean")[:, 0].float(), torch.cat(means, 1), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(column(store, "logits.2")[:, 0], logits, rtol=1e-4, atol=1e-5)
+    assert column(store, "labels").tolist() == rows.labels.tolist() == store.labels().tolist()
+    assert column(store, "ids").tolist() == rows.ids.tolist() == store.ids().tolist()
+    assert column(store, "sizes").tolist() == [1.0] * 70
+    assert store.num_rows == 70
+    assert store.own_heads == (2,)
+    assert store.num_classes == 10
+    assert store.plan.shard_rows == 16
+    assert store.plan.trunk == trunk.fingerprint()
+
+
+def test_second_view_is_another_and_comes_out_the_same_again(store: Store, tmp_path: Path) -> None:
+    features = column(store, "features.mean")
+    assert store.num_views == 2
+    assert not torch.equal(features[:, 0], features[:, 1])
+    views = (CLEAN, SHIFTED, SHIFTED)
+    again = extract(small_resnet(), images(70), tmp_path, poolings=("mean",), views=views, batch_size=8, threads=1)
+    assert torch.equal(column(again, "features.mean")[:, :2], features)  # one shard, where the other has five
+    assert not torch.equal(column(again, "features.mean")[:, 1], column(again, "features.mean")[:, 2])
+
+
+def test_chance_differs_from_batch_to_batch(tmp_path: Path) -> None:
+    same = np.tile(np.random.default_rng(0).integers(0, 256, (1, 32, 32, 3), np.uint8), (24, 1, 1, 1))
+    source = ArraySource(same, np.zeros(24, np.int64), name="same")
+    store = extract(small_resnet(), source, tmp_path, poolings=("mean",), views=(CLEAN, SHIFTED), batch_size=8)
+    clean, shifted = column(store, "features.mean").unbind(1)
+    assert (clean == clean[0]).all()
+    assert not torch.equal(shifted[:8], shifted[8:16])
+    assert not torch.equal(shifted[8:16], shifted[16:])
+
+
+def test_shards_written_apart_in_any_order_are_the_same_store(store: Store, tmp_path: Path) -> None:
+    trunk, source, plan = small_resnet(), images(70), store.plan
+    begin_store(tmp_path, plan)
+    assert pending_shards(tmp_path, plan) == [0, 1, 2, 3, 4]
+    for shard in (3, 0, 4, 2):
+        extract_shard(trunk, source, plan, shard, tmp_path)
+    assert pending_shards(tmp_path, plan) == [1]
+    with pytest.raises(StoreError, match=r"000001\.json"):
+        compile_manifest(tmp_path)
+    with pytest.raises(StoreError, match="not finished"):
+        Store.open(tmp_path)
+    extract_shard(trunk, source, plan, 1, tmp_path)
+    compile_manifest(tmp_path)
+    assert contents(tmp_path) == contents(store.path)
+
+
+def test_threads_are_set_recorded_and_restored(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    seen = []
+
+    class Spy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(torch.get_num_threads())
+            return x
+
+    trunk, source = VectorTrunk([Spy()], 4), vectors(np.eye(4), np.arange(4))
+    assert extract(trunk, source, tmp_path, poolings=("mean",), threads=3).plan.threads == 3
+    assert seen[-1] == 3
+    assert torch.get_num_threads() == before
+    assert extract(trunk, source, tmp_path, poolings=("mean",)).plan.threads == 3  # left out: as it was begun
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_trunk_in_half_precision(dtype: torch.dtype, tmp_path: Path) -> None:
+    full = extract(small_resnet(), images(6), tmp_path / "full", views=(CLEAN,), dtype=torch.float32)
+    half = extract(small_resnet().to(dtype), images(6), tmp_path / "half", views=(CLEAN,), dtype=dtype)
+    assert column(half, "features.grid").dtype == dtype
+    assert column(full, "features.grid").dtype == torch.float32
+    assert column(half, "logits.2").dtype == torch.float32
+    assert half.fingerprint != full.fingerprint
+    torch.testing.assert_close(
+        column(half, "features.grid").float(), column(full, "features.grid"), rtol=0.05, atol=0.05
+    )
+
+
+def test_trunk_on_trees_with_sizes_and_two_heads(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    trunk = TokenTrunk()
+    lengths = torch.tensor([3, 1, 5, 2, 4])
+    inputs = {
+        "tokens": torch.arange(25).view(5, 5) % 20,
+        "mask": (torch.arange(5) < lengths[:, None]).double(),  # arrives in the trunk's precision
+    }
+    source = ArraySource(inputs, np.array([0, 1, 2, 0, 1]), name="tokens")
+    store = extract(trunk, source, tmp_path, poolings=("mean",), batch_size=2)
+    assert store.own_heads == (0, 1)
+    assert store.widths("mean") == (6, 4)
+    assert column(store, "sizes").tolist() == lengths.tolist()
+    hidden = trunk.stages[0]({"tokens": inputs["tokens"], "mask": inputs["mask"].float()})
+    torch.testing.assert_close(column(store, "logits.0")[:, 0], trunk.own_logits(hidden, 0))
+    torch.testing.assert_close(column(store, "logits.1")[:, 0], trunk.own_logits(trunk.stages[1](hidden), 1))
+
+
+def test_one_stage_and_a_batch_of_one(tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).normal(size=(3, 4))
+    trunk = VectorTrunk([nn.Identity()], 4)
+    store = extract(trunk, vectors(numbers, np.arange(3)), tmp_path, poolings=("mean",), batch_size=1, shard_mb=1e-6)
+    assert store.plan.num_shards == 3
+    np.testing.assert_array_equal(column(store, "features.mean")[:, 0].numpy(), numbers.astype(np.float16))
+
+
+def test_a_stage_may_change_its_input_in_place(tmp_path: Path) -> None:
+    trunk = VectorTrunk([nn.Identity(), nn.ReLU(inplace=True)], 2)
+    store = extract(trunk, vectors(np.array([[-1, 2]]), np.array([0])), tmp_path, poolings=("mean",))
+    assert column(store, "features.mean").flatten().tolist() == [-1, 2, 0, 2]
+
+
+def test_overflow_names_stage_row_and_remedy(tmp_path: Path) -> None:
+    class Times(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 1e5
+
+    source = vectors(np.array([[0, 0], [0, 0], [-1, 0]]), np.zeros(3, np.int64))
+    trunk = VectorTrunk([nn.Identity(), Times()], 2)
+    with pytest.raises(InputError, match=r"after stage 1.* of row 2 reach 1e\+05, more than float16.*bfloat16"):
+        extract(trunk, source, tmp_path / "half", poolings=("mean",), batch_size=2)
+    stored = extract(trunk, source, tmp_path / "full", poolings=("mean",), dtype=torch.bfloat16)
+    assert float(column(stored, "features.mean")[2, 0, 2]) == pytest.approx(-1e5, rel=0.01)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_numbers_that_are_none_name_stage_and_row(value: float, tmp_path: Path) -> None:
+    numbers = np.zeros((5, 2))
+    numbers[3, 1] = value
+    with pytest.raises(InputError, match=r"'mean' features after stage 0, view 0 of row 3 are not finite"):
+        extract(
+            VectorTrunk([nn.Identity()], 2),
+            vectors(numbers, np.zeros(5, np.int64)),
+            tmp_path,
+            poolings=("mean",),
+            batch_size=2,
+        )
+
+
+def test_logits_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    trunk = VectorTrunk([nn.Identity()], 2)
+    trunk.heads["0"].bias.fill_(torch.nan)  # type: ignore[operator]
+    with pytest.raises(InputError, match="own logits after stage 0"):
+        extract(trunk, vectors(np.zeros((1, 2)), np.array([0])), tmp_path, poolings=("mean",))
+
+
+@pytest.mark.parametrize("label", [-1, 10])
+def test_labels_outside_the_classes_are_refused(label: int, tmp_path: Path) -> None:
+    labels = np.array([0, 1, label])
+    with pytest.raises(InputError, match=rf"row 2 has label {label}, expected 0 to 9"):
+        extract(VectorTrunk([nn.Identity()], 2), vectors(np.zeros((3, 2)), labels), tmp_path, poolings=("mean",))
+
+
+def test_repeated_ids_are_refused_inside_a_shard_and_across(tmp_path: Path) -> None:
+    trunk = VectorTrunk([nn.Identity()], 2)
+    source = ArraySource(np.zeros((4, 2), np.float32), np.zeros(4, np.int64), name="twins", ids=[5, 6, 7, 5])
+    with pytest.raises(InputError, match="rows 0 to 3 of 'twins' repeat a sample id"):
+        extract(trunk, source, tmp_path / "one", poolings=("mean",))
+    with pytest.raises(InputError, match=r"1 sample ids appear more than once.*for example 5"):
+        extract(trunk, source, tmp_path / "two", poolings=("mean",), batch_size=1, shard_mb=1e-6)
+
+
+def test_ids_are_compared_a_share_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offramp.features.store.IDS_AT_ONCE", 3)
+    trunk = VectorTrunk([nn.Identity()], 2)
+    ids = np.arange(20) * 8 - 50
+    for name, last in (("different", 1000), ("twins", -50)):
+        ids[-1] = last
+        source = ArraySource(np.zeros((20, 2), np.float32), np.zeros(20, np.int64), name=name, ids=ids.copy())
+        if name == "different":
+            extract(trunk, source, tmp_path / name, poolings=("mean",), batch_size=4, shard_mb=1e-6)
+        else:
+            with pytest.raises(InputError, match="for example -50"):
+                extract(trunk, source, tmp_path / name, poolings=("mean",), batch_size=4, shard_mb=1e-6)
+
+
+def test_arguments_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    trunk, source = small_resnet(), images(3)
+    with pytest.raises(InputError, match="empty"):
+        extract(trunk, images(0), tmp_path)
+    with pytest.raises(UnknownNameError, match="did you mean 'grid'"):
+        extract(trunk, source, tmp_path, poolings=("gird",), views=(CLEAN,))
+    with pytest.raises(InputError, match="int64"):
+        extract(trunk, source, tmp_path, dtype=torch.int64)
+    with pytest.raises(InputError, match="batch_size"):
+        extract(trunk, source, tmp_path, batch_size=0)
+    with pytest.raises(InputError, match="at least one view"):
+        extract(trunk, source, tmp_path, views=())
+    with pytest.raises(InputError, match="preprocessing parameters"):
+        extract(trunk, source, tmp_path, views=(CLEAN, SHIFTED.then("shift_and_flip", shift=torch.tensor(1))))
+    assert contents(tmp_path) == {}
+
+
+class _Broken:
+    """A source that does not keep its word."""
+
+    name = "broken"
+
+    def __init__(self, labels: object, ids: object, inputs: object = None) -> None:
+        self._rows = Rows(np.zeros((2, 2)) if inputs is None else inputs, labels, ids)  # type: ignore[arg-type]
+
+    def __len__(self) -> int:
+        return 2
+
+    def read(self, start: int, stop: int) -> Rows:
+        return self._rows
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        _Broken(np.zeros(3, np.int64), np.arange(2)),
+        _Broken(np.zeros(2), np.arange(2)),
+        _Broken(np.zeros(2, np.int64), np.zeros((2, 1), np.int64)),
+        _Broken(np.zeros(2, np.int64), np.arange(2), np.zeros((3, 2))),
+    ],
+)
+def test_sources_that_break_their_word_are_refused(source: _Broken, tmp_path: Path) -> None:
+    with pytest.raises(InputError):
+        extract(VectorTrunk([nn.Identity()], 2), source, tmp_path, poolings=("mean",))
+
+
+def test_fingerprint_is_keyed_by_trunk_pooling_and_preprocessing() -> None:
+    other = small_resnet()
+    other.stages[0][0].conv1.weight.add_(1)  # type: ignore[index]
+    plans = [
+        make_plan(small_resnet(), images(3), views=(CLEAN,)),
+        make_plan(other, images(3), views=(CLEAN,)),
+        make_plan(small_resnet(), images(3), views=(CLEAN,), poolings=("mean",)),
+        make_plan(small_resnet(), images(3), views=(CLEAN, SHIFTED)),
+    ]
+    assert len({plan.fingerprint for plan in plans}) == 4
+    assert make_plan(small_resnet(), images(5), views=(CLEAN,), batch_size=7).fingerprint == plans[0].fingerprint
+
+
+def test_shards_are_about_as_large_as_asked_and_hold_whole_batches() -> None:
+    plan = make_plan(small_resnet(), images(3), views=(CLEAN,), shard_mb=2, batch_size=50)
+    assert plan.shard_rows % 50 == 0
+    assert 1.7e6 < plan.shard_rows * plan.row_bytes <= 2e6
+
+
+def test_no_bar_without_a_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    extract(VectorTrunk([nn.Identity()], 2), vectors(np.zeros((3, 2)), np.arange(3)), tmp_path, poolings=("mean",))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_bar_on_a_terminal_shows_throughput(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=120)
+    module = __import__(extract_function.__module__, fromlist=["_bar"])
+    monkeypatch.setattr(module, "Console", lambda stderr: console)
+    trunk, source = VectorTrunk([nn.Identity()], 2), vectors(np.zeros((30, 2)), np.zeros(30, np.int64))
+    extract(trunk, source, tmp_path / "shown", poolings=("mean",), batch_size=3)
+    assert "30/30" in shown.getvalue()
+    assert "rows/s" in shown.getvalue()
+    shown.truncate(0)
+    extract(trunk, source, tmp_path / "hidden", poolings=("mean",), progress=False)
+    assert "30/30" not in shown.getvalue()
+
+
+def test_ids_of_an_array_source_reach_the_store(tmp_path: Path) -> None:
+    trunk, source = VectorTrunk([nn.Identity()], 2), vectors(np.zeros((3, 2)), np.arange(3))
+    store = extract(trunk, source, tmp_path, poolings=("mean",))
+    np.testing.assert_array_equal(store.ids(), sample_ids("vectors", range(3)))
+    assert store.plan.views == (Preprocessing(),)

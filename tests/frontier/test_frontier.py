@@ -1,0 +1,326 @@
+"""From images to a chosen network, and the simulator against the network that really runs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import offramp
+from offramp.cost import CostTable
+from offramp.errors import BudgetError, InputError, SplitError
+from offramp.features import ArraySource, Store, StoreSource, extract, split_by_id
+from offramp.frontier import Frontier, Outcomes, area, fit_frontier, measure, outcomes, simulate, thin
+from offramp.functional import exit_distribution, first_exit, leaves
+from offramp.network import EarlyExitNetwork
+from offramp.policy import OperatingPoint
+from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
+
+
+@pytest.fixture(scope="module", params=["ladder", "linear"])
+def fitted(request: pytest.FixtureRequest) -> Frontier:
+    settings = SMALL if request.param == "ladder" else LINEAR
+    network = trunk()
+    return offramp.fit(
+        network,
+        images(400, seed=1),
+        images(300, seed=2),
+        preprocessing=PREPROCESSING,
+        settings=settings,
+        pooling="grid" if request.param == "ladder" else "mean",
+        progress=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def test_store(fitted: Frontier, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    inputs, labels = images(200, seed=3)
+    source = ArraySource(inputs, labels, name="test")
+    folder = tmp_path_factory.mktemp("store")
+    return extract(
+        fitted.trunk,
+        source,
+        folder,
+        poolings=(fitted.pooling.name,),
+        views=(PREPROCESSING,),
+        dtype=torch.float32,
+        progress=False,
+    )
+
+
+def source_of(fitted: Frontier, store: Store) -> StoreSource:
+    return StoreSource(store, pooling=fitted.pooling.name)
+
+
+def test_points_ascend_in_cost_and_span_the_network(fitted: Frontier) -> None:
+    for policy, points in fitted.points.items():
+        costs = [point.promised["cost"] for point in points]
+        assert costs == sorted(costs), policy
+        assert costs[0] < 0.45  # everybody leaves at the first of three exits
+        assert costs[-1] > 0.99
+
+
+def test_the_simulator_agrees_with_the_network_that_runs(fitted: Frontier, test_store: Store) -> None:
+    seen = outcomes(fitted.bank, source_of(fitted, test_store), fitted.temperatures)
+    inputs, labels = images(200, seed=3)
+    for policy in fitted.points:
+        for cost in (0.6, 0.8, 0.95):
+            network = fitted.choose(cost=cost, policy=policy)
+            exits = simulate([network.point], seen)[0]
+            answer = network.predict(inputs)
+            assert (answer.exits != exits).sum() <= 2  # a sample on the very boundary may fall either way
+            same = answer.exits == exits
+            predicted = seen.predictions[network.point.classifier, torch.arange(200), exits]
+            assert torch.equal(answer.labels[same], predicted[same])
+            assert torch.allclose(
+                answer.relative_cost.mean(), fitted.costs[policy].relative_cost(answer.exits, network.point.active)
+            )
+            measured = fitted.evaluate(source_of(fitted, test_store), [network.point])[0]
+            assert measured.accuracy == pytest.approx(float((answer.labels.numpy() == labels).mean()), abs=0.02)
+
+
+def test_predictions_do_not_depend_on_how_inputs_are_batched(fitted: Frontier) -> None:
+    inputs, _ = images(30, seed=4)
+    network = fitted.choose(cost=0.7)
+    together = network.predict(inputs)
+    one_by_one = [network.predict(inputs[row : row + 1]) for row in range(30)]
+    assert sum(int(alone.exits[0] != exit) for alone, exit in zip(one_by_one, together.exits, strict=True)) <= 1
+    backwards = network.predict(inputs[::-1].copy())
+    assert (backwards.exits.flip(0) != together.exits).sum() <= 1
+
+
+def test_work_for_samples_that_left_is_not_done(fitted: Frontier) -> None:
+    inputs, _ = images(40, seed=5)
+    network = fitted.choose(cost=0.7)
+    sizes: list[int] = []
+    hooks = [
+        stage.register_forward_pre_hook(lambda module, args: sizes.append(len(args[0])))
+        for stage in network.trunk.stages
+    ]
+    exits = network.predict(inputs).exits
+    for hook in hooks:
+        hook.remove()
+    expected = [int((exits >= stage).sum()) for stage in range(3)]
+    assert sizes == [count for count in expected if count]
+    assert expected[2] < 40
+
+
+def test_choose_spends_what_was_asked(fitted: Frontier) -> None:
+    for cost in (0.5, 0.7, 0.9):
+        promised = fitted.choose(cost=cost).point.promised
+        gap = [p.promised["cost"] for p in fitted.points[fitted.preferred] if p.promised["cost"] <= cost][-1]
+        assert gap - 0.0101 <= promised["cost"] <= cost
+
+
+def test_choose_by_accuracy_is_the_cheapest_that_reaches_it(fitted: Frontier) -> None:
+    points = fitted.points[fitted.preferred]
+    wanted = points[len(points) // 2].promised["accuracy"]
+    chosen = fitted.choose(accuracy=wanted).point.promised
+    assert chosen["accuracy"] >= wanted
+    assert all(p.promised["accuracy"] < wanted for p in points if p.promised["cost"] < chosen["cost"])
+
+
+def test_wishes_that_cannot_be_met_say_what_can(fitted: Frontier) -> None:
+    with pytest.raises(BudgetError, match="cheapest costs"):
+        fitted.choose(cost=0.01)
+    with pytest.raises(BudgetError, match="the best has"):
+        fitted.choose(accuracy=1.01)
+    with pytest.raises(InputError, match="one of the two"):
+        fitted.choose()
+    with pytest.raises(InputError, match="one of the two"):
+        fitted.choose(cost=0.5, accuracy=0.5)
+    with pytest.raises(InputError, match="threshold"):
+        fitted.choose(cost=0.5, policy="dice")
+
+
+def test_prediction_sets_hold_the_answer_and_widen_with_coverage(fitted: Frontier) -> None:
+    inputs, labels = images(300, seed=6)
+    answer = fitted.choose(cost=0.7).predict(inputs)
+    tight, wide = answer.prediction_sets[0.1], answer.prediction_sets[0.05]
+    assert (wide | ~tight).all()
+    rows = torch.arange(300)
+    assert wide[rows, torch.from_numpy(labels)].double().mean() > 0.88
+
+
+def test_the_frontier_prints_as_a_table(fitted: Frontier) -> None:
+    text = str(fitted)
+    assert fitted.preferred in text
+    assert len(text.splitlines()) > 8
+
+
+def test_a_store_that_is_kept_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run() -> Frontier:
+        return offramp.fit(
+            network,
+            images(100, seed=1),
+            images(60, seed=2),
+            preprocessing=PREPROCESSING,
+            settings=SMALL,
+            store=tmp_path,
+            progress=False,
+        )
+
+    network = trunk()
+    first = run()
+    for stage in network.stages[1:]:  # costs are counted on one sample; nothing else may run the network again
+        stage.register_forward_pre_hook(lambda module, args: pytest.fail("ran again") if len(args[0]) > 1 else None)
+    second = run()
+    assert [point.promised for point in first.points["gates"]] == [point.promised for point in second.points["gates"]]
+
+
+def test_train_and_validation_must_not_share_samples() -> None:
+    data = ArraySource(*images(60, seed=1), name="same")
+    with pytest.raises(SplitError):
+        offramp.fit(trunk(), data, data, preprocessing=PREPROCESSING, settings=SMALL, progress=False)
+
+
+def toy_outcomes(num_samples: int = 400, num_exits: int = 4, *, seed: int = 0) -> Outcomes:
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.randint(3, (num_samples,), generator=draw)
+    right = torch.rand(1, num_samples, num_exits, generator=draw) < torch.linspace(0.5, 0.95, num_exits)
+    confidence = torch.rand(1, num_samples, num_exits, generator=draw)
+    wrong = (labels[:, None] + 1) % 3
+    return Outcomes(
+        labels=labels,
+        predictions=torch.where(right, labels[:, None], wrong),
+        confidence=confidence,
+        conformal_scores=1 - confidence,
+        evidence=torch.randn(1, num_samples, num_exits, 4, generator=draw),
+        sizes=torch.ones(num_samples),
+    )
+
+
+def table(num_exits: int = 4) -> CostTable:
+    zero = torch.zeros(num_exits, dtype=torch.float64)
+    stage = torch.ones(num_exits, dtype=torch.float64)
+    return CostTable(stage, zero, zero, zero, bare=stage.sum(), carries_state=False)
+
+
+def gates_point(
+    active: tuple[int, ...], offset: float = 0.0, *, policy: str = "gates", seed: int = 1
+) -> OperatingPoint:
+    draw = torch.Generator().manual_seed(seed)
+    parameters = {
+        "weight": torch.randn(4, 4, generator=draw),
+        "bias": torch.randn(4, generator=draw) - 1,
+        "offset": torch.tensor(offset),
+    }
+    return OperatingPoint(policy, parameters, active, torch.ones(4))
+
+
+def test_simulated_gates_follow_the_equations_on_active_exits() -> None:
+    seen = toy_outcomes()
+    for active in ((0, 1, 2, 3), (1, 3), (3,)):
+        point = gates_point(active)
+        logits = (seen.evidence[0] * point.parameters["weight"]).sum(-1) + point.parameters["bias"]
+        scores = logits.sigmoid()[:, list(active)]
+        scores[:, -1] = 1
+        expected = torch.tensor(active)[first_exit(leaves(scores))]
+        assert torch.equal(simulate([point], seen)[0], expected)
+
+
+def test_sampled_gates_leave_as_often_as_the_distribution_says() -> None:
+    seen = toy_outcomes(2000)
+    point = gates_point((0, 1, 2, 3), policy="sampled_gates")
+    exits = torch.stack([simulate([point], seen, seed=seed)[0] for seed in range(20)])
+    logits = (seen.evidence[0] * point.parameters["weight"]).sum(-1) + point.parameters["bias"]
+    scores = torch.cat([logits.sigmoid()[:, :-1], torch.ones(2000, 1)], dim=1)
+    shares = torch.bincount(exits.flatten(), minlength=4) / exits.numel()
+    assert torch.allclose(shares, exit_distribution(scores).mean(0), atol=0.01)
+
+
+def test_points_are_simulated_alike_alone_and_together() -> None:
+    seen = toy_outcomes()
+    points = [gates_point((0, 1, 2, 3), offset) for offset in (-1.0, 0.0, 1.0)]
+    points += [
+        gates_point((1, 3)),
+        OperatingPoint("threshold", {"threshold": torch.tensor(0.7)}, (0, 3), torch.ones(4)),
+    ]
+    together = simulate(points, seen)
+    for row, point in zip(together, points, strict=True):
+        assert torch.equal(simulate([point], seen)[0], row)
+
+
+def test_larger_offsets_leave_earlier() -> None:
+    seen = toy_outcomes()
+    exits = simulate([gates_point((0, 1, 2, 3), offset) for offset in (-3.0, 0.0, 3.0)], seen)
+    assert (exits[0] >= exits[1]).all()
+    assert (exits[1] >= exits[2]).all()
+
+
+def test_measured_figures_against_direct_counts() -> None:
+    seen = toy_outcomes()
+    point = OperatingPoint("threshold", {"threshold": torch.tensor(0.7)}, (0, 1, 2, 3), torch.ones(4))
+    found = measure([point], seen, [table()])[0]
+    exits, correct = [], []
+    for row in range(400):
+        exit = next((e for e in range(3) if seen.confidence[0, row, e] >= 0.7), 3)
+        exits.append(exit)
+        correct.append(bool(seen.predictions[0, row, exit] == seen.labels[row]))
+    full = (seen.predictions[0, :, 3] == seen.labels).double()
+    assert found.accuracy == pytest.approx(np.mean(correct))
+    assert found.change == pytest.approx(np.mean(correct) - float(full.mean()))
+    assert found.relative_cost == pytest.approx(np.mean([(exit + 1) / 4 for exit in exits]))
+    assert found.exit_shares == pytest.approx([exits.count(exit) / 400 for exit in range(4)])
+    for label in range(3):
+        rows = [row for row in range(400) if seen.labels[row] == label]
+        assert found.class_accuracy[label] == pytest.approx(np.mean([correct[row] for row in rows]))
+        assert found.class_change[label] == pytest.approx(
+            np.mean([correct[row] for row in rows]) - float(full[rows].mean())
+        )
+    assert found.accuracy_interval[0] < found.accuracy < found.accuracy_interval[1]
+    assert found.cost_interval[0] < found.relative_cost < found.cost_interval[1]
+    # The paired interval is about the normal one of the paired differences.
+    gains = torch.tensor(correct).double() - full
+    half = 1.96 * float(gains.std()) / 20
+    assert found.change_interval == pytest.approx((found.change - half, found.change + half), abs=0.015)
+
+
+def test_a_class_without_samples_measures_as_not_a_number() -> None:
+    seen = toy_outcomes()
+    seen = replace(seen, labels=seen.labels.clamp_max(1))
+    point = OperatingPoint("threshold", {"threshold": torch.tensor(0.7)}, (0, 1, 2, 3), torch.ones(4))
+    assert np.isnan(measure([point], seen, [table()])[0].class_accuracy[2])
+
+
+def test_thinning_keeps_the_best_of_each_step_of_cost() -> None:
+    seen = toy_outcomes()
+    levels = torch.linspace(0, 1.1, 300)
+    points = [OperatingPoint("threshold", {"threshold": level}, (0, 1, 2, 3), torch.ones(4)) for level in levels]
+    kept = thin(points, seen, table())
+    costs = [point.promised["cost"] for point in kept]
+    assert costs == sorted(costs)
+    assert len({int(cost / 0.005) for cost in costs}) == len(costs)
+    every = measure(points, seen, [table()] * len(points))
+    for point in kept:
+        rivals = [m.accuracy for m in every if int(m.relative_cost / 0.005) == int(point.promised["cost"] / 0.005)]
+        assert point.promised["accuracy"] == pytest.approx(max(rivals))
+
+
+def test_the_area_prefers_the_higher_curve() -> None:
+    def point(cost: float, accuracy: float) -> OperatingPoint:
+        return OperatingPoint(
+            "threshold",
+            {"threshold": torch.tensor(1.0)},
+            (3,),
+            torch.ones(4),
+            promised={"cost": cost, "accuracy": accuracy},
+        )
+
+    low, high = [point(0.05, 0.5), point(0.5, 0.8)], [point(0.05, 0.5), point(0.4, 0.8)]
+    assert area(high) > area(low)
+    assert area([point(0.05, 0.7)]) == pytest.approx(0.7)
+
+
+def test_explicit_splits_are_checked(tmp_path: Path) -> None:
+    network = trunk()
+    inputs, labels = images(60, seed=1)
+    store = extract(network, ArraySource(inputs, labels, name="all"), tmp_path, views=(PREPROCESSING,), progress=False)
+    first, second, third = split_by_id(store.ids(), [30, 20, 10])
+    parts = [StoreSource(store, pooling="grid", rows=rows) for rows in (first, second, third)]
+    example = PREPROCESSING(inputs[:1])
+    frontier = fit_frontier(network, *parts, example=example, settings=SMALL)
+    assert isinstance(frontier.choose(cost=1.1), EarlyExitNetwork)
+    with pytest.raises(SplitError, match="fit"):
+        fit_frontier(network, parts[0], parts[0], parts[2], example=example, settings=SMALL)

@@ -1,0 +1,205 @@
+"""The contract of every trunk, on one that is all corners and on the networks that come along."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from offramp.errors import InputError
+from offramp.trunk import Axes, CifarResNet, Hidden, Trunk
+
+
+class Mixing(nn.Module):
+    """Padded positions are masked out; dropout would show if a trunk ever trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, hidden: dict[str, Tensor]) -> dict[str, Tensor]:
+        shown = hidden["mask"][..., None]
+        mean = (hidden["tokens"] * shown).sum(1, keepdim=True) / shown.sum(1, keepdim=True)
+        tokens = self.dropout(torch.tanh(self.linear(hidden["tokens"] + mean))) + hidden["table"]
+        return {**hidden, "tokens": tokens}
+
+
+class Head(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, hidden: dict[str, Tensor]) -> Tensor:
+        logits: Tensor = self.linear(hidden["tokens"][:, 0])
+        return logits
+
+
+class TokenTrunk(Trunk):
+    """Sequences of different lengths, a mask, and a table all samples share; a head in the middle."""
+
+    def __init__(self) -> None:
+        super().__init__("tokens", [Mixing() for _ in range(3)], {2: Head(), 1: Head()}, num_classes=3)
+
+    def axes(self, depth: int) -> Any:
+        return {"tokens": Axes(lengths=(1,)), "mask": Axes(lengths=(1,)), "table": Axes(batch=None)}
+
+    def representation(self, hidden: Hidden, stage: int) -> Tensor:
+        tokens: Tensor = hidden["tokens"]
+        return tokens.transpose(1, 2)
+
+    def sizes(self, inputs: Hidden) -> Tensor:
+        mask: Tensor = inputs["mask"]
+        return mask.sum(1)
+
+
+def token_inputs(count: int, seed: int) -> Hidden:
+    tokens = torch.randn(count, 2 + seed, 4, generator=torch.Generator().manual_seed(seed))
+    return {"tokens": tokens, "mask": torch.ones(count, 2 + seed), "table": torch.arange(4.0)}
+
+
+def image_inputs(count: int, seed: int) -> Hidden:
+    return torch.randn(count, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
+
+
+Inputs = Callable[[int, int], Hidden]
+CASES: dict[str, tuple[Callable[[], Trunk], Inputs]] = {
+    "tokens": (TokenTrunk, token_inputs),
+    "resnet-8": (lambda: CifarResNet(8, num_classes=3), image_inputs),
+    "resnet-20": (lambda: CifarResNet(20), image_inputs),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> tuple[Trunk, Inputs]:
+    torch.manual_seed(0)
+    build, inputs = CASES[request.param]
+    return build(), inputs
+
+
+def states(trunk: Trunk, inputs: Hidden) -> list[Hidden]:
+    """The hidden state at every depth, the inputs first."""
+    found = [inputs]
+    for stage in trunk.stages:
+        found.append(stage(found[-1]))
+    return found
+
+
+def same(trunk: Trunk, found: Hidden, expected: Hidden, depth: int) -> None:
+    """Compare what a stage leaves: everything that may be seen from here on."""
+    assert trunk.batch_size(found, depth) == trunk.batch_size(expected, depth)
+    if depth:
+        stage = depth - 1
+        torch.testing.assert_close(
+            trunk.representation(found, stage), trunk.representation(expected, stage), rtol=1e-4, atol=1e-4
+        )
+
+
+class TestContract:
+    def test_stages_composed_are_the_network(self, case: tuple[Trunk, Inputs]) -> None:
+        trunk, inputs = case
+        given = inputs(4, 0)
+        last = states(trunk, given)[-1]
+        logits = trunk(given)
+        assert logits.shape == (4, trunk.num_classes)
+        assert torch.equal(logits, trunk.own_logits(last, trunk.num_exits - 1))
+        assert len(trunk.stages) == trunk.num_exits
+        assert trunk.own_heads[-1] == trunk.num_exits - 1
+        assert list(trunk.own_heads) == sorted(trunk.own_heads)
+
+    def test_choosing_samples_commutes_with_running(self, case: tuple[Trunk, Inputs]) -> None:
+        trunk, inputs = case
+        given = inputs(5, 1)
+        keep = torch.tensor([3, 0, 4])
+        whole = states(trunk, given)
+        for start in range(trunk.num_exits):
+            hidden = trunk.select(whole[start], keep, start)
+            for depth in range(start, min(start + 2, trunk.num_exits)):
+                hidden = trunk.stages[depth](hidden)
+                same(trunk, hidden, trunk.select(whole[depth + 1], keep, depth + 1), depth + 1)
+
+    def test_batches_joined_are_batches_run_together(self, case: tuple[Trunk, Inputs]) -> None:
+        trunk, inputs = case
+        first, second = states(trunk, inputs(2, 0)), states(trunk, inputs(3, 3))
+        together = trunk.concatenate([first[0], second[0]], 0)
+        assert trunk.batch_size(together, 0) == 5
+        for depth in range(trunk.num_exits):
+            # Run on from a join at any depth: the answers are those of the batches alone.
+            hidden = trunk.concatenate([first[depth], second[depth]], depth)
+            for stage in list(trunk.stages)[depth:]:
+                hidden = stage(hidden)
+            found = trunk.own_logits(hidden, trunk.num_exits - 1)
+            expected = torch.cat([trunk.own_logits(part[-1], trunk.num_exits - 1) for part in (first, second)])
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+    def test_stays_in_evaluation_mode(self, case: tuple[Trunk, Inputs]) -> None:
+        trunk, inputs = case
+        given = inputs(3, 0)
+        before, buffers = trunk(given), {name: buffer.clone() for name, buffer in trunk.named_buffers()}
+        assert trunk.train() is trunk
+        nn.Sequential(trunk).train()
+        assert not any(module.training for module in trunk.modules())
+        assert torch.equal(trunk(given), before)
+        assert all(torch.equal(buffer, buffers[name]) for name, buffer in trunk.named_buffers())
+
+    def test_takes_no_gradient(self, case: tuple[Trunk, Inputs]) -> None:
+        trunk, inputs = case
+        assert list(trunk.parameters())
+        assert not any(parameter.requires_grad for parameter in trunk.parameters())
+        assert not trunk(inputs(2, 0)).requires_grad
+
+    def test_sizes_one_a_sample(self, case: tuple[Trunk, Inputs]) -> None:
+        trunk, inputs = case
+        assert trunk.sizes(inputs(3, 4)).tolist() == ([6, 6, 6] if isinstance(trunk, TokenTrunk) else [1, 1, 1])
+
+    def test_fingerprint_is_that_of_the_weights(self, case: tuple[Trunk, Inputs], request: Any) -> None:
+        trunk, _ = case
+        twin = CASES[request.node.callspec.params["case"]][0]()
+        assert twin.fingerprint() != trunk.fingerprint()
+        twin.load_state_dict(trunk.state_dict())
+        assert twin.fingerprint() == trunk.fingerprint()
+        assert twin.to(memory_format=torch.contiguous_format).fingerprint() == trunk.fingerprint()  # type: ignore[call-overload]
+        assert len(trunk.fingerprint()) == 64
+
+    def test_fingerprint_sees_every_weight_and_buffer(self, case: tuple[Trunk, Inputs]) -> None:
+        trunk, _ = case
+        seen = {trunk.fingerprint()}
+        tensors = list(trunk.state_dict().values())
+        for tensor in tensors[:: max(1, len(tensors) // 25)] + tensors[-1:]:
+            last = tensor.flatten()[-1].item()
+            tensor[(-1,) * tensor.ndim] += 1e-6 + 1e-6 * abs(last) if tensor.is_floating_point() else 1
+            seen.add(trunk.fingerprint())
+        expected = 1 + len(tensors[:: max(1, len(tensors) // 25)]) + 1
+        assert len(seen) == expected
+
+
+class TestTrunk:
+    def test_the_last_stage_needs_a_head(self) -> None:
+        class Headless(TokenTrunk):
+            def __init__(self) -> None:
+                Trunk.__init__(self, "headless", [Mixing(), Mixing()], {0: Head()}, num_classes=3)
+
+        with pytest.raises(InputError, match=r"'headless' has 2 stages and heads after stages \[0\]"):
+            Headless()
+
+    def test_own_heads_by_stage(self) -> None:
+        trunk = TokenTrunk()
+        assert trunk.own_heads == (1, 2)
+        hidden = states(trunk, token_inputs(2, 0))
+        head = trunk.heads["1"]
+        assert torch.equal(trunk.own_logits(hidden[2], 1), head(hidden[2]))
+
+    def test_fingerprint_tells_architectures_apart(self) -> None:
+        # The same weights, of another network.
+        class Renamed(TokenTrunk):
+            def __init__(self) -> None:
+                Trunk.__init__(self, "renamed", [Mixing() for _ in range(3)], {2: Head(), 1: Head()}, num_classes=3)
+
+        trunk, renamed = TokenTrunk(), Renamed()
+        renamed.load_state_dict(trunk.state_dict())
+        assert renamed.fingerprint() != trunk.fingerprint()
+
+    def test_fingerprint_in_half_precision(self) -> None:
+        trunk = TokenTrunk()
+        assert trunk.fingerprint() != trunk.bfloat16().fingerprint()

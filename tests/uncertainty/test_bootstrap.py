@@ -1,0 +1,156 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from offramp.errors import InputError
+from offramp.uncertainty import bootstrap, bootstrap_interval, bootstrap_ratio_interval
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def rows(num_rows: int = 2000) -> Tensor:
+    """Three columns of other scales and shapes: correctness, loss, cost."""
+    uniform = torch.rand(num_rows, 3, dtype=torch.float64, generator=generator(7))
+    return torch.stack([(uniform[:, 0] < 0.9).double(), -uniform[:, 1].log(), 1e9 + 1e6 * uniform[:, 2]], dim=1)
+
+
+class TestInterval:
+    @pytest.mark.parametrize(("confidence", "deviations"), [(0.95, 1.95996), (0.8, 1.28155)])
+    def test_agrees_with_the_normal_approximation(self, confidence: float, deviations: float) -> None:
+        data = rows()
+        lower, upper = bootstrap_interval(data, confidence=confidence, draws=4000, generator=generator())
+        error = data.std(0) / math.sqrt(len(data))
+        # In units of the standard error; 4000 draws place a 2.5 % quantile to about .04 of one.
+        torch.testing.assert_close(
+            (lower - data.mean(0)) / error, torch.full_like(error, -deviations), rtol=0, atol=0.2
+        )
+        torch.testing.assert_close((upper - data.mean(0)) / error, torch.full_like(error, deviations), rtol=0, atol=0.2)
+
+    def test_agrees_with_a_loop_in_numpy(self) -> None:
+        data = rows(40).numpy()
+        random = np.random.default_rng(0)
+        means = np.stack([data[random.integers(0, 40, 40)].mean(0) for _ in range(8000)])
+        lower, upper = bootstrap_interval(torch.from_numpy(data), draws=8000, generator=generator())
+        spread = means.std(0)
+        assert np.abs((lower.numpy() - np.quantile(means, 0.025, axis=0)) / spread).max() < 0.15
+        assert np.abs((upper.numpy() - np.quantile(means, 0.975, axis=0)) / spread).max() < 0.15
+
+    def test_covers_the_true_mean_as_often_as_it_says(self) -> None:
+        data = torch.rand(200, 60, 1, dtype=torch.float64, generator=generator(3)).square()
+        ends = [
+            bootstrap_interval(one, confidence=0.9, draws=200, generator=generator(i)) for i, one in enumerate(data)
+        ]
+        covered = sum(bool(lower <= 1 / 3 <= upper) for lower, upper in ends) / len(ends)
+        assert 0.83 < covered < 0.95
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_a_constant_is_certain(self, dtype: torch.dtype) -> None:
+        data = torch.tensor([[0.1, 1e7 / 3]], dtype=dtype).expand(777, 2)
+        lower, upper = bootstrap_interval(data, generator=generator())
+        assert torch.equal(lower, data[0])
+        assert torch.equal(upper, data[0])
+
+    def test_one_row(self) -> None:
+        lower, upper = bootstrap_interval(torch.tensor([[0.3]]), generator=generator())
+        assert lower.item() == upper.item() == pytest.approx(0.3)
+
+    def test_columns_stay_paired(self) -> None:
+        data = rows()[:, :1]
+        lower, upper = bootstrap_interval(torch.cat([data, 1 - data, 2 * data], dim=1), generator=generator())
+        torch.testing.assert_close(lower[1], 1 - upper[0], rtol=0, atol=1e-12)
+        torch.testing.assert_close(lower[2], 2 * lower[0], rtol=0, atol=1e-12)
+
+    def test_memory_does_not_change_the_numbers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        data = rows(50)
+        whole = bootstrap_interval(data, draws=101, generator=generator())
+        monkeypatch.setattr(bootstrap, "_CHUNK", 160)
+        torch.testing.assert_close(bootstrap_interval(data, draws=101, generator=generator()), whole)
+
+    def test_quantiles_are_those_of_numpy(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        sums = torch.randn(37, 2, dtype=torch.float64, generator=generator())
+        monkeypatch.setattr(bootstrap, "_resampled_sums", lambda *_: sums)
+        ends = bootstrap_interval(
+            torch.zeros(1, 2, dtype=torch.float64), confidence=0.7, draws=37, generator=generator()
+        )
+        np.testing.assert_allclose(torch.stack(ends).numpy(), np.quantile(sums.numpy(), [0.15, 0.85], axis=0))
+
+    @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16, torch.float32, torch.float64])
+    def test_dtypes(self, dtype: torch.dtype) -> None:
+        ends = bootstrap_interval(rows()[:, :1].to(dtype), draws=20, generator=generator())
+        expected = bootstrap_interval(rows()[:, :1], draws=20, generator=generator())
+        for end, other in zip(ends, expected, strict=True):
+            assert end.dtype == torch.promote_types(dtype, torch.float32)
+            torch.testing.assert_close(end, other.to(end.dtype))
+
+    def test_repeats_with_the_seed_and_leaves_the_global_one_alone(self) -> None:
+        before = torch.get_rng_state()
+        first, second, other = (bootstrap_interval(rows(), draws=50, generator=generator(s))[0] for s in (0, 0, 1))
+        assert torch.equal(first, second)
+        assert not torch.equal(first, other)
+        assert torch.equal(torch.get_rng_state(), before)
+
+    def test_refuses(self) -> None:
+        for data in (torch.zeros(0, 1), torch.zeros(3), torch.zeros(3, 0)):
+            with pytest.raises(InputError, match="'N x S'"):
+                bootstrap_interval(data, generator=generator())
+        with pytest.raises(InputError, match="finite statistic_rows"):
+            bootstrap_interval(torch.tensor([[math.nan]]), generator=generator())
+        for confidence in (0.0, 1.0, 95):
+            with pytest.raises(InputError, match="confidence between 0 and 1"):
+                bootstrap_interval(torch.zeros(3, 1), confidence=confidence, generator=generator())
+        with pytest.raises(InputError, match="draws of at least 1"):
+            bootstrap_interval(torch.zeros(3, 1), draws=0, generator=generator())
+
+
+class TestRatio:
+    def test_agrees_with_the_delta_method(self) -> None:
+        bare = 1 + torch.rand(3000, dtype=torch.float64, generator=generator())
+        spent = bare[:, None] * torch.rand(3000, 2, dtype=torch.float64, generator=generator(1))
+        lower, upper = bootstrap_ratio_interval(spent, bare, draws=4000, generator=generator())
+        ratio = spent.sum(0) / bare.sum()
+        error = (spent - ratio * bare[:, None]).std(0) / bare.mean() / math.sqrt(3000)
+        torch.testing.assert_close((lower - ratio) / error, torch.full_like(error, -1.95996), rtol=0, atol=0.2)
+        torch.testing.assert_close((upper - ratio) / error, torch.full_like(error, 1.95996), rtol=0, atol=0.2)
+
+    def test_is_the_ratio_of_totals(self) -> None:
+        # Costs 1 of 1 and 0 of 9: the totals give .1, the mean of the samples' ratios would give .5.
+        spent = torch.tensor([1.0, 0.0]).repeat(5000)[:, None]
+        bare = torch.tensor([1.0, 9.0]).repeat(5000)
+        lower, upper = bootstrap_ratio_interval(spent, bare, draws=200, generator=generator())
+        assert 0.09 < lower.item() < 0.1 < upper.item() < 0.11
+
+    def test_proportional_costs_are_certain(self) -> None:
+        bare = torch.rand(500, dtype=torch.float64, generator=generator()) + 0.1
+        spent = bare[:, None] * torch.tensor([0.25, 1.0, 3.0], dtype=torch.float64)
+        for end in bootstrap_ratio_interval(spent, bare, generator=generator()):
+            torch.testing.assert_close(end, torch.tensor([0.25, 1.0, 3.0], dtype=torch.float64), rtol=1e-12, atol=0)
+
+    def test_equal_costs_make_it_a_mean(self) -> None:
+        data = rows()
+        ratio = bootstrap_ratio_interval(data, torch.full((2000,), 2.0), generator=generator())
+        mean = bootstrap_interval(data / 2, generator=generator())
+        torch.testing.assert_close(ratio, mean)
+
+    def test_a_denominator_for_each_column(self) -> None:
+        data = rows()
+        both = bootstrap_ratio_interval(data[:, :2], data[:, 1:] + 1, draws=100, generator=generator())
+        for column in range(2):
+            one = bootstrap_ratio_interval(
+                data[:, column, None], data[:, column + 1] + 1, draws=100, generator=generator()
+            )
+            torch.testing.assert_close((both[0][column], both[1][column]), (one[0][0], one[1][0]))
+
+    def test_refuses(self) -> None:
+        spent = torch.ones(4, 2)
+        for bare in (torch.ones(3), torch.ones(4, 3)):
+            with pytest.raises(InputError, match="one value for each sample"):
+                bootstrap_ratio_interval(spent, bare, generator=generator())
+        with pytest.raises(InputError, match="above 0, got 0"):
+            bootstrap_ratio_interval(spent, torch.tensor([1.0, 1.0, 0.0, 1.0]), generator=generator())
+        with pytest.raises(InputError, match="finite numerator"):
+            bootstrap_ratio_interval(spent / 0, torch.ones(4), generator=generator())
