@@ -95,4 +95,6 @@ def cached(layers: int, split: str, pooling: str, *, augmented: bool = False) ->
     name = f"resnet{layers}-{split}-{pooling}" + ("-augmented" if augmented else "")
     views = (PREPROCESSING, AUGMENTED) if augmented else (PREPROCESSING,)
     folder = Path(__file__).parent / ".cache" / name
+    if (folder / "manifest.json").exists():
+        return Store.open(folder)
     return extract(resnet(layers), cifar10(split), folder, poolings=(pooling,), views=views)

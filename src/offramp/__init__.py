@@ -3,5 +3,16 @@
 from offramp.frontier import Frontier, fit
 from offramp.methods import DEFAULT, PAPER, JointSettings
 from offramp.network import Answer, EarlyExitNetwork
+from offramp.trunk import Trunk, image_preprocessing
 
-__all__ = ["DEFAULT", "PAPER", "Answer", "EarlyExitNetwork", "Frontier", "JointSettings", "fit"]
+__all__ = [
+    "DEFAULT",
+    "PAPER",
+    "Answer",
+    "EarlyExitNetwork",
+    "Frontier",
+    "JointSettings",
+    "Trunk",
+    "fit",
+    "image_preprocessing",
+]

@@ -66,5 +66,5 @@ class Registry(Generic[T]):
         # Scanned on first use, so that importing offramp never reads other packages' metadata.
         if not self._discovered:
             self._discovered = True
-            for point in entry_points(group=f"offramp.{self.kind}"):
+            for point in entry_points(group=f"offramp.{self.kind.replace(' ', '_')}"):
                 self.add(point.name, point.value)

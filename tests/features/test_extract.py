@@ -78,7 +78,10 @@ def test_chance_differs_from_batch_to_batch(tmp_path: Path) -> None:
 
 def test_shards_written_apart_in_any_order_are_the_same_store(store: Store, tmp_path: Path) -> None:
     trunk, source, plan = small_resnet(), images(70), store.plan
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "000003.safetensors.0123.tmp").write_bytes(b"half a shard")
     begin_store(tmp_path, plan)
+    assert set(contents(tmp_path)) == {"plan.json"}
     assert pending_shards(tmp_path, plan) == [0, 1, 2, 3, 4]
     for shard in (3, 0, 4, 2):
         extract_shard(trunk, source, plan, shard, tmp_path)
@@ -293,9 +296,13 @@ def test_bar_on_a_terminal_shows_throughput(tmp_path: Path, monkeypatch: pytest.
     module = __import__(extract_function.__module__, fromlist=["_bar"])
     monkeypatch.setattr(module, "Console", lambda stderr: console)
     trunk, source = VectorTrunk([nn.Identity()], 2), vectors(np.zeros((30, 2)), np.zeros(30, np.int64))
-    extract(trunk, source, tmp_path / "shown", poolings=("mean",), batch_size=3)
+    extract(trunk, source, tmp_path / "shown", poolings=("mean",), batch_size=3, shard_mb=0.0005)
     assert "30/30" in shown.getvalue()
     assert "rows/s" in shown.getvalue()
+    (tmp_path / "shown" / "shards" / "000000.json").unlink()
+    shown.truncate(0)
+    extract(trunk, source, tmp_path / "shown", poolings=("mean",), batch_size=3, shard_mb=0.0005)
+    assert "30/30" in shown.getvalue()  # counts on from the rows that are there
     shown.truncate(0)
     extract(trunk, source, tmp_path / "hidden", poolings=("mean",), progress=False)
     assert "30/30" not in shown.getvalue()

@@ -50,6 +50,13 @@ def test_a_file_cut_short_or_too_long_is_refused_by_name(small_store: Store) -> 
         (path / name).write_bytes(whole)
 
 
+def test_a_shard_cut_short_is_refused_on_opening(small_store: Store) -> None:
+    file = small_store.path / "shards" / "000002.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(CorruptFileError, match=r"000002\.safetensors has \d+ bytes, expected \d+"):
+        Store.open(small_store.path)
+
+
 def test_a_missing_file_is_refused_by_name(small_store: Store) -> None:
     path = small_store.path
     for name, whole in contents(path).items():

@@ -12,7 +12,6 @@ from offramp.errors import CorruptFileError, InputError, StoreError
 from offramp.exits import Gates, LinearExits, all_logits
 from offramp.features import MemorySource
 from offramp.functional import (
-    ClassifierLoss,
     GateTarget,
     cross_entropies,
     evidence,
@@ -21,7 +20,7 @@ from offramp.functional import (
     log_probabilities,
     priced_losses,
 )
-from offramp.methods import EpochRecord, ExitKind, FittedExits, JointSettings, fit_joint
+from offramp.methods import ClassifierTraining, EpochRecord, ExitKind, FittedExits, JointSettings, fit_joint
 
 WIDTHS = (4, 6, 8)
 COSTS = TrunkMulAdds(
@@ -60,7 +59,7 @@ def fit(settings: JointSettings, **options: object) -> FittedExits:
 
 @pytest.mark.parametrize("loss", ["weighted", "rescaled", "plain", "full", "fixed"])
 @pytest.mark.parametrize("target", ["exit_subsequent", "exit_if_min"])
-def test_many_cost_weights_at_once_equal_separate_fits(loss: ClassifierLoss, target: GateTarget) -> None:
+def test_many_cost_weights_at_once_equal_separate_fits(loss: ClassifierTraining, target: GateTarget) -> None:
     settings = replace(QUICK, classifier_loss=loss, gate_target=target)
     together = fit(settings)
     for index, cost_weight in enumerate(settings.cost_weights):
@@ -234,7 +233,9 @@ def test_an_empty_split_is_refused() -> None:
         fit_joint(noisy_clusters(), empty, COSTS, QUICK)
 
 
-@pytest.mark.parametrize("change", [{"cost_weights": ()}, {"cost_weights": (-1.0,)}, {"batch_size": 0}, {"epochs": -1}])
+@pytest.mark.parametrize(
+    "change", [{"cost_weights": ()}, {"cost_weights": (-1.0,)}, {"batch_size": 0}, {"epochs": -1}, {"exits": "ladr"}]
+)
 def test_settings_that_make_no_sense_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError):
         replace(QUICK, **change)  # type: ignore[arg-type]

@@ -41,4 +41,4 @@ class Gates(nn.Module):
     @staticmethod
     def scores(gate_logits: Tensor) -> Tensor:
         """Scores of all L exits, `... x L`: sigmoids, and 1 at the final exit."""
-        return torch.cat([gate_logits.sigmoid(), torch.ones_like(gate_logits[..., :1])], dim=-1)
+        return torch.cat([gate_logits.sigmoid(), gate_logits.new_ones((*gate_logits.shape[:-1], 1))], dim=-1)

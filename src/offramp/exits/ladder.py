@@ -39,7 +39,13 @@ class LadderExits(ExitBank):
     scale: Tensor
 
     def __init__(
-        self, widths: tuple[int, ...], stages: tuple[int, ...], num_classes: int, *, width: int = 64, dropout: float = 0.1
+        self,
+        widths: tuple[int, ...],
+        stages: tuple[int, ...],
+        num_classes: int,
+        *,
+        width: int = 64,
+        dropout: float = 0.1,
     ) -> None:
         super().__init__(widths, stages, num_classes)
         self.width = width
@@ -63,9 +69,11 @@ class LadderExits(ExitBank):
         Stages differ in scale by orders of magnitude; a shared learning rate wants them alike.
         """
         self.center.copy_(features.mean(0))
-        spread = features.std(0, correction=0)
-        # A feature that does not vary in the sample carries nothing; dividing by next to nothing would blow it up.
-        self.scale.copy_(torch.where(spread > 1e-4 * spread.mean(), spread, torch.inf).reciprocal())
+        for stage in range(len(self.widths)):
+            columns = self.columns(stage)
+            spread = features[:, columns].std(0, correction=0)
+            # A feature that hardly varies in the sample carries nothing; dividing by its spread would blow it up.
+            self.scale[columns] = torch.where(spread > 1e-4 * spread.mean(), spread, torch.inf).reciprocal()
 
     def forward(self, features: Tensor) -> list[Tensor]:
         """Answers of every exit: `1 x N x K` logits each."""
@@ -95,9 +103,9 @@ class LadderExits(ExitBank):
             self.load_state_dict(other.state_dict())
 
     def mul_adds(self, stage: int) -> tuple[int, int]:
-        """A, B, C with their biases and a layer norm at 5 an element; then H. Standardising folds into A."""
+        """A; B and C with their biases; a layer norm at 5 an element; then H. Standardising folds into A and a bias."""
         width = self.width
-        carrying = (self.widths[stage] + 1) * width + 2 * (width + 1) * width + 5 * width
+        carrying = self.widths[stage] * width + 2 * (width + 1) * width + 5 * width
         return carrying, (width + 1) * self.num_classes
 
     def _climb(self, rung: int, features: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

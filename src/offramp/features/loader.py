@@ -90,7 +90,7 @@ class StoreSource:
             filled = turn.kept.stop - turn.kept.start
             for column in buffer.values():
                 array = _array(column)
-                array[turn.slots[:filled]] = array[turn.kept].copy()
+                array[turn.slots[:filled]] = array[turn.kept]
             for chunk in turn.chunks:
                 start, stop = int(starts[chunk]), int(starts[chunk] + lengths[chunk])
                 slots = turn.slots[filled : filled + stop - start]

@@ -1,6 +1,6 @@
 """The feature store: shards side by side, and a manifest compiled last.
 
-Layout of the folder (see README.md beside this file):
+Layout of the folder (docs/store.md says what is in each file):
 
     plan.json                   what is being extracted, written first
     shards/000000.safetensors   the columns of rows 0 to shard_rows - 1

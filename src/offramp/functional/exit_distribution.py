@@ -36,9 +36,10 @@ def exit_distribution(gate_scores: Tensor) -> Tensor:
 def exit_if_reached(gate_scores: Tensor) -> Tensor:
     r"""Probability of leaving at each exit for a sample that has reached it.
 
-    $$P(E^l) = P(G = l) \Big/ \prod_{j<l} \bigl(1 - P(E^j)\bigr) = P(G = l) \Big/ \bigl(1 - \sum_{j<l} P(G = j)\bigr)$$
+    $$P(E^l) = P(G = l) \Big/ \prod_{j<l} \bigl(1 - P(E^j)\bigr) = \min\bigl(1,\ g^l \big/ (1 - \sum_{j<l} g^j)\bigr)$$
 
-    Eq. 4 of [Regol2024], solved for $P(E^l)$. Where no probability is left the exit cannot be reached; 1 stands there.
+    Eq. 4 of [Regol2024], solved for $P(E^l)$ with $P(G)$ from Eq. 8. Where no probability is left the
+    exit cannot be reached; 1 stands there.
 
     Args:
         gate_scores: `... x L` scores in [0, 1]; the last exit's score is 1.
@@ -50,10 +51,9 @@ def exit_if_reached(gate_scores: Tensor) -> Tensor:
         >>> exit_if_reached(torch.tensor([0.5, 0.25, 1.0]))
         tensor([0.5000, 0.5000, 1.0000])
     """
-    probability = exit_distribution(gate_scores)
-    left = 1 - (probability.cumsum(-1) - probability)
+    left = 1 - (gate_scores.cumsum(-1) - gate_scores)  # what P(G) leaves, wherever that is more than nothing
     reachable = left > 0
-    return torch.where(reachable, probability / torch.where(reachable, left, 1), 1.0).clamp_max(1)
+    return torch.where(reachable, gate_scores / torch.where(reachable, left, 1), 1.0).clamp_max(1)
 
 
 def leaves(gate_scores: Tensor) -> Tensor:

@@ -1,9 +1,11 @@
 r"""What each gate should have said: the binary targets of the surrogate task."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
+
+from offramp.errors import InputError
 
 __all__ = ["GateTarget", "best_exit", "gate_targets", "imbalance_weights", "priced_losses"]
 
@@ -68,6 +70,8 @@ def gate_targets(best: Tensor, num_exits: int, *, kind: GateTarget = "exit_subse
         >>> gate_targets(torch.tensor([1]), 4)
         tensor([[False,  True,  True]])
     """
+    if kind not in get_args(GateTarget):
+        raise InputError(f"gate targets are {' or '.join(get_args(GateTarget))}, got '{kind}'")
     exits = torch.arange(num_exits - 1, device=best.device)
     return exits >= best[..., None] if kind == "exit_subsequent" else exits == best[..., None]
 

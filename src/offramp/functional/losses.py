@@ -116,7 +116,7 @@ def plain_loss(losses: Tensor) -> Tensor:
 def full_loss(priced: Tensor, probability: Tensor) -> Tensor:
     r"""The whole objective, with gradient through the gates as well.
 
-    $$L = \frac1N \sum_i \sum_l P(G = l \mid x_i)\, ((\mathrm{CE}^l_i + \lambda\, \mathrm{IC}^l_{\mathrm{norm}})$$
+    $$L = \frac1N \sum_i \sum_l P(G = l \mid x_i)\, (\mathrm{CE}^l_i + \lambda\, \mathrm{IC}^l_{\mathrm{norm}})$$
 
     Eq. 9 of [Regol2024] with both terms of Eq. 14 (JEI-DNN-FULL). `probability` must not be detached from the
     classifiers.

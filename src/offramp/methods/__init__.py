@@ -2,11 +2,12 @@
 
 from offramp.methods.fitted import FittedExits
 from offramp.methods.joint import EpochRecord, fit_joint
-from offramp.methods.settings import DEFAULT, PAPER, ExitKind, JointSettings, spread_cost_weights
+from offramp.methods.settings import DEFAULT, PAPER, ClassifierTraining, ExitKind, JointSettings, spread_cost_weights
 
 __all__ = [
     "DEFAULT",
     "PAPER",
+    "ClassifierTraining",
     "EpochRecord",
     "ExitKind",
     "FittedExits",

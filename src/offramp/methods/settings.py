@@ -1,14 +1,15 @@
 """How exits are fitted: one dataclass, two presets."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from offramp.errors import InputError
 from offramp.functional import ClassifierLoss, GateTarget
 
-__all__ = ["DEFAULT", "PAPER", "ExitKind", "JointSettings", "spread_cost_weights"]
+__all__ = ["DEFAULT", "PAPER", "ClassifierTraining", "ExitKind", "JointSettings", "spread_cost_weights"]
 
 ExitKind = Literal["linear", "cumulative", "ladder"]
+ClassifierTraining = ClassifierLoss | Literal["fixed"]
 
 
 def spread_cost_weights(count: int = 16, *, lowest: float = 0.01, highest: float = 10.0) -> tuple[float, ...]:
@@ -33,7 +34,7 @@ class JointSettings:
 
     exits: ExitKind = "linear"
     """What the classifiers are: linear on their stage (the paper), linear on all stages so far, or a ladder."""
-    classifier_loss: ClassifierLoss | Literal["fixed"] = "weighted"
+    classifier_loss: ClassifierTraining = "weighted"
     """How classifiers go on learning beside the gates; "fixed": not at all, only the gates do."""
     gate_target: GateTarget = "exit_subsequent"
     """What a gate is asked to say."""
@@ -67,6 +68,13 @@ class JointSettings:
     """Every random number follows from it."""
 
     def __post_init__(self) -> None:
+        for name, value, known in (
+            ("exits", self.exits, get_args(ExitKind)),
+            ("classifier_loss", self.classifier_loss, (*get_args(ClassifierLoss), "fixed")),
+            ("gate_target", self.gate_target, get_args(GateTarget)),
+        ):
+            if value not in known:
+                raise InputError(f"{name} is one of {', '.join(known)}; got '{value}'")
         if not self.cost_weights or min(self.cost_weights) < 0:
             raise InputError(f"cost_weights must be at least one number >= 0, got {self.cost_weights}")
         if min(self.warmup_epochs, self.epochs) < 0 or min(self.switch_every, self.batch_size, self.patience) < 1:

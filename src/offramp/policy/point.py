@@ -42,7 +42,8 @@ class OperatingPoint:
 
     def __post_init__(self) -> None:
         last = len(self.temperatures) - 1
-        if list(self.active) != sorted(set(self.active)) or not self.active or self.active[-1] != last:
+        ascending = list(self.active) == sorted(set(self.active))
+        if not ascending or not self.active or self.active[0] < 0 or self.active[-1] != last:
             raise InputError(f"active exits must ascend and end with the final one, {last}; got {self.active}")
 
     @property

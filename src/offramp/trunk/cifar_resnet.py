@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from offramp.errors import InputError
-from offramp.trunk.hidden import Hidden
 from offramp.trunk.trunk import Trunk
 
 __all__ = ["CifarResNet", "load_cifar_resnet"]
@@ -80,11 +79,6 @@ class CifarResNet(Trunk):
         stages[0] = nn.Sequential(_Stem(16), stages[0])
         super().__init__(f"cifar-resnet-{layers}", stages, {3 * blocks - 1: _Head(channels, num_classes)}, num_classes)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-
-    def representation(self, hidden: Hidden, stage: int) -> Tensor:
-        """The feature map itself, `N x C x H x W`."""
-        assert isinstance(hidden, Tensor)
-        return hidden
 
 
 def load_cifar_resnet(path: str | Path, layers: int, *, num_classes: int = 10) -> CifarResNet:

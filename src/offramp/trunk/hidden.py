@@ -38,13 +38,20 @@ SAMPLES_FIRST = Axes()
 def _pairs(hidden: Hidden, axes: Any) -> tuple[list[tuple[Any, Axes]], pytree.TreeSpec]:
     """Leaves of `hidden` with their axes; one `Axes` may stand for a whole subtree."""
     leaves, spec = pytree.tree_flatten(hidden)
-    is_axes = lambda node: isinstance(node, Axes)  # noqa: E731
-    spread = pytree._broadcast_to_and_flatten(axes, spec, is_leaf=is_axes)
-    if spread is None:
-        raise InputError(
-            f"the declared axes do not fit the hidden state: axes {axes}, hidden {spec}; "
-            "declare one Axes a leaf, or one for a whole subtree"
+    try:
+        # By name, not by place: two dictionaries may list the same keys in another order.
+        full = pytree.tree_map(
+            lambda ax, subtree: pytree.tree_map(lambda _: ax, subtree),
+            axes,
+            hidden,
+            is_leaf=lambda node: isinstance(node, Axes),
         )
+        spread = spec.flatten_up_to(full)
+    except ValueError as error:
+        raise InputError(
+            f"the declared axes do not fit the hidden state ({error}); "
+            "declare one Axes a leaf, or one for a whole subtree"
+        ) from error
     return list(zip(leaves, spread, strict=True)), spec
 
 
@@ -80,6 +87,8 @@ def select(hidden: Hidden, keep: Tensor, axes: Any = SAMPLES_FIRST) -> Hidden:
         >>> select((torch.arange(3), torch.eye(3)), torch.tensor([2, 0]))[0]
         tensor([2, 0])
     """
+    if keep.dtype == torch.bool and len(keep) != batch_size(hidden, axes):
+        raise InputError(f"expected {batch_size(hidden, axes)} booleans, one a sample, got {len(keep)}")
     indices = keep.nonzero().squeeze(1) if keep.dtype == torch.bool else keep
     pairs, spec = _pairs(hidden, axes)
     picked = [leaf if ax.batch is None else leaf.index_select(ax.batch, indices) for leaf, ax in pairs]
@@ -103,17 +112,19 @@ def concatenate(hiddens: Sequence[Hidden], axes: Any = SAMPLES_FIRST) -> Hidden:
     """
     if not hiddens:
         raise InputError("expected at least one hidden state to concatenate, got none")
-    columns = [_pairs(hidden, axes)[0] for hidden in hiddens]
+    pairs, spec = _pairs(hiddens[0], axes)
+    try:
+        columns = [spec.flatten_up_to(hidden) for hidden in hiddens]
+    except ValueError as error:
+        raise InputError(f"hidden states to concatenate must have one structure: {error}") from error
     joined = []
-    for group in zip(*columns, strict=True):
-        ax = group[0][1]
-        leaves = [leaf for leaf, _ in group]
+    for (_, ax), *leaves in zip(pairs, *columns, strict=True):
         if ax.batch is None:
             joined.append(leaves[0])
             continue
         longest = {length: max(leaf.shape[length] for leaf in leaves) for length in ax.lengths}
         joined.append(torch.cat([_padded(leaf, longest, ax.pad) for leaf in leaves], dim=ax.batch))
-    return pytree.tree_unflatten(joined, pytree.tree_structure(hiddens[0]))
+    return pytree.tree_unflatten(joined, spec)
 
 
 def _padded(leaf: Tensor, longest: dict[int, int], value: float) -> Tensor:

@@ -50,7 +50,7 @@ class GridPooling(Pooling):
 
     Args:
         side: Cells along each axis at most.
-        largest: Features a stage at most.
+        largest: Features a stage at most, as long as one cell fits; one cell is always there.
 
     Example:
         >>> import torch

@@ -19,7 +19,9 @@ Step = Callable[..., Any]
 
 def channels_first(inputs: Any, generator: torch.Generator, /) -> Tensor:
     """`N x H x W x C` to `N x C x H x W`."""
-    return torch.as_tensor(inputs).permute(0, 3, 1, 2)
+    # Copied: a memory map is read-only, and torch warns of tensors that share such memory.
+    images = inputs if isinstance(inputs, Tensor) else torch.tensor(inputs)
+    return images.permute(0, 3, 1, 2)
 
 
 def normalize(

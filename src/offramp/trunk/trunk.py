@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Self
 
@@ -15,12 +14,12 @@ from offramp.trunk.hidden import SAMPLES_FIRST, Hidden, batch_size, concatenate,
 __all__ = ["Trunk"]
 
 
-class Trunk(nn.Module, ABC):
+class Trunk(nn.Module):
     """A frozen network as L stages run in order, with an exit after each.
 
     A trunk is always in evaluation mode and never takes a gradient. `depth` counts the stages that have run: 0 is the
-    input, L the end. What subclasses say: the stages, the network's own heads, what an exit may look at, and (where it
-    is not "axis 0 of every leaf") how samples lie in a hidden state.
+    input, L the end. Where hidden states are single tensors, samples first, this class is all that is needed; where
+    they are not, a subclass says what an exit may look at (`representation`) and how samples lie in them (`axes`).
 
     Args:
         name: The registered name or a description that tells the architecture apart; part of the fingerprint.
@@ -28,6 +27,12 @@ class Trunk(nn.Module, ABC):
         heads: The network's own classifiers by the stage they stand after, hidden state to `N x K` logits. The last
             stage must have one: it is the final exit.
         num_classes: K.
+
+    Example:
+        >>> stages = [nn.Linear(4, 8), nn.Linear(8, 8)]
+        >>> trunk = Trunk("two-layers", stages, {1: nn.Linear(8, 3)}, num_classes=3)
+        >>> trunk(torch.zeros(5, 4)).shape, trunk.num_exits
+        (torch.Size([5, 3]), 2)
     """
 
     def __init__(self, name: str, stages: Sequence[nn.Module], heads: dict[int, nn.Module], num_classes: int) -> None:
@@ -44,9 +49,14 @@ class Trunk(nn.Module, ABC):
         self.requires_grad_(False)
         self.eval()
 
-    @abstractmethod
     def representation(self, hidden: Hidden, stage: int) -> Tensor:
         """What an exit may look at after `stage`: the tensor that pooling turns into features."""
+        if not isinstance(hidden, Tensor):
+            raise InputError(
+                f"after stage {stage} of '{self.name}' the hidden state is a {type(hidden).__name__}, not a tensor; "
+                "override `representation` to say which part of it exits look at"
+            )
+        return hidden
 
     def axes(self, depth: int) -> Any:
         """`Axes` of the hidden state's leaves after `depth` stages: the same tree, or a prefix of it."""

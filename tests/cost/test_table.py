@@ -1,0 +1,147 @@
+import pytest
+import torch
+from torch import Tensor
+
+from offramp.cost import CostTable
+from offramp.errors import InputError
+
+STAGE, CARRY, ANSWER, DECIDE = (
+    [10.0, 20.0, 30.0, 40.0],
+    [1.0, 2.0, 3.0, 4.0],
+    [0.1, 0.2, 0.3, 0.4],
+    [0.01, 0.02, 0.03, 0.0],
+)
+
+
+def double(values: object) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def table(*, carries_state: bool, bare: float = 100.4) -> CostTable:
+    return CostTable(double(STAGE), double(CARRY), double(ANSWER), double(DECIDE), double(bare), carries_state)
+
+
+def by_hand(exit: int, active: list[int], *, carries_state: bool) -> float:
+    """What a sample has paid once it has passed stage `exit`, piece by piece."""
+    paid = 0.0
+    for stage in range(exit + 1):
+        paid += STAGE[stage]
+        if carries_state or stage in active:
+            paid += CARRY[stage]
+        if stage in active:
+            paid += ANSWER[stage] + DECIDE[stage]
+    return paid
+
+
+class TestCumulativeCosts:
+    @pytest.mark.parametrize("carries_state", [True, False])
+    @pytest.mark.parametrize("active", [[0, 1, 2, 3], [3], [0, 3], [1, 2, 3], [2, 3]])
+    def test_piece_by_piece(self, carries_state: bool, active: list[int]) -> None:
+        found = table(carries_state=carries_state).cumulative_costs(active)
+        expected = [by_hand(exit, active, carries_state=carries_state) for exit in range(4)]
+        assert found.tolist() == pytest.approx(expected)
+
+    def test_numbers(self) -> None:
+        # Exits 0 and 3 active: 10 + 1 + .1 + .01; then bare stages, with and without their share of the state.
+        assert table(carries_state=False).cumulative_costs([0, 3]).tolist() == pytest.approx(
+            [11.11, 31.11, 61.11, 105.51]
+        )
+        assert table(carries_state=True).cumulative_costs([0, 3]).tolist() == pytest.approx(
+            [11.11, 33.11, 66.11, 110.51]
+        )
+
+    def test_all_exits_if_left_out(self) -> None:
+        priced = table(carries_state=False)
+        assert torch.equal(priced.cumulative_costs(), priced.cumulative_costs([0, 1, 2, 3]))
+        assert priced.num_exits == 4
+
+    @pytest.mark.parametrize("active", [[], [0], [0, 1, 2]])
+    def test_the_final_exit_is_always_in_force(self, active: list[int]) -> None:
+        priced = table(carries_state=False)
+        with pytest.raises(InputError, match="must include the final one, 3"):
+            priced.cumulative_costs(active)
+        with pytest.raises(InputError, match="must include the final one, 3"):
+            priced.relative_cost(torch.tensor([0]), active)
+
+    def test_an_exit_more_never_costs_less(self) -> None:
+        priced = table(carries_state=False)
+        assert (priced.cumulative_costs([0, 1, 3]) >= priced.cumulative_costs([1, 3])).all()
+
+    @pytest.mark.parametrize("carries_state", [True, False])
+    def test_samples_of_different_size(self, carries_state: bool) -> None:
+        sizes = double([1.0, 2.0, 5.0])
+        whole = table(carries_state=carries_state)
+        # Only stages grow with size here; the other fields stay `L`.
+        sized = CostTable(
+            sizes[:, None] * whole.stage, whole.carry, whole.answer, whole.decide, whole.bare, carries_state
+        )
+        found = sized.cumulative_costs([1, 3])
+        assert found.shape == (3, 4)
+        for sample, size in enumerate(sizes.tolist()):
+            for exit in range(4):
+                grown = (size - 1) * sum(STAGE[: exit + 1])
+                expected = by_hand(exit, [1, 3], carries_state=carries_state) + grown
+                assert found[sample, exit].item() == pytest.approx(expected)
+
+
+class TestRelativeCosts:
+    def test_are_shares_of_the_last_exit(self) -> None:
+        found = table(carries_state=False).relative_costs().tolist()
+        total = by_hand(3, [0, 1, 2, 3], carries_state=False)
+        assert found == pytest.approx([by_hand(exit, [0, 1, 2, 3], carries_state=False) / total for exit in range(4)])
+        assert found[-1] == 1
+
+    def test_of_each_sample(self) -> None:
+        stage = double([[1.0, 1.0], [1.0, 3.0]])
+        zero = torch.zeros(2, dtype=torch.float64)
+        found = CostTable(stage, zero, zero, zero, double([2.0, 4.0]), False).relative_costs()
+        assert found.tolist() == [[0.5, 1.0], [0.25, 1.0]]
+
+
+class TestSpent:
+    def test_each_sample_pays_for_its_exit(self) -> None:
+        priced = table(carries_state=True)
+        exits = torch.tensor([[3, 0, 1], [0, 0, 2]])
+        found = priced.spent(exits, [0, 1, 3])
+        assert found.shape == (2, 3)
+        for row in range(2):
+            for sample in range(3):
+                expected = by_hand(int(exits[row, sample]), [0, 1, 3], carries_state=True)
+                assert found[row, sample].item() == pytest.approx(expected)
+
+    @pytest.mark.parametrize("leading", [(), (2,), (4, 2)])
+    def test_by_its_own_prices(self, leading: tuple[int, ...]) -> None:
+        stage = 1 + torch.rand(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        zero = torch.zeros(4, dtype=torch.float64)
+        priced = CostTable(stage, zero, zero, zero, stage.sum(1), False)
+        exits = torch.randint(0, 4, (*leading, 5), generator=torch.Generator().manual_seed(1))
+        found = priced.spent(exits).reshape(-1, 5)
+        for row, chosen in enumerate(exits.reshape(-1, 5).tolist()):
+            for sample, exit in enumerate(chosen):
+                assert found[row, sample].item() == pytest.approx(sum(stage[sample, : exit + 1].tolist()))
+
+
+class TestRelativeCost:
+    def test_is_a_ratio_of_totals(self) -> None:
+        # A short sample that goes all the way and a long one that leaves half-way.
+        stage = double([[1.0, 1.0], [50.0, 50.0]])
+        zero = torch.zeros(2, dtype=torch.float64)
+        priced = CostTable(stage, zero, zero, zero, double([2.0, 100.0]), False)
+        found = priced.relative_cost(torch.tensor([1, 0])).item()
+        assert found == pytest.approx(52 / 102)
+        assert found != pytest.approx((1 + 0.5) / 2)
+
+    def test_shows_what_exits_cost(self) -> None:
+        priced = table(carries_state=False)
+        everyone_at_the_end = torch.full((7,), 3)
+        assert priced.relative_cost(everyone_at_the_end).item() == pytest.approx(111.06 / 100.4)
+        assert priced.relative_cost(everyone_at_the_end, [3]).item() == pytest.approx(104.4 / 100.4)
+
+    def test_leading_axes(self) -> None:
+        priced = table(carries_state=False)
+        exits = torch.tensor([[0, 3], [1, 1], [3, 3]])
+        found = priced.relative_cost(exits, [0, 1, 3])
+        assert found.shape == (3,)
+        for row, chosen in enumerate(exits.tolist()):
+            paid = sum(by_hand(exit, [0, 1, 3], carries_state=False) for exit in chosen)
+            assert found[row].item() == pytest.approx(paid / 200.8)

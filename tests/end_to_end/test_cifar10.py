@@ -1,0 +1,45 @@
+"""From real images and a real pretrained network to a chosen operating point, at a small size."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import offramp
+from benchmarks.cifar import AUGMENTED, PREPROCESSING, cifar10, resnet
+from offramp.features import StoreSource, extract
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_resnet20_on_cifar10(tmp_path: Path) -> None:
+    trunk = resnet(20)
+    # The first test images tune and calibrate, the next ones score: the network has seen neither.
+    validation = cifar10("test", rows=3_000)
+    frontier = offramp.fit(
+        trunk,
+        cifar10("train", rows=10_000),
+        validation,
+        preprocessing=PREPROCESSING,
+        augmented=(AUGMENTED,),
+        store=tmp_path / "stores",
+        progress=False,
+    )
+    scored = extract(trunk, cifar10("test", rows=6_000), tmp_path / "test", views=(PREPROCESSING,), progress=False)
+    test = StoreSource(scored, pooling="grid", rows=torch.arange(3_000, 6_000).numpy())
+    points = [frontier.choose(cost=cost).point for cost in (0.6, 0.8, 0.95)]
+    found = frontier.evaluate(test, points)
+    for asked, measured in zip((0.6, 0.8, 0.95), found, strict=True):
+        assert abs(measured.relative_cost - asked) < 0.03
+        assert measured.calibration_error < 0.03
+    losses = [-measured.change for measured in found]
+    assert losses[1] < 0.02, losses
+    assert losses[2] < 0.01, losses
+    assert losses[0] < 0.08, losses
+
+    images = cifar10("test").read(3_000, 3_200)
+    network = frontier.choose(cost=0.8)
+    answer = network.predict(images.inputs)
+    labels = torch.from_numpy(images.labels)
+    assert (answer.labels == labels).double().mean() > 0.85
+    assert answer.prediction_sets[0.1][torch.arange(200), labels].double().mean() > 0.82

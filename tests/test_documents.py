@@ -1,0 +1,56 @@
+"""The README and the guides run as they stand; docs/api.md is what the docstrings say; links lead somewhere."""
+
+import importlib
+import pkgutil
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+import offramp
+
+ROOT = Path(__file__).parent.parent
+
+
+def run_guide(guide: str) -> dict[str, object]:
+    """Run every Python block of a guide, one after the other, as a reader would."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / guide).read_text(), flags=re.DOTALL)
+    assert blocks
+    names: dict[str, object] = {}
+    exec(compile("\n".join(blocks), guide, "exec"), names)
+    return names
+
+
+def test_the_readme_runs_and_saves_without_losing_much(capsys: pytest.CaptureFixture[str]) -> None:
+    names = run_guide("README.md")
+    answer, labels = names["answer"], names["labels"]
+    assert isinstance(answer, offramp.Answer)
+    assert float((answer.labels == labels[1400:]).float().mean()) > 0.9  # type: ignore[index]
+    assert 0.5 < float(answer.relative_cost.mean()) < 0.7
+    assert "frontier of digits-cnn" in capsys.readouterr().out
+
+
+def test_the_guide_to_trunks_runs() -> None:
+    names = run_guide("docs/trunks.md")
+    assert isinstance(names["trunk"], offramp.Trunk)
+
+
+def test_names_are_exported_in_order() -> None:
+    for module in ["offramp", *(f"offramp.{info.name}" for info in pkgutil.iter_modules(offramp.__path__))]:
+        names = list(importlib.import_module(module).__all__)
+        assert len(set(names)) == len(names)
+        assert names == sorted(names, key=lambda name: (not name.isupper(), name[0].islower(), name)), module
+
+
+def test_the_list_of_public_names_is_up_to_date() -> None:
+    page = runpy.run_path(str(ROOT / "docs" / "api.py"))["page"]()
+    assert page == (ROOT / "docs" / "api.md").read_text(), "run scripts/api"
+    assert "|  |" not in page, "a public name has no docstring"
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for guide in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", guide.read_text()):
+            if "://" not in target:
+                assert (guide.parent / target).exists(), f"{guide.name} links to {target}"

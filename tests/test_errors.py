@@ -1,0 +1,48 @@
+import pickle
+
+import pytest
+
+from offramp import errors
+from offramp.errors import OfframpError
+
+# The builtin a caller would catch without knowing offramp.
+BUILTINS: dict[str, type[Exception]] = {
+    "BudgetError": ValueError,
+    "CorruptFileError": OSError,
+    "DuplicateNameError": ValueError,
+    "InputError": ValueError,
+    "SplitError": ValueError,
+    "StoreError": OSError,
+    "UnknownNameError": LookupError,
+}
+
+
+def test_every_error_is_here() -> None:
+    assert sorted([*BUILTINS, "OfframpError"]) == errors.__all__
+    defined = {name for name, thing in vars(errors).items() if isinstance(thing, type)}
+    assert defined == set(errors.__all__)
+
+
+@pytest.mark.parametrize("name", list(BUILTINS))
+class TestEachError:
+    def test_inherits_both(self, name: str) -> None:
+        error = getattr(errors, name)
+        assert issubclass(error, OfframpError)
+        assert issubclass(error, BUILTINS[name])
+
+    @pytest.mark.parametrize("caught_as", ["offramp", "builtin"])
+    def test_is_caught_either_way(self, name: str, caught_as: str) -> None:
+        error = getattr(errors, name)
+        with pytest.raises(OfframpError if caught_as == "offramp" else BUILTINS[name], match="what to do next"):
+            raise error("what to do next")
+
+    def test_crosses_processes(self, name: str) -> None:
+        # Worker processes send their errors home.
+        again = pickle.loads(pickle.dumps(getattr(errors, name)("what to do next")))
+        assert type(again) is getattr(errors, name)
+        assert str(again) == "what to do next"
+
+
+def test_the_base_is_an_exception_of_its_own() -> None:
+    assert OfframpError.__bases__ == (Exception,)
+    assert not issubclass(OfframpError, (ValueError, OSError, LookupError))
