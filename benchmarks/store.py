@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,9 @@ from torch import Tensor, nn
 
 from benchmarks.cifar import PREPROCESSING, cifar10, resnet
 from offramp.errors import CorruptFileError
-from offramp.features import Rows, Store, StoreSource, extract, sample_ids
+from offramp.features import Rows, Store, StoreSource, extract, sample_ids, split_by_id
+from offramp.frontier import fit_frontier
+from offramp.methods import DEFAULT
 from offramp.trunk import Hidden, Trunk
 
 LARGEST_GROWTH = 0.10
@@ -66,7 +68,7 @@ def say(text: str) -> None:
 
 
 def job(name: str, path: Path, rows: int, batch_size: int, mb: float) -> list[str]:
-    """The command of a fresh process: "extract" (`mb` a shard) or "shuffle" (`mb` of buffer)."""
+    """The command of a fresh process: "extract" (`mb` a shard), "shuffle" or "fit" (`mb` of buffer)."""
     return [sys.executable, "-m", "benchmarks.store", "--job", name, str(path), str(rows), str(batch_size), str(mb)]
 
 
@@ -78,10 +80,24 @@ def run_job(name: str, path: str, rows: str, batch_size: str, mb: str) -> None:
         views = (PREPROCESSING,)
         extract(trunk, source, path, views=views, batch_size=int(batch_size), shard_mb=float(mb), progress=False)
         return
+    if name == "fit":
+        fit_from(Store.open(path), int(batch_size), float(mb))
+        return
     batches = StoreSource(Store.open(path), pooling="grid", buffer_mb=float(mb))
     for epoch in range(2):
         seen = sum(batch.labels.shape[0] for batch in batches.shuffled(batch_size=int(batch_size), seed=0, epoch=epoch))
         assert seen == int(rows)
+
+
+def fit_from(store: Store, batch_size: int, buffer_mb: float) -> None:
+    """Fit the default on all rows of a store but 200 to tune and 200 to calibrate with."""
+    tune, calibrate = split_by_id(store.ids(), [200, 200])
+    rest = np.setdiff1d(np.arange(store.num_rows), np.concatenate([tune, calibrate]))
+    fit, *held_out = (
+        StoreSource(store, pooling="grid", rows=rows, buffer_mb=buffer_mb) for rows in (rest, tune, calibrate)
+    )
+    settings = replace(DEFAULT, warmup_epochs=2, epochs=1, batch_size=batch_size)
+    fit_frontier(resnet(20), fit, *held_out, example=torch.zeros(1, 3, 32, 32), settings=settings)
 
 
 def memory_of(command: Sequence[str]) -> float:
@@ -104,13 +120,13 @@ def memory_of(command: Sequence[str]) -> float:
 
 
 def measure_memory(size: Size, folder: Path) -> dict[str, Any]:
-    """Peak memory of extracting and of shuffling, with few rows and with ten times as many."""
+    """Peak memory of extracting, shuffling and fitting, with few rows and with ten times as many."""
     results: dict[str, Any] = {"rows": size.rows, "shard_mb": size.shard_mb, "buffer_mb": size.buffer_mb}
     results["store_mb"] = []
-    peaks: dict[str, list[float]] = {"extract": [], "shuffle": []}
+    peaks: dict[str, list[float]] = {"extract": [], "shuffle": [], "fit": []}
     for rows in size.rows:
         path = folder / f"memory-{rows}"
-        for name, mb in (("extract", size.shard_mb), ("shuffle", size.buffer_mb)):
+        for name, mb in (("extract", size.shard_mb), ("shuffle", size.buffer_mb), ("fit", size.buffer_mb)):
             peaks[name].append(memory_of(job(name, path, rows, size.batch_size, mb)))
             say(f"memory: {name} {rows} rows: {peaks[name][-1]:.0f} MB")
         results["store_mb"].append(sum((path / file).stat().st_size for file in _files(path)) / 1e6)
@@ -212,8 +228,9 @@ class _Passing(Trunk):
 
 
 def measure_speed(size: Size, folder: Path) -> list[dict[str, Any]]:
-    """Gigabytes of 16-bit features a second that `shuffled` hands out, from the page cache; the best of five epochs."""
+    """Gigabytes of 16-bit features a second that `shuffled` hands out on one thread, from the page cache: best of five."""
     results = []
+    torch.set_num_threads(1)
     for width in (1_000, 16_000):
         rows = size.speed_mb * 10**6 // (2 * width)
         store = extract(_Passing(width), _Numbers(rows, width), folder / f"speed-{width}", poolings=("mean",))
@@ -227,7 +244,6 @@ def measure_speed(size: Size, folder: Path) -> list[dict[str, Any]]:
                     "row_kb": width * 2 / 1e3,
                     "rows": rows,
                     "batch_size": batch_size,
-                    "threads": torch.get_num_threads(),
                     "gb_per_s": gigabytes / wall_s,
                     "gb_per_cpu_s": gigabytes / cpu_s,
                     "ms_per_batch": 1e3 * wall_s * batch_size / rows,

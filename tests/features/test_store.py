@@ -96,7 +96,6 @@ def test_another_version_is_refused(small_store: Store) -> None:
     ("field", "value"),
     [
         ("num_rows", 0),
-        ("num_rows", 10**15),
         ("num_rows", True),
         ("shard_rows", 0),
         ("shard_rows", "4"),
@@ -114,6 +113,7 @@ def test_another_version_is_refused(small_store: Store) -> None:
         ("own_heads", 2),
         ("num_classes", None),
         ("trunk", None),
+        ("source", 5),
         ("extra", 1),
     ],
 )
@@ -121,7 +121,14 @@ def test_a_made_up_plan_is_refused(small_store: Store, field: str, value: Any) -
     """Correctly sealed, but senseless."""
     file = small_store.path / "plan.json"
     write_sealed(file, {**read_sealed(file), field: value})
-    with pytest.raises(CorruptFileError, match=r"plan\.json|manifest\.json"):
+    with pytest.raises(CorruptFileError, match=r"plan\.json does not describe"):
+        Store.open(small_store.path)
+
+
+def test_a_plan_of_more_rows_than_there_are_is_refused(small_store: Store) -> None:
+    file = small_store.path / "plan.json"
+    write_sealed(file, {**read_sealed(file), "num_rows": 10**15})
+    with pytest.raises(CorruptFileError, match=r"manifest\.json"):
         Store.open(small_store.path)
 
 

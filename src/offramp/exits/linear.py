@@ -1,5 +1,6 @@
 """Linear exits: on their own stage, as in the paper, or on all stages so far."""
 
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -46,11 +47,15 @@ class LinearExits(ExitBank):
 
     def forward(self, features: Tensor) -> list[Tensor]:
         """Answers of every exit: `W x N x K` logits each."""
-        state = self.initial_state(len(features))
-        answers = []
-        for stage in self.stages:
-            answer, state = self._answer(stage, features[:, self.columns(stage)], state)
-            answers.append(answer)
+        answers: list[Tensor] = []
+        for _, group in groupby(self.stages, key=lambda stage: self.widths[stage]):
+            # Exits of one width in one product: a dozen small ones are a dozen waits for the other threads.
+            stages = list(group)
+            inputs = torch.stack([features[:, self.columns(stage)] for stage in stages])
+            weight = torch.stack([self.weights[str(stage)].flatten(0, 1) for stage in stages])
+            bias = torch.stack([self.biases[str(stage)].view(-1, 1) for stage in stages])
+            for answer in torch.baddbmm(bias, weight, inputs.mT):
+                answers.append(answer.view(self.num_classes, self.stacked, -1).permute(1, 2, 0))
         return answers
 
     def step(self, stage: int, features: Tensor, state: Any, point: Tensor | None) -> tuple[Tensor, Any]:
@@ -112,6 +117,15 @@ class CumulativeLinearExits(LinearExits):
     def reads(self, stage: int) -> int:
         """How many features the stages with an exit have brought up to `stage`."""
         return sum(self.widths[earlier] for earlier in self.stages if earlier <= stage)
+
+    def forward(self, features: Tensor) -> list[Tensor]:
+        """Answers of every exit: `W x N x K` logits each."""
+        state = self.initial_state(len(features))
+        answers = []
+        for stage in self.stages:
+            answer, state = self._answer(stage, features[:, self.columns(stage)], state)
+            answers.append(answer)
+        return answers
 
     def _answer(self, stage: int, features: Tensor, state: Any) -> tuple[Tensor, Any]:
         """As above, on everything so far: the state is the tuple of all features."""

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -19,6 +17,7 @@ from offramp.features.shard import write_shard
 from offramp.features.source import Rows, Source
 from offramp.features.stable_hash import stable_hash
 from offramp.features.store import Store, begin_store, compile_manifest, pending_shards, read_plan
+from offramp.progress import progress_bar
 from offramp.trunk import POOLINGS, Hidden, Preprocessing, Trunk
 
 __all__ = ["extract", "extract_shard", "make_plan"]
@@ -85,7 +84,8 @@ def extract(
     begin_store(path, plan)
     pending = pending_shards(path, plan)
     to_do = sum(len(plan.rows_of(shard)) for shard in pending)
-    with _bar(f"extracting {source.name}", to_do, plan.num_rows, show=progress) as advance:
+    done = plan.num_rows - to_do
+    with progress_bar(f"extracting {source.name}", plan.num_rows, done=done, unit="rows", show=progress) as advance:
         for shard in pending:
             extract_shard(trunk, source, plan, shard, path, advance=advance)
     return compile_manifest(path)
@@ -282,25 +282,3 @@ def _threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def _bar(description: str, to_do: int, total: int, *, show: bool) -> Iterator[Callable[[int], object]]:
-    """A progress bar on stderr, counting on from what is done already."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as progress:
-        task = progress.add_task(description, total=total, completed=total - to_do, rate="")
-
-        def advance(rows: int) -> None:
-            progress.advance(task, rows)
-            speed = progress.tasks[0].speed
-            progress.update(task, rate="" if speed is None else f"{speed:,.0f} rows/s")
-
-        yield advance

@@ -138,6 +138,8 @@ class Plan:
                 and plan.own_heads != ()
                 and plan.views != ()
                 and plan.dtype in DTYPES
+                and isinstance(plan.trunk, str)
+                and isinstance(plan.source, str)
                 and plan.to_json() == content
             )
         except (AttributeError, InputError, KeyError, TypeError, ValueError):

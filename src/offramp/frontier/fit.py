@@ -15,6 +15,7 @@ from offramp.frontier.outcomes import Outcomes, outcomes, tune_temperatures
 from offramp.frontier.simulate import simulate
 from offramp.methods import DEFAULT, EpochRecord, JointSettings, fit_joint
 from offramp.policy import POLICIES, OperatingPoint
+from offramp.progress import progress_bar
 from offramp.trunk import POOLINGS, Hidden, Preprocessing, Trunk
 from offramp.uncertainty import ConformalVariant, conformal_thresholds
 
@@ -70,17 +71,19 @@ def fit(
             StoreSource(stores[1], pooling=pooling, rows=rows)
             for rows in split_by_id(stores[1].ids(), [half, stores[1].num_rows - half], seed=settings.seed)
         )
-        example = preprocessing(sources[0].read(0, 1).inputs)
+        epochs = settings.warmup_epochs + settings.epochs
+        advance = stack.enter_context(progress_bar("fitting exits", epochs, unit="epochs", show=progress))
         return fit_frontier(
             trunk,
             fit_rows,
             tune,
             calibrate,
-            example=example,
+            example=preprocessing(sources[0].read(0, 1).inputs),
             preprocessing=preprocessing,
             pooling=pooling,
             settings=settings,
             checkpoint=folder / "fit.safetensors",
+            on_epoch=lambda record: advance(1),
         )
 
 
@@ -97,7 +100,7 @@ def fit_frontier(
     conformal: ConformalVariant = "gated",
     miscoverages: Sequence[float] = (0.05, 0.1),
     checkpoint: Path | None = None,
-    on_epoch: Callable[[EpochRecord], None] | None = None,
+    on_epoch: Callable[[EpochRecord], object] | None = None,
 ) -> Frontier:
     """The same from cached features and explicit splits.
 

@@ -68,7 +68,7 @@ def fit_joint(
     settings: JointSettings,
     *,
     checkpoint: Path | None = None,
-    on_epoch: Callable[[EpochRecord], None] | None = None,
+    on_epoch: Callable[[EpochRecord], object] | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> FittedExits:
     """Fit classifiers and gates for every cost weight.

@@ -1,0 +1,48 @@
+"""The one progress bar: on stderr, and only where somebody looks at it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+__all__ = ["progress_bar"]
+
+
+@contextmanager
+def progress_bar(
+    description: str, total: int, *, done: int = 0, unit: str, show: bool
+) -> Iterator[Callable[[int], object]]:
+    """Show how far long work has come, how fast it goes and how long it still takes.
+
+    Args:
+        description: What is being done.
+        total: How much there is to do.
+        done: How much of it was done before, in an earlier run.
+        unit: What is counted, in the plural.
+        show: Whether to show it at all; without a terminal nothing is shown.
+
+    Yields:
+        A function to be told how much more has been done.
+
+    Example:
+        >>> with progress_bar("counting", 3, unit="numbers", show=False) as advance:
+        ...     advance(3)
+    """
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as progress:
+        task = progress.add_task(description, total=total, completed=done, rate="")
+
+        def advance(count: int) -> None:
+            progress.advance(task, count)
+            speed = progress.tasks[0].speed
+            progress.update(task, rate="" if speed is None else f"{speed:,.1f} {unit}/s")
+
+        yield advance
