@@ -124,7 +124,7 @@ Change of accuracy against the full network ({full:.2f} %), in points, mean ± s
 
 The policy that tune preferred for the default: {preferred}. Where the gates' row is below the threshold's on the same
 exits, a plain threshold is the better policy there. The paper's exits are fitted without its L2 penalty of 5e-4, which
-is too strong for raw channel means; the rows "with L2" have it.
+is too strong for raw channel means; the rows "with L2" have it (first rotation alone).
 
 {quality_bars}
 

@@ -105,11 +105,10 @@ def one_rotation(rotation: int) -> dict[str, Any]:
         "paper threshold": at_costs(paper, test, (0.83, *CURVE), "threshold"),
         "paper gates": at_costs(paper, test, (0.84, *CURVE), "gates"),
     }
-    paper, (_, test) = fit_rotation(PAPER, "mean", rotation)
-    result |= {
-        "paper threshold, with L2": at_costs(paper, test, CURVE, "threshold"),
-        "paper gates, with L2": at_costs(paper, test, CURVE, "gates"),
-    }
+    if rotation == 0:
+        paper, (_, test) = fit_rotation(PAPER, "mean", rotation)
+        result["paper threshold, with L2"] = at_costs(paper, test, CURVE, "threshold")
+        result["paper gates, with L2"] = at_costs(paper, test, CURVE, "gates")
     default, (calibrate, test) = fit_rotation(DEFAULT, "grid", rotation)
     result |= {
         "preferred": default.preferred,
@@ -118,8 +117,9 @@ def one_rotation(rotation: int) -> dict[str, Any]:
         "default gates": at_costs(default, test, CURVE, "gates"),
         "budgets": at_costs(default, test, BUDGETS, None),
         "uncertainty": uncertainty(default, calibrate, test),
-        "full accuracy": default.evaluate(test, [default.points["threshold"][-1]])[0].accuracy,
     }
+    last = default.evaluate(test, [default.points["threshold"][-1]])[0]
+    result["full accuracy"] = last.accuracy - last.change
     return result
 
 
@@ -137,7 +137,7 @@ def summary(rotations: list[dict[str, Any]]) -> dict[str, Any]:
                 "asked": rows[0]["asked"],
                 **{key: spread([row[key] for row in rows]) for key in ("cost", "change", "ece")},
             }
-            for rows in zip(*(rotation[name] for rotation in rotations), strict=True)
+            for rows in zip(*(rotation[name] for rotation in rotations if name in rotation), strict=True)
         ]
     return curves
 

@@ -228,7 +228,7 @@ class _Passing(Trunk):
 
 
 def measure_speed(size: Size, folder: Path) -> list[dict[str, Any]]:
-    """Gigabytes of 16-bit features a second that `shuffled` hands out on one thread, from the page cache: best of five."""
+    """Gigabytes of 16-bit features a second that `shuffled` hands out on one thread, from the page cache."""
     results = []
     torch.set_num_threads(1)
     for width in (1_000, 16_000):

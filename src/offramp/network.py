@@ -54,23 +54,23 @@ class EarlyExitNetwork:
     """The setting of the dial."""
 
     @torch.inference_mode()
-    def predict(self, inputs: Any) -> Answer:
+    def predict(self, inputs: Any, *, generator: torch.Generator | None = None) -> Answer:
         """Answer a batch of raw inputs.
 
         Args:
             inputs: N inputs as the preprocessing takes them.
+            generator: Of the draws of a policy that samples; torch's own if left out.
 
         Returns:
             Labels, probabilities, exits, prediction sets and costs.
         """
-        hidden = self.preprocessing(inputs)
+        hidden = self.trunk.prepare(self.preprocessing(inputs))
         count = self.trunk.batch_size(hidden, 0)
         probabilities = torch.empty(count, self.trunk.num_classes)
         exits = torch.empty(count, dtype=torch.long)
         waiting = torch.arange(count)
         state = self.bank.initial_state(count)
-        carry: Any = torch.zeros(count)
-        generator = torch.Generator().manual_seed(0)
+        carry = self.point.rule.initial_carry(torch.zeros(count))
         for index, stage in enumerate(self.trunk.stages):
             if not len(waiting):
                 break
@@ -78,6 +78,8 @@ class EarlyExitNetwork:
             logits, state = self._answer(hidden, index, state)
             if logits is None:
                 continue
+            # Divided in full precision, as the temperatures were fitted.
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             calibrated = log_probabilities(logits / self.point.temperatures[index]).exp().to(probabilities.dtype)
             if index == self.trunk.num_exits - 1:
                 leave = torch.ones(len(waiting), dtype=torch.bool)
@@ -111,7 +113,7 @@ class EarlyExitNetwork:
         return (self.trunk.own_logits(hidden, index) if active else None), state
 
     def _decide(
-        self, index: int, logits: Tensor, calibrated: Tensor, carry: Any, generator: torch.Generator
+        self, index: int, logits: Tensor, calibrated: Tensor, carry: Any, generator: torch.Generator | None
     ) -> tuple[Tensor, Any]:
         rule = self.point.rule
         seen = Observation(

@@ -86,6 +86,15 @@ def trunk_costs(stage: list[float], pooling: list[float], head: list[float]) -> 
     return TrunkMulAdds(*(torch.tensor(column, dtype=torch.float64) for column in (stage, pooling, head)))
 
 
+class TestAttention:
+    def test_a_transformer_block_against_the_closed_form(self) -> None:
+        tokens, width, ratio = 9, 16, 3
+        block = torch.nn.TransformerEncoderLayer(width, 4, ratio * width, dropout=0.0, batch_first=True).eval()
+        counted, _ = count_mul_adds(block, torch.zeros(1, tokens, width))
+        assert counted == 4 * tokens * width**2 + 2 * tokens * width**2 * ratio + 2 * tokens**2 * width
+        assert torch.backends.mha.get_fastpath_enabled()
+
+
 class TestPrice:
     def test_pieces_of_linear_exits(self) -> None:
         costs = trunk_costs([100, 200, 300], [6, 7, 8], [0, 0, 50])

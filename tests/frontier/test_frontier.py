@@ -169,6 +169,34 @@ def test_a_store_that_is_kept_is_used_again(tmp_path: Path, monkeypatch: pytest.
     assert [point.promised for point in first.points["gates"]] == [point.promised for point in second.points["gates"]]
 
 
+def test_other_data_in_the_same_folder_is_not_taken_for_the_old(tmp_path: Path) -> None:
+    network = trunk()
+    settings = replace(SMALL, warmup_epochs=1)
+    inputs, labels = images(100, seed=1)
+    for given in (labels, (labels + 1) % 3):  # the same images under other labels
+        frontier = offramp.fit(
+            network,
+            (inputs, given),
+            images(60, seed=2),
+            preprocessing=PREPROCESSING,
+            settings=settings,
+            store=tmp_path,
+            progress=False,
+        )
+        assert frontier.points
+    assert len(list(tmp_path.glob("train-*"))) == 2
+
+
+def test_arrays_in_double_precision_and_without_preprocessing() -> None:
+    network = trunk()
+    inputs, labels = images(60, seed=1)
+    prepared = PREPROCESSING(inputs).double().numpy()
+    frontier = offramp.fit(
+        network, (prepared[:40], labels[:40]), (prepared[40:], labels[40:]), settings=SMALL, progress=False
+    )
+    assert frontier.choose(cost=1.1).predict(prepared[:3]).labels.shape == (3,)
+
+
 def test_train_and_validation_must_not_share_samples() -> None:
     data = ArraySource(*images(60, seed=1), name="same")
     with pytest.raises(SplitError):
@@ -187,7 +215,7 @@ def toy_outcomes(num_samples: int = 400, num_exits: int = 4, *, seed: int = 0) -
         confidence=confidence,
         conformal_scores=1 - confidence,
         evidence=torch.randn(1, num_samples, num_exits, 4, generator=draw),
-        sizes=torch.ones(num_samples),
+        num_classes=3,
     )
 
 

@@ -125,6 +125,25 @@ def test_a_finished_checkpoint_gives_the_same_exits_without_training(tmp_path: P
     assert all(torch.equal(first[key], again[key]) for key in first)
 
 
+def test_a_checkpoint_of_other_data_is_refused(tmp_path: Path) -> None:
+    fit(QUICK, checkpoint=tmp_path / "fit.safetensors")
+    with pytest.raises(StoreError, match="data"):
+        fit_joint(
+            noisy_clusters(100),
+            noisy_clusters(90),
+            COSTS,
+            QUICK,
+            checkpoint=tmp_path / "fit.safetensors",
+            dtype=torch.float64,
+        )
+
+
+def test_a_ladder_fitted_on_one_row_keeps_its_features() -> None:
+    one = noisy_clusters(1)
+    fitted = fit_joint(one, noisy_clusters(30, seed=1), COSTS, replace(QUICK, exits="ladder"), dtype=torch.float64)
+    assert (fitted.bank.state_dict()["scale"] > 0).all()
+
+
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
     fit(QUICK, checkpoint=tmp_path / "fit.safetensors")
     with pytest.raises(StoreError, match="learning_rate"):

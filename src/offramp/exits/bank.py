@@ -66,6 +66,10 @@ class ExitBank(nn.Module, ABC):
         """Operations a sample of (carrying the state past `stage`, answering there)."""
 
     @abstractmethod
+    def take(self, point: int) -> "ExitBank":
+        """The exits of one cost weight alone; the bank itself where they are shared."""
+
+    @abstractmethod
     def copy_points(self, other: "ExitBank", points: Tensor) -> None:
         """Take over the weights of another bank of the same shape at `points`, `W` booleans; all of them if shared."""
 
@@ -89,10 +93,10 @@ def all_logits(bank: ExitBank, features: Tensor, own_logits: Mapping[int, Tensor
     Returns:
         `W x N x L x K` logits.
     """
-    by_stage = dict(zip(bank.stages, bank(features), strict=True))
-    stacked, dtype = bank.stacked, features.dtype
+    dtype = next(bank.parameters()).dtype
+    by_stage = dict(zip(bank.stages, bank(features.to(dtype)), strict=True))
     for stage, logits in own_logits.items():
-        by_stage.setdefault(stage, logits.to(dtype).expand(stacked, -1, -1))
+        by_stage.setdefault(stage, logits.to(dtype).expand(bank.stacked, -1, -1))
     missing = sorted(set(range(len(bank.widths))) - set(by_stage))
     if missing:
         raise InputError(f"no classifier and no own head after stages {missing}; give the bank those stages")

@@ -4,12 +4,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
 from offramp.features.plan import DTYPES, Plan
@@ -118,7 +116,7 @@ def make_plan(
         )
     widths: dict[str, list[int]] = {pooling: [] for pooling in poolings}
     with torch.inference_mode():
-        inputs = _tensors(views[0](source.read(0, 1).inputs), trunk)
+        inputs = trunk.prepare(views[0](source.read(0, 1).inputs))
         for _, features, _ in _outcomes(trunk, inputs, poolings):
             for pooling, pooled in features.items():
                 widths[pooling].append(pooled.shape[1])
@@ -189,7 +187,7 @@ def _extract_batch(
     columns["ids"].copy_(torch.from_numpy(rows.ids))
     for view, prepare in enumerate(plan.views):
         # The seed depends on the place alone: not on what was done before, nor on who does it.
-        inputs = _tensors(prepare(rows.inputs, seed=stable_hash(f"{view}/{start}")), trunk)
+        inputs = trunk.prepare(prepare(rows.inputs, seed=stable_hash(f"{view}/{start}")))
         if trunk.batch_size(inputs, 0) != stop - start:
             raise InputError(
                 f"view {view} of rows {start} to {stop - 1} has {trunk.batch_size(inputs, 0)} samples, expected "
@@ -258,20 +256,6 @@ def _checked(rows: Rows, start: int, stop: int, num_classes: int) -> Rows:
             "classes; map the labels to the network's"
         )
     return Rows(rows.inputs, labels.astype(np.int64), ids.astype(np.int64))
-
-
-def _tensors(inputs: Any, trunk: Trunk) -> Hidden:
-    """Prepared inputs as tensors on the trunk's device, real numbers in its precision if it has one precision."""
-    parameters = list(trunk.parameters())
-    device = parameters[0].device if parameters else torch.device("cpu")
-    precisions = {parameter.dtype for parameter in parameters if parameter.is_floating_point()}
-    precision = precisions.pop() if len(precisions) == 1 else None
-
-    def convert(leaf: Any) -> Tensor:
-        tensor = torch.as_tensor(leaf)
-        return tensor.to(device, precision if tensor.is_floating_point() else None)
-
-    return pytree.tree_map(convert, inputs)
 
 
 @contextmanager

@@ -15,26 +15,23 @@ from offramp.policy import OperatingPoint
 __all__ = ["COST_STEP", "area", "gate_candidates", "thin", "threshold_candidates"]
 
 COST_STEP = 0.005
-"""Points are kept about this far apart in relative cost: a quarter of what `choose` promises."""
+"""Points are kept about this far apart in relative cost."""
 
 
-def threshold_candidates(
-    seen: Outcomes, temperatures: Tensor, classifier: int, *, count: int = 512
-) -> list[OperatingPoint]:
-    """One global threshold, at levels spread over the confidences of the tune samples.
+def threshold_candidates(seen: Outcomes, temperatures: Tensor, classifier: int) -> list[OperatingPoint]:
+    """One global threshold, at up to 512 levels spread over the confidences of the tune samples.
 
     Args:
         seen: Outcomes on the tune split.
         temperatures: `W x L`.
         classifier: Which set of classifiers.
-        count: How many levels, at most.
 
     Returns:
         Points from "everybody leaves at once" to "nobody leaves early".
     """
     active = tuple(range(seen.confidence.shape[-1]))
     levels = seen.confidence[classifier, :, :-1].flatten().sort().values
-    chosen = torch.unique(levels[torch.linspace(0, len(levels) - 1, min(count, len(levels))).long()])
+    chosen = torch.unique(levels[torch.linspace(0, len(levels) - 1, min(512, len(levels)), dtype=torch.float64).long()])
     never = chosen.new_tensor([2.0])  # no confidence reaches it
     return [
         OperatingPoint("threshold", {"threshold": level}, active, temperatures[classifier], classifier)
@@ -42,15 +39,12 @@ def threshold_candidates(
     ]
 
 
-def gate_candidates(
-    fitted: FittedExits, temperatures: Tensor, *, offsets: Sequence[float] | None = None
-) -> list[OperatingPoint]:
-    """The learned gates of every cost weight, with offsets that fill the frontier between them.
+def gate_candidates(fitted: FittedExits, temperatures: Tensor) -> list[OperatingPoint]:
+    """The learned gates of every cost weight, with offsets from -8 to 8 that fill the frontier between them.
 
     Args:
         fitted: Exits and gates.
         temperatures: `W x L`, or `1 x L` where classifiers are shared.
-        offsets: Added to every gate's logit; from -8 to 8 if left out.
 
     Returns:
         Points for every cost weight and offset.
@@ -64,8 +58,8 @@ def gate_candidates(
     points = []
     for index in range(len(weight)):
         classifier = 0 if shared else index
-        for offset in torch.linspace(-8, 8, 65).tolist() if offsets is None else offsets:
-            parameters = {"weight": weight[index], "bias": bias[index], "offset": torch.tensor(offset)}
+        for offset in torch.linspace(-8, 8, 65):
+            parameters = {"weight": weight[index], "bias": bias[index], "offset": offset}
             points.append(OperatingPoint("gates", parameters, active, temperatures[classifier], classifier))
     return points
 

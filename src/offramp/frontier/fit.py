@@ -1,5 +1,6 @@
 """From a frozen network and labelled data to a frontier, in one call."""
 
+import hashlib
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -7,8 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from torch.utils import _pytree as pytree
+
 from offramp.cost import count_trunk, price
 from offramp.features import ArraySource, BatchSource, Source, StoreSource, check_disjoint, extract, split_by_id
+from offramp.features.stable_hash import stable_hash
 from offramp.frontier.candidates import area, gate_candidates, thin, threshold_candidates
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.outcomes import Outcomes, outcomes, tune_temperatures
@@ -71,6 +76,7 @@ def fit(
             StoreSource(stores[1], pooling=pooling, rows=rows)
             for rows in split_by_id(stores[1].ids(), [half, stores[1].num_rows - half], seed=settings.seed)
         )
+        names = [source.name for source in sources]
         epochs = settings.warmup_epochs + settings.epochs
         advance = stack.enter_context(progress_bar("fitting exits", epochs, unit="epochs", show=progress))
         return fit_frontier(
@@ -78,11 +84,11 @@ def fit(
             fit_rows,
             tune,
             calibrate,
-            example=preprocessing(sources[0].read(0, 1).inputs),
+            example=trunk.prepare(preprocessing(sources[0].read(0, 1).inputs)),
             preprocessing=preprocessing,
             pooling=pooling,
             settings=settings,
-            checkpoint=folder / "fit.safetensors",
+            checkpoint=folder / f"fit-{stable_hash(str((names, pooling, settings))):x}.safetensors",
             on_epoch=lambda record: advance(1),
         )
 
@@ -173,4 +179,13 @@ def _calibrated(
 
 
 def _as_source(data: Source | tuple[Any, Any], name: str) -> Source:
-    return ArraySource(data[0], data[1], name=name) if isinstance(data, tuple) else data
+    """Arrays as a source; its name tells other data apart, so that a store that was kept is not taken for theirs."""
+    if not isinstance(data, tuple):
+        return data
+    inputs, labels = data
+    digest = hashlib.blake2b(np.ascontiguousarray(labels).tobytes(), digest_size=6)
+    for leaf in pytree.tree_leaves(inputs):
+        digest.update(f"{tuple(leaf.shape)} {leaf.dtype}".encode())
+        for row in np.linspace(0, len(leaf) - 1, 64 if len(leaf) else 0).astype(np.int64).tolist():
+            digest.update(np.ascontiguousarray(leaf[row]).tobytes())
+    return ArraySource(inputs, labels, name=f"{name}-{digest.hexdigest()}")

@@ -69,14 +69,17 @@ class Frontier:
             if not good:
                 best = max(point.promised["accuracy"] for point in points)
                 raise BudgetError(
-                    f"no point reaches accuracy {accuracy:.4f} on the tune split; the best has {best:.4f}"
+                    f"no point reaches accuracy {accuracy:.4f} on the tune split; the best has {best:.4f}: "
+                    "ask for that or less"
                 )
             return self._network(good[0])
         assert cost is not None
         affordable = [point for point in points if point.promised["cost"] <= cost]
         if not affordable:
             cheapest = points[0].promised["cost"]
-            raise BudgetError(f"no point costs {cost:.3f} or less; the cheapest costs {cheapest:.3f}")
+            raise BudgetError(
+                f"no point costs {cost:.3f} or less; the cheapest costs {cheapest:.3f}: ask for that or more"
+            )
         spends = affordable[-1].promised["cost"] - 2 * COST_STEP
         near = [point for point in affordable if point.promised["cost"] >= spends]
         return self._network(max(near, key=lambda point: point.promised["accuracy"]))
@@ -114,4 +117,5 @@ class Frontier:
 
     def _network(self, point: OperatingPoint) -> EarlyExitNetwork:
         costs = self.costs[point.policy]
-        return EarlyExitNetwork(self.trunk, self.preprocessing, self.pooling, self.bank, costs, point)
+        bank = self.bank.take(point.classifier)
+        return EarlyExitNetwork(self.trunk, self.preprocessing, self.pooling, bank, costs, point)

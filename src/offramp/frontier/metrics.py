@@ -70,11 +70,10 @@ def measure(
     lower, upper = bootstrap_interval(torch.cat([hits, gains]).T, generator=generator)
     cheapest, dearest = bootstrap_ratio_interval(spent.T, bare.T, generator=generator)
     num_exits = seen.predictions.shape[-1]
-    num_classes = max(int(seen.predictions.max()), int(seen.labels.max())) + 1
     count = len(points)
     results = []
     for index in range(count):
-        by_class = _per_class(correct[index], seen.labels, num_classes)
+        by_class = _per_class(correct[index], seen.labels, seen.num_classes)
         results.append(
             Measured(
                 accuracy=float(hits[index].mean()),
@@ -86,7 +85,7 @@ def measure(
                 calibration_error=float(calibration_error(confidence[index].clamp_max(1), correct[index])),
                 exit_shares=tuple((torch.bincount(exits[index], minlength=num_exits) / len(rows)).tolist()),
                 class_accuracy=tuple(by_class.tolist()),
-                class_change=tuple((by_class - _per_class(full[index], seen.labels, num_classes)).tolist()),
+                class_change=tuple((by_class - _per_class(full[index], seen.labels, seen.num_classes)).tolist()),
             )
         )
     return results

@@ -14,13 +14,15 @@ from offramp.uncertainty import conformal_scores, fit_temperatures, scale
 
 __all__ = ["Outcomes", "outcomes", "tune_temperatures"]
 
-_ROWS = 500  # at a time: 48 exits of 1,000 classes and 16 cost weights are then 1.5 GB of logits
+_CELLS = 10_000_000  # logits at a time: some hundred megabytes of working memory, whatever W, L and K
 
 
 @dataclass(frozen=True)
 class Outcomes:
     """Answers of all exits on N samples, for W sets of classifiers: numbers an exit, never K an exit."""
 
+    num_classes: int
+    """K."""
     labels: Tensor
     """`N` true classes."""
     predictions: Tensor
@@ -31,8 +33,6 @@ class Outcomes:
     """`W x N x L` one minus the probability of the true class, temperature applied."""
     evidence: Tensor
     """`W x N x L x 4` evidence of the raw logits."""
-    sizes: Tensor
-    """`N` sample sizes."""
 
     @cached_property
     def correct(self) -> Tensor:
@@ -50,7 +50,7 @@ def tune_temperatures(bank: ExitBank, tune: BatchSource) -> Tensor:
     Returns:
         `W x L` temperatures.
     """
-    return fit_temperatures(lambda: ((logits, labels) for logits, labels, _ in _logits(bank, tune)))
+    return fit_temperatures(lambda: _logits(bank, tune))
 
 
 def outcomes(bank: ExitBank, source: BatchSource, temperatures: Tensor) -> Outcomes:
@@ -65,17 +65,19 @@ def outcomes(bank: ExitBank, source: BatchSource, temperatures: Tensor) -> Outco
         The outcomes, in the order of the source.
     """
     parts = []
-    for logits, labels, sizes in _logits(bank, source):
+    for logits, labels in _logits(bank, source):
         probabilities = log_probabilities(scale(logits, temperatures)).exp()
         confidence, predictions = probabilities.max(-1)
         scores = torch.stack([conformal_scores(one, labels) for one in probabilities])
-        parts.append((labels, predictions, confidence, scores, evidence(log_probabilities(logits)), sizes))
+        parts.append((labels, predictions, confidence, scores, evidence(log_probabilities(logits))))
     columns = zip(*parts, strict=True)
-    # Labels and sizes have no axis of cost weights before the samples.
-    return Outcomes(*(torch.cat(column, dim=0 if column[0].ndim == 1 else 1) for column in columns))
+    # Labels have no axis of cost weights before the samples.
+    joined = [torch.cat(column, dim=0 if column[0].ndim == 1 else 1) for column in columns]
+    return Outcomes(source.num_classes, *joined)
 
 
 @torch.no_grad()
-def _logits(bank: ExitBank, source: BatchSource) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    for batch in source.in_order(batch_size=_ROWS):
-        yield all_logits(bank, batch.features, batch.own_logits), batch.labels, batch.sizes
+def _logits(bank: ExitBank, source: BatchSource) -> Iterator[tuple[Tensor, Tensor]]:
+    rows = max(1, min(1000, _CELLS // (bank.stacked * len(bank.widths) * bank.num_classes)))
+    for batch in source.in_order(batch_size=rows):
+        yield all_logits(bank, batch.features, batch.own_logits), batch.labels

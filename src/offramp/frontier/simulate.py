@@ -45,12 +45,12 @@ def _simulate_alike(points: Sequence[OperatingPoint], seen: Outcomes, seed: int)
     generator = torch.Generator().manual_seed(seed)
     exits = torch.full((len(points), len(seen.labels)), first.active[-1])
     undecided = torch.ones_like(exits, dtype=torch.bool)
-    carry: object = 0.0
+    carry = rule.initial_carry(torch.zeros(exits.shape))
     for exit in first.active[:-1]:
         observation = Observation(
             confidence=seen.confidence[first.classifier, :, exit] if "confidence" in rule.reads else None,
             evidence=seen.evidence[first.classifier, :, exit] if "evidence" in rule.reads else None,
-            noise=torch.rand(exits.shape, generator=generator) if "noise" in rule.reads else None,
+            noise=torch.rand(len(seen.labels), generator=generator) if "noise" in rule.reads else None,
         )
         here = {name: value[:, exit] if name in rule.per_exit else value for name, value in stacked.items()}
         leave, carry = rule.step(observation, carry, {name: value[:, None] for name, value in here.items()})

@@ -1,10 +1,10 @@
 """The state of a fit in one safetensors file: no pickle, written whole or not at all."""
 
 import json
-import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -12,9 +12,12 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from offramp.errors import CorruptFileError, StoreError
-from offramp.methods.settings import JointSettings
+from offramp.features.sealed import whole_file
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
+
+VERSION = "1"
+"""Of the file; a checkpoint of another version is refused, since starting again is always possible."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ def save_checkpoint(
     optimizers: Mapping[str, Optimizer],
     tensors: Mapping[str, Tensor],
     counters: Mapping[str, int],
-    settings: JointSettings,
+    identity: Mapping[str, Any],
 ) -> None:
     """Write a fit's state.
 
@@ -57,7 +60,7 @@ def save_checkpoint(
         optimizers: What trains it.
         tensors: Anything else worth keeping.
         counters: Epochs and batches done.
-        settings: Of the fit: a checkpoint is of use to the same settings alone.
+        identity: What the fit depends on, as JSON can hold it: a checkpoint is of use to the same fit alone.
     """
     everything = {name: tensor.clone() for name, tensor in tensors.items()}
     for name, module in modules.items():
@@ -65,19 +68,18 @@ def save_checkpoint(
     for name, optimizer in optimizers.items():
         for index, state in optimizer.state_dict()["state"].items():
             everything.update({f"optimizer.{name}.{index}.{key}": tensor.clone() for key, tensor in state.items()})
+    metadata = {"version": VERSION, "counters": json.dumps(dict(counters)), "identity": json.dumps(dict(identity))}
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    metadata = {"counters": json.dumps(dict(counters)), "settings": json.dumps(asdict(settings))}
-    save_file(everything, temporary, metadata=metadata)
-    os.replace(temporary, path)
+    with whole_file(path) as temporary:
+        save_file(everything, temporary, metadata=metadata)
 
 
-def load_checkpoint(path: Path, settings: JointSettings) -> Checkpoint:
+def load_checkpoint(path: Path, identity: Mapping[str, Any]) -> Checkpoint:
     """Read a fit's state back.
 
     Args:
         path: The file.
-        settings: Of the fit that goes on; they must be those it was begun with.
+        identity: Of the fit that goes on; it must be that of the fit which was begun.
 
     Returns:
         The state.
@@ -86,11 +88,16 @@ def load_checkpoint(path: Path, settings: JointSettings) -> Checkpoint:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}
-        counters, saved = json.loads(metadata["counters"]), json.loads(metadata["settings"])
+        version = metadata["version"]
+        counters, saved = json.loads(metadata["counters"]), json.loads(metadata["identity"])
     except (SafetensorError, KeyError, ValueError) as error:
         raise CorruptFileError(f"{path} is not a checkpoint of a fit ({error}); delete it to start again") from error
-    wanted = json.loads(json.dumps(asdict(settings)))
+    if version != VERSION:
+        raise StoreError(f"{path} has version {version}, expected {VERSION}; delete it to start again")
+    wanted = json.loads(json.dumps(dict(identity)))
     if saved != wanted:
         differing = sorted(key for key in wanted if saved.get(key) != wanted[key])
-        raise StoreError(f"{path} was begun with other settings ({', '.join(differing)}); use those, or delete it")
+        raise StoreError(
+            f"{path} is of another fit, it differs in {', '.join(differing)}; use another file or delete it"
+        )
     return Checkpoint(tensors, counters)

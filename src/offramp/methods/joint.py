@@ -6,11 +6,13 @@ loss does not depend on the gates (`plain`, `fixed`). Where they are copied, eac
 the steps they would see alone; where they are shared, their loss is the sum over cost weights.
 """
 
+import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,6 +45,8 @@ from offramp.methods.settings import JointSettings
 from offramp.policy import GatePolicy
 
 __all__ = ["EpochRecord", "fit_joint"]
+
+_SCALE_ROWS = 1024  # give a feature's scale to 3 %
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,9 @@ class _Run:
         self.fit, self.tune, self.settings = fit, tune, settings
         self.cost_weights = torch.tensor(settings.cost_weights, dtype=dtype)
         self.bank = _new_bank(fit, settings).to(dtype)
+        if isinstance(self.bank, LadderExits):
+            rows = next(fit.shuffled(batch_size=_SCALE_ROWS, seed=settings.seed, epoch=0))
+            self.bank.standardize(rows.features.to(dtype))
         self.gates = Gates(len(fit.widths), stacked=len(self.cost_weights)).to(dtype)
         table = price(costs, self.bank, decision=GatePolicy().mul_adds(fit.num_classes))
         self.relative_costs = table.relative_costs().to(dtype)
@@ -153,11 +160,12 @@ class _Run:
             "best_gates": self.best_gates,
         }
         counters = {"epoch": self.epoch, "batches": self.batches, "stale": self.stale}
-        save_checkpoint(path, modules, self.optimizers, {"best_loss": self.best_loss}, counters, self.settings)
+        tensors = {"best_loss": self.best_loss}
+        save_checkpoint(path, modules, self.optimizers, tensors, counters, self._identity())
 
     def load(self, path: Path) -> None:
         """Go on from a state that was saved with the same settings."""
-        saved = load_checkpoint(path, self.settings)
+        saved = load_checkpoint(path, self._identity())
         if saved.counters["epoch"] > self.settings.warmup_epochs:
             self._begin_alternation()
         saved.restore(
@@ -166,6 +174,14 @@ class _Run:
         )
         self.best_loss = saved.tensors["best_loss"]
         self.epoch, self.batches, self.stale = (saved.counters[key] for key in ("epoch", "batches", "stale"))
+
+    def _identity(self) -> dict[str, Any]:
+        """All that the result depends on: a checkpoint serves the same settings, data and costs alone."""
+        digest = hashlib.sha256()
+        for source in (self.fit, self.tune):
+            digest.update(source.ids().tobytes() + f"{source.widths} {source.own_heads} {source.num_classes}".encode())
+        digest.update(str(self.relative_costs.tolist()).encode())
+        return {**asdict(self.settings), "data": digest.hexdigest()}
 
     def _batches_of(self, first_epoch: int, epochs: int) -> Iterator[tuple[float, Batch]]:
         """The epoch's batches, each with how far training has come: 0 at the start of its phase, 1 at its end."""
@@ -182,8 +198,6 @@ class _Run:
         optimizer = self.optimizers["classifiers"]
         total, steps = torch.zeros(()), 0
         for progress, batch in self._batches_of(0, self.settings.warmup_epochs):
-            if self.epoch == 0 and steps == 0 and isinstance(self.bank, LadderExits):
-                self.bank.standardize(batch.features.to(self.cost_weights.dtype))
             log_p = log_probabilities(stack_exits(self.bank(batch.features.to(self.cost_weights.dtype))))
             loss = plain_loss(cross_entropies(log_p, batch.labels)).sum()
             _step(optimizer, loss, progress)
@@ -205,10 +219,10 @@ class _Run:
     def _alternate(self, positive_weights: Tensor) -> float:
         """One epoch of gates and classifiers in turn, gates first."""
         settings = self.settings
-        self.bank.train(settings.classifier_loss != "fixed")
         total, steps = torch.zeros(()), 0
         for progress, batch in self._batches_of(settings.warmup_epochs, settings.epochs):
             gates_turn = settings.classifier_loss == "fixed" or self.batches // settings.switch_every % 2 == 0
+            self.bank.train(not gates_turn)  # gates are taught what classifiers say without dropout
             if gates_turn:
                 loss = self._gate_loss(batch, positive_weights)
             else:
@@ -220,8 +234,7 @@ class _Run:
 
     def _log_probabilities(self, batch: Batch) -> Tensor:
         """`W x n x L x K` (W = 1 where classifiers are shared) of every exit."""
-        dtype = self.cost_weights.dtype
-        return log_probabilities(all_logits(self.bank, batch.features.to(dtype), batch.own_logits))
+        return log_probabilities(all_logits(self.bank, batch.features, batch.own_logits))
 
     def _targets(self, log_p: Tensor, labels: Tensor) -> Tensor:
         priced = priced_losses(cross_entropies(log_p, labels), self.relative_costs, self.cost_weights)

@@ -29,9 +29,9 @@ class Observation:
 class Policy(ABC):
     """When to leave.
 
-    A policy is stateless. What it remembers of a sample is its carry, a pytree that starts at zero and travels with the
-    sample; what sets operating points apart are its parameters, which come a row a sample, so one batch may mix points.
-    Everything broadcasts: the simulator puts an axis of points before the samples.
+    A policy is stateless. What it remembers of a sample is its carry, a pytree that travels with the sample; what sets
+    operating points apart are its parameters, which come a row a sample, so one batch may mix points. Everything
+    broadcasts: the simulator puts an axis of points before the samples.
     """
 
     name: str
@@ -40,13 +40,17 @@ class Policy(ABC):
     per_exit: frozenset[str]
     """Parameters that differ from exit to exit (`L` rows each); the others are one number a point."""
 
+    def initial_carry(self, zeros: Tensor) -> Any:
+        """What is remembered of samples before their first exit, given a zero for each of them."""
+        return zeros
+
     @abstractmethod
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Decide at one exit.
 
         Args:
             seen: What there is to see of the samples.
-            carry: What `step` returned at the active exit before; the number 0.0 at the first.
+            carry: What `step` returned at the active exit before; `initial_carry` at the first.
             parameters: Each parameter at this exit, broadcastable against the samples.
 
         Returns:

@@ -39,7 +39,8 @@ class MeanPooling(Pooling):
 
     def __call__(self, representation: Tensor) -> Tensor:
         """Average everything behind the channel axis."""
-        return representation.flatten(2).mean(-1) if representation.ndim > 2 else representation
+        # A copy where there is nothing to average: features outlive a stage that may work in place.
+        return representation.flatten(2).mean(-1) if representation.ndim > 2 else representation.clone()
 
 
 class GridPooling(Pooling):

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
 from offramp.trunk.hidden import SAMPLES_FIRST, Hidden, batch_size, concatenate, select
@@ -17,9 +18,10 @@ __all__ = ["Trunk"]
 class Trunk(nn.Module):
     """A frozen network as L stages run in order, with an exit after each.
 
-    A trunk is always in evaluation mode and never takes a gradient. `depth` counts the stages that have run: 0 is the
-    input, L the end. Where hidden states are single tensors, samples first, this class is all that is needed; where
-    they are not, a subclass says what an exit may look at (`representation`) and how samples lie in them (`axes`).
+    A trunk is in evaluation mode and takes no gradient; the modules it is given are frozen with it, not copied. `depth`
+    counts the stages that have run: 0 is the input, L the end. Where hidden states are single tensors, samples first,
+    this class is all that is needed; where they are not, a subclass says what an exit may look at (`representation`)
+    and how samples lie in them (`axes`).
 
     Args:
         name: The registered name or a description that tells the architecture apart; part of the fingerprint.
@@ -57,6 +59,19 @@ class Trunk(nn.Module):
                 "override `representation` to say which part of it exits look at"
             )
         return hidden
+
+    def prepare(self, inputs: Any) -> Hidden:
+        """Inputs as tensors where the trunk is, real numbers in its precision if it has one precision."""
+        parameters = list(self.parameters())
+        device = parameters[0].device if parameters else torch.device("cpu")
+        precisions = {parameter.dtype for parameter in parameters if parameter.is_floating_point()}
+        precision = precisions.pop() if len(precisions) == 1 else None
+
+        def convert(leaf: Any) -> Tensor:
+            tensor = torch.as_tensor(leaf)
+            return tensor.to(device, precision if tensor.is_floating_point() else None)
+
+        return pytree.tree_map(convert, inputs)
 
     def axes(self, depth: int) -> Any:
         """`Axes` of the hidden state's leaves after `depth` stages: the same tree, or a prefix of it."""
@@ -105,9 +120,9 @@ class Trunk(nn.Module):
         return super().train(False)
 
     def fingerprint(self) -> str:
-        """Hash of the architecture's name, its modules, and every weight and buffer.
+        """Hash of the name, the modules as they print, and every weight and buffer; a feature store is keyed by it.
 
-        Two trunks with the same fingerprint compute the same function; a feature store is keyed by it.
+        What is code is known by the name alone: give networks that compute differently different names.
         """
         digest = hashlib.sha256(json.dumps([self.name, self.num_classes, str(self)]).encode())
         for key, value in sorted(self.state_dict().items()):
