@@ -1,6 +1,6 @@
 """The one registry: names to objects, with suggestions for names that are not there."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -8,9 +8,27 @@ from typing import Generic, TypeVar, cast
 
 from offramp.errors import DuplicateNameError, UnknownNameError
 
-__all__ = ["Registry"]
+__all__ = ["Registry", "unknown_name"]
 
 T = TypeVar("T")
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+    """The error for a name that is not there: it suggests the nearest, and lists all.
+
+    Args:
+        kind: What the names stand for.
+        name: What was asked for.
+        known: What there is.
+
+    Example:
+        >>> unknown_name("fruit", "aple", ["pear", "apple"])
+        UnknownNameError("unknown fruit 'aple'; did you mean 'apple'? Known: apple, pear")
+    """
+    names = sorted(known)
+    near = get_close_matches(name, names, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else ";"
+    return UnknownNameError(f"unknown {kind} '{name}'{hint} Known: {', '.join(names)}")
 
 
 class Registry(Generic[T]):
@@ -47,9 +65,7 @@ class Registry(Generic[T]):
         """Return what is registered under `name`."""
         self._discover()
         if name not in self._entries:
-            near = get_close_matches(name, self._entries, n=1)
-            hint = f"; did you mean '{near[0]}'?" if near else ";"
-            raise UnknownNameError(f"unknown {self.kind} '{name}'{hint} Known: {', '.join(self)}")
+            raise unknown_name(self.kind, name, self._entries)
         entry = self._entries[name]
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")

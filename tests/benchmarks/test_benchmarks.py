@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bars import Bar, report
-from benchmarks.evidence import RESULTS, page
+from benchmarks.evidence import RESULTS, page, with_headline
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -36,9 +36,11 @@ def test_a_missed_bar_is_told_and_ends_with_an_error(capsys: pytest.CaptureFixtu
 
 def test_the_evidence_is_what_the_results_say() -> None:
     assert page() == (ROOT / "docs" / "evidence.md").read_text(), "run python -m benchmarks.evidence"
+    readme = (ROOT / "README.md").read_text()
+    assert with_headline(readme) == readme, "run python -m benchmarks.evidence"
 
 
-@pytest.mark.parametrize("name", ["frontier_quality", "frontier_time"])
+@pytest.mark.parametrize("name", ["frontier_quality", "frontier_time", "store"])
 def test_committed_results_agree_with_their_own_bars(name: str) -> None:
     found = json.loads((RESULTS / f"{name}.json").read_text())
     assert found["bars"]

@@ -9,7 +9,7 @@ import torch
 
 import offramp
 from offramp.cost import CostTable
-from offramp.errors import BudgetError, InputError, SplitError
+from offramp.errors import BudgetError, InputError, SplitError, UnknownNameError
 from offramp.features import ArraySource, Store, StoreSource, extract, split_by_id
 from offramp.frontier import Frontier, Outcomes, area, fit_frontier, measure, outcomes, simulate, thin
 from offramp.functional import exit_distribution, first_exit, leaves
@@ -130,7 +130,7 @@ def test_wishes_that_cannot_be_met_say_what_can(fitted: Frontier) -> None:
         fitted.choose()
     with pytest.raises(InputError, match="one of the two"):
         fitted.choose(cost=0.5, accuracy=0.5)
-    with pytest.raises(InputError, match="threshold"):
+    with pytest.raises(UnknownNameError, match="threshold"):
         fitted.choose(cost=0.5, policy="dice")
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from offramp.cost import TrunkMulAdds, price
-from offramp.errors import CorruptFileError, InputError, StoreError
+from offramp.errors import CorruptFileError, InputError, StoreError, UnknownNameError
 from offramp.exits import Gates, LinearExits, all_logits
 from offramp.features import MemorySource
 from offramp.functional import (
@@ -252,9 +252,13 @@ def test_an_empty_split_is_refused() -> None:
         fit_joint(noisy_clusters(), empty, COSTS, QUICK)
 
 
-@pytest.mark.parametrize(
-    "change", [{"cost_weights": ()}, {"cost_weights": (-1.0,)}, {"batch_size": 0}, {"epochs": -1}, {"exits": "ladr"}]
-)
+@pytest.mark.parametrize("change", [{"cost_weights": ()}, {"cost_weights": (-1.0,)}, {"batch_size": 0}, {"epochs": -1}])
 def test_settings_that_make_no_sense_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError):
+        replace(QUICK, **change)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("change", [{"exits": "ladr"}, {"classifier_loss": "wieghted"}, {"gate_target": "exit_if"}])
+def test_settings_that_do_not_exist_suggest_those_that_do(change: dict[str, object]) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean"):
         replace(QUICK, **change)  # type: ignore[arg-type]

@@ -11,7 +11,6 @@ Layout of the folder (docs/store.md says what is in each file):
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict
-from difflib import get_close_matches
 from math import ceil
 from pathlib import Path
 
@@ -19,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from offramp.errors import CorruptFileError, InputError, StoreError, UnknownNameError
+from offramp.errors import CorruptFileError, InputError, StoreError
 from offramp.features.plan import Plan
 from offramp.features.sealed import TEMPORARY, file_sha256, read_sealed, write_sealed
 from offramp.features.shard import Entry, is_finished, map_shard, read_entry, shard_path, sidecar_path
+from offramp.registry import unknown_name
 
 __all__ = ["Store", "begin_store", "compile_manifest", "pending_shards", "read_plan"]
 
@@ -111,11 +111,7 @@ class Store:
     def widths(self, pooling: str) -> tuple[int, ...]:
         """Features of each stage under a pooling: L numbers."""
         if pooling not in self.plan.poolings:
-            near = get_close_matches(pooling, self.poolings, n=1)
-            raise UnknownNameError(
-                f"{self.path} has no features of pooling '{pooling}'{f'; did you mean {near[0]!r}?' if near else ';'} "
-                f"It has: {', '.join(self.poolings)}"
-            )
+            raise unknown_name(f"pooling of the store {self.path}", pooling, self.poolings)
         return self.plan.poolings[pooling]
 
     def shard(self, index: int) -> Mapping[str, Tensor]:

@@ -133,7 +133,7 @@ def fit_frontier(
     bank = fitted.bank
     costs = {
         policy: price(trunk_costs, bank, decision=POLICIES.get(policy).mul_adds(trunk.num_classes))
-        for policy in ("threshold", "gates")
+        for policy in POLICIES
     }
     temperatures = tune_temperatures(bank, tune)
     seen = outcomes(bank, tune, temperatures)

@@ -16,6 +16,7 @@ from offramp.frontier.metrics import Measured, measure
 from offramp.frontier.outcomes import outcomes
 from offramp.network import EarlyExitNetwork
 from offramp.policy import OperatingPoint
+from offramp.registry import unknown_name
 from offramp.trunk import Pooling, Preprocessing, Trunk
 
 __all__ = ["Frontier"]
@@ -112,7 +113,7 @@ class Frontier:
 
     def _points_of(self, policy: str) -> Sequence[OperatingPoint]:
         if policy not in self.points:
-            raise InputError(f"this frontier has policies {sorted(self.points)}, not '{policy}'")
+            raise unknown_name("policy of this frontier", policy, self.points)
         return self.points[policy]
 
     def _network(self, point: OperatingPoint) -> EarlyExitNetwork:

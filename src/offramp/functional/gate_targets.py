@@ -5,7 +5,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from offramp.errors import InputError
+from offramp.registry import unknown_name
 
 __all__ = ["GateTarget", "best_exit", "gate_targets", "imbalance_weights", "priced_losses"]
 
@@ -71,7 +71,7 @@ def gate_targets(best: Tensor, num_exits: int, *, kind: GateTarget = "exit_subse
         tensor([[False,  True,  True]])
     """
     if kind not in get_args(GateTarget):
-        raise InputError(f"gate targets are {' or '.join(get_args(GateTarget))}, got '{kind}'")
+        raise unknown_name("gate target", kind, get_args(GateTarget))
     exits = torch.arange(num_exits - 1, device=best.device)
     return exits >= best[..., None] if kind == "exit_subsequent" else exits == best[..., None]
 

@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from offramp.errors import InputError
 from offramp.functional import ClassifierLoss, GateTarget
+from offramp.registry import unknown_name
 
 __all__ = ["DEFAULT", "PAPER", "ClassifierTraining", "ExitKind", "JointSettings", "spread_cost_weights"]
 
@@ -74,7 +75,7 @@ class JointSettings:
             ("gate_target", self.gate_target, get_args(GateTarget)),
         ):
             if value not in known:
-                raise InputError(f"{name} is one of {', '.join(known)}; got '{value}'")
+                raise unknown_name(name, value, known)
         if not self.cost_weights or min(self.cost_weights) < 0:
             raise InputError(f"cost_weights must be at least one number >= 0, got {self.cost_weights}")
         if min(self.warmup_epochs, self.epochs) < 0 or min(self.switch_every, self.batch_size, self.patience) < 1:

@@ -6,14 +6,14 @@ for each class or each sample.
 """
 
 import math
-from difflib import get_close_matches
 from fractions import Fraction
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from offramp.errors import InputError, UnknownNameError
+from offramp.errors import InputError
+from offramp.registry import unknown_name
 
 __all__ = [
     "ConformalVariant",
@@ -153,10 +153,7 @@ def conformal_thresholds(
     if variant == "general":
         return general.repeat(num_exits)
     if variant not in ("strict", "gated"):
-        known = get_args(ConformalVariant)
-        near = get_close_matches(variant, known, n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ";"
-        raise UnknownNameError(f"unknown conformal variant '{variant}'{hint} Known: {', '.join(sorted(known))}")
+        raise unknown_name("conformal variant", variant, get_args(ConformalVariant))
     fewest, fallback = (1, torch.zeros_like(general)) if variant == "strict" else (max(1, minimum), general)
     leaving = [scores_at_exits[exits == exit, exit] for exit in range(num_exits)]
     return torch.stack([threshold(scores) if len(scores) >= fewest else fallback for scores in leaving])
