@@ -183,7 +183,7 @@ def test_it_is_a_batch_source(store: Store) -> None:
 
 
 def test_what_makes_no_sense_is_refused(store: Store) -> None:
-    with pytest.raises(UnknownNameError, match="It has: grid, mean"):
+    with pytest.raises(UnknownNameError, match="Known: grid, mean"):
         StoreSource(store, pooling="max")
     with pytest.raises(InputError, match="'first' or 'all'"):
         StoreSource(store, pooling="mean", views="second")  # type: ignore[arg-type]

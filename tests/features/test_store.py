@@ -215,7 +215,7 @@ def test_a_shard_is_verified_once(small_store: Store, monkeypatch: pytest.Monkey
 
 def test_an_unknown_pooling_suggests_the_near_one(store: Store) -> None:
     assert store.poolings == ("grid", "mean")
-    with pytest.raises(UnknownNameError, match=r"did you mean 'mean'.*It has: grid, mean"):
+    with pytest.raises(UnknownNameError, match=r"did you mean 'mean'.*Known: grid, mean"):
         store.widths("means")
 
 
