@@ -56,6 +56,18 @@ def quality(found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def budgets(found: dict[str, Any]) -> list[str]:
+    """Where the budgets asked for ended up."""
+    rows = found["curves"]["budgets"]
+    return [
+        "| `choose(cost=...)` | " + " | ".join(f"{row['asked']:g}" for row in rows) + " |",
+        "|---|" + "---|" * len(rows),
+        "| on test, mean | " + " | ".join(f"{row['cost']['mean']:.3f}" for row in rows) + " |",
+        "| lowest rotation | " + " | ".join(f"{row['cost']['min']:.3f}" for row in rows) + " |",
+        "| highest rotation | " + " | ".join(f"{row['cost']['max']:.3f}" for row in rows) + " |",
+    ]
+
+
 def times(found: dict[str, Any]) -> list[str]:
     """Fits in passes of the bare network."""
     lines = ["| fit | passes, median | range |", "|---|---|---|"]
@@ -128,6 +140,10 @@ The policy that tune preferred for the default: {preferred}. Where the gates' ro
 exits, a plain threshold is the better policy there. The paper's exits are fitted without its L2 penalty of 5e-4, which
 is too strong for raw channel means; the rows "with L2" have it (first rotation alone).
 
+Budgets, chosen on 2,000 tune images; a single rotation may lie farther off than the mean, as two samples of images do:
+
+{budgets}
+
 {quality_bars}
 
 ## What learning a frontier costs: `benchmarks.frontier_time`
@@ -154,6 +170,7 @@ def page() -> str:
         full=100 * fmean(rotation["full accuracy"] for rotation in rotations),
         quality="\n".join(quality(found["frontier_quality"])),
         preferred=", ".join(sorted({rotation["preferred"] for rotation in rotations})),
+        budgets="\n".join(budgets(found["frontier_quality"])),
         quality_bars="\n".join(bars(found["frontier_quality"])),
         times="\n".join(times(found["frontier_time"])),
         time_bars="\n".join(bars(found["frontier_time"])),

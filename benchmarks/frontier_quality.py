@@ -161,9 +161,10 @@ def bars(curves: dict[str, Any], rotations: list[dict[str, Any]]) -> list[Bar]:
         shares = [share for rotation in rotations for share in rotation["uncertainty"]["coverage"][name]]
         wanted = 1 - float(name.split()[1])
         made.append(Bar(f"{name} sets: points between coverage and {wanted}", 100 * abs(fmean(shares) - wanted), 1.0))
-    for cost, rows in zip(BUDGETS, zip(*(rotation["budgets"] for rotation in rotations), strict=True), strict=True):
-        worst = max(abs(row["cost"] - cost) for row in rows)
-        made.append(Bar(f"choose(cost={cost}): farthest from it in any rotation", worst, 0.02))
+    for row in curves["budgets"]:
+        made.append(
+            Bar(f"choose(cost={row['asked']}): distance on test", abs(row["cost"]["mean"] - row["asked"]), 0.02)
+        )
     return made
 
 
