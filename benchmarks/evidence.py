@@ -51,7 +51,9 @@ def quality(found: dict[str, Any]) -> list[str]:
     ]
     for name in names:
         by_cost = {row["asked"]: row["change"] for row in curves[name]}
-        cells = [f"{100 * by_cost[cost]['mean']:+.2f} ± {100 * by_cost[cost]['sd']:.2f}" for cost in costs]
+        cells = [f"{100 * by_cost[cost]['mean']:+.2f}" for cost in costs]
+        if "with L2" not in name:  # those are of one rotation
+            cells = [f"{cell} ± {100 * by_cost[cost]['sd']:.2f}" for cell, cost in zip(cells, costs, strict=True)]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
 
@@ -102,7 +104,7 @@ def draw(found: dict[str, Any]) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "offramp"  # the same picture from the same figures
     from matplotlib import pyplot
 
-    figure, axis = pyplot.subplots(figsize=(7.5, 4.2), layout="constrained")
+    figure, axis = pyplot.subplots(figsize=(7.5, 4.8), layout="constrained")
     full = [rotation["full accuracy"] for rotation in found["rotations"]]
     level = 100 * sum(full) / len(full)
     for name, (label, colour, style) in CURVES.items():
@@ -115,7 +117,7 @@ def draw(found: dict[str, Any]) -> None:
     axis.plot([1], [level], marker="o", color="#555555", label=f"the full ResNet-56, {level:.1f} %")
     axis.set(xlabel="relative cost (Mul-Adds over the bare network's)", ylabel="accuracy on test, %", ylim=(70, 95.5))
     axis.grid(alpha=0.3)
-    axis.legend(loc="lower right", frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     figure.savefig(PICTURE, metadata={"Date": None})
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from offramp.cost import CostTable
+from offramp.errors import InputError
 from offramp.exits import ExitBank
 from offramp.functional import evidence, log_probabilities
 from offramp.policy import Observation, OperatingPoint
@@ -91,6 +92,12 @@ class EarlyExitNetwork:
                 stay = (~leave).nonzero().squeeze(1)
                 hidden = self.trunk.select(hidden, stay, index + 1)
                 state, carry, waiting = select((state, carry, waiting), stay)
+        unanswered = (~probabilities.isfinite().all(1)).nonzero().squeeze(1)
+        if len(unanswered):
+            raise InputError(
+                f"{len(unanswered)} of {count} inputs have no finite answer, the first is input {int(unanswered[0])}; "
+                "check it for NaN or infinite numbers"
+            )
         spent = self.costs.spent(exits, self.point.active) / self.costs.bare
         sets = {
             miscoverage: prediction_set(probabilities, thresholds[exits])

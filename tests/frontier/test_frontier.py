@@ -15,6 +15,7 @@ from offramp.frontier import Frontier, Outcomes, area, fit_frontier, measure, ou
 from offramp.functional import exit_distribution, first_exit, leaves
 from offramp.network import EarlyExitNetwork
 from offramp.policy import OperatingPoint
+from offramp.trunk import Preprocessing
 from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
 
 
@@ -141,6 +142,25 @@ def test_prediction_sets_hold_the_answer_and_widen_with_coverage(fitted: Frontie
     assert (wide | ~tight).all()
     rows = torch.arange(300)
     assert wide[rows, torch.from_numpy(labels)].double().mean() > 0.88
+
+
+def test_an_input_that_is_not_a_number_is_refused_by_its_place(fitted: Frontier) -> None:
+    inputs = PREPROCESSING(images(3, seed=4)[0])
+    inputs[1] = torch.nan
+    network = replace(fitted.choose(cost=0.7), preprocessing=Preprocessing())
+    with pytest.raises(InputError, match="input 1"):
+        network.predict(inputs)
+
+
+def test_validation_must_be_enough_to_halve() -> None:
+    with pytest.raises(InputError, match="halved"):
+        offramp.fit(
+            trunk(), images(20, seed=1), images(1, seed=2), preprocessing=PREPROCESSING, settings=SMALL, progress=False
+        )
+
+
+def test_an_exit_without_errors_is_not_made_too_sure(fitted: Frontier) -> None:
+    assert (fitted.temperatures >= 0.2).all()
 
 
 def test_the_frontier_prints_as_a_table(fitted: Frontier) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from offramp.errors import InputError
+from offramp.features.buffer import empty
 from offramp.features.plan import DTYPES, Plan
 from offramp.features.shard import write_shard
 from offramp.features.source import Rows, Source
@@ -163,9 +164,7 @@ def extract_shard(
     """
     rows = plan.rows_of(shard)
     with torch.inference_mode(), _threads(plan.threads):
-        columns = {
-            name: torch.empty(column.shape, dtype=column.dtype) for name, column in plan.columns(len(rows)).items()
-        }
+        columns = {name: empty(column.shape, column.dtype) for name, column in plan.columns(len(rows)).items()}
         for start in rows[:: plan.batch_size]:
             stop = min(start + plan.batch_size, rows.stop)
             here = slice(start - rows.start, stop - rows.start)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from offramp.errors import InputError
 from offramp.features.batch import Batch
+from offramp.features.buffer import empty
 from offramp.features.shuffle import fillings
 from offramp.features.stable_hash import stable_hash
 from offramp.features.store import Store
@@ -114,7 +115,7 @@ class StoreSource:
             yield self._batch(buffer, slice(0, stop - start))
 
     def _buffer(self, rows: int) -> Columns:
-        return {name: _empty((rows, *column.shape[2:]), column.dtype) for name, column in self._columns.items()}
+        return {name: empty((rows, *column.shape[2:]), column.dtype) for name, column in self._columns.items()}
 
     def _read(self, start: int, stop: int, views: Indices | None, into: Columns, slots: Indices | slice) -> None:
         """Copy the samples at positions `start` to `stop - 1`, all of one shard, to the slots of `into`.
@@ -140,7 +141,7 @@ class StoreSource:
         """Copy rows of the buffer into a batch of their own."""
         features = buffer[self._features][rows]
         return Batch(
-            _empty(features.shape, torch.float32).copy_(features),
+            empty(features.shape, torch.float32).copy_(features),
             {stage: buffer[f"logits.{stage}"][rows].clone() for stage in self.own_heads},
             buffer["labels"][rows].clone(),
             buffer["ids"][rows].clone(),
@@ -160,15 +161,6 @@ class StoreSource:
         ends = np.append(self._shard_starts[1:], self.num_samples)
         pairs = zip(self._shard_starts, ends, strict=True)
         return np.concatenate([np.arange(start, end, self._chunk_rows) for start, end in pairs])
-
-
-def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor in memory that numpy allocates: in huge pages, and fit for reuse.
-
-    Of the aligned blocks that torch asks for, one of the same size does not fit where another was freed (glibc before
-    2.38), so that a process grows by a dozen batches.
-    """
-    return torch.from_numpy(np.empty(prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(shape)
 
 
 def _array(column: Tensor) -> npt.NDArray[Any]:

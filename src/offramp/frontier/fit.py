@@ -12,6 +12,7 @@ import numpy as np
 from torch.utils import _pytree as pytree
 
 from offramp.cost import count_trunk, price
+from offramp.errors import InputError
 from offramp.features import ArraySource, BatchSource, Source, StoreSource, check_disjoint, extract, split_by_id
 from offramp.features.stable_hash import stable_hash
 from offramp.frontier.candidates import area, gate_candidates, thin, threshold_candidates
@@ -72,6 +73,10 @@ def fit(
         ]
         fit_rows = StoreSource(stores[0], pooling=pooling, views="all")
         half = stores[1].num_rows // 2
+        if not half:
+            raise InputError(
+                "validation is halved into tune and calibrate: give at least 2 samples, better 1,000 or more"
+            )
         tune, calibrate = (
             StoreSource(stores[1], pooling=pooling, rows=rows)
             for rows in split_by_id(stores[1].ids(), [half, stores[1].num_rows - half], seed=settings.seed)

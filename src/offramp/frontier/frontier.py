@@ -71,7 +71,7 @@ class Frontier:
                 best = max(point.promised["accuracy"] for point in points)
                 raise BudgetError(
                     f"no point reaches accuracy {accuracy:.4f} on the tune split; the best has {best:.4f}: "
-                    "ask for that or less"
+                    "ask for that or less, as a share of 1"
                 )
             return self._network(good[0])
         assert cost is not None
@@ -79,7 +79,8 @@ class Frontier:
         if not affordable:
             cheapest = points[0].promised["cost"]
             raise BudgetError(
-                f"no point costs {cost:.3f} or less; the cheapest costs {cheapest:.3f}: ask for that or more"
+                f"no point costs {cost:.4f} or less; the cheapest costs {cheapest:.4f}: ask for that or more, or fit "
+                "smaller exits (settings=offramp.PAPER, or a smaller ladder_width)"
             )
         spends = affordable[-1].promised["cost"] - 2 * COST_STEP
         near = [point for point in affordable if point.promised["cost"] >= spends]

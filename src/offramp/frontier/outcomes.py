@@ -14,6 +14,9 @@ from offramp.uncertainty import conformal_scores, fit_temperatures, scale
 
 __all__ = ["Outcomes", "outcomes", "tune_temperatures"]
 
+LOWEST_TEMPERATURE = 0.2
+"""Sharper than any exit of the benchmarks needs; reached where a small tune split holds no error of an exit."""
+
 _CELLS = 10_000_000  # logits at a time: some hundred megabytes of working memory, whatever W, L and K
 
 
@@ -50,7 +53,8 @@ def tune_temperatures(bank: ExitBank, tune: BatchSource) -> Tensor:
     Returns:
         `W x L` temperatures.
     """
-    return fit_temperatures(lambda: _logits(bank, tune))
+    # An exit that is never wrong on the tune split would be taken for one that never is: no answer is made that sure.
+    return fit_temperatures(lambda: _logits(bank, tune)).clamp_min(LOWEST_TEMPERATURE)
 
 
 def outcomes(bank: ExitBank, source: BatchSource, temperatures: Tensor) -> Outcomes:
