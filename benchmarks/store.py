@@ -142,7 +142,7 @@ def measure_resuming(size: Size, folder: Path) -> dict[str, Any]:
     took_s = time.monotonic() - began
     moments = random.Random(0)
     kills = completed = 0
-    identical = True
+    differing: list[str] = []
     while kills < size.kills:
         process = _start(job("extract", disturbed, size.kill_rows, size.batch_size, shard_mb))
         try:
@@ -154,18 +154,19 @@ def measure_resuming(size: Size, folder: Path) -> dict[str, Any]:
             kills += 1
             say(f"resuming: kill {kills} of {size.kills}, {len(_files(disturbed))} files")
             continue
-        identical &= process.returncode == 0 and _same(undisturbed, disturbed)
+        differing += _differences(undisturbed, disturbed, process.returncode)
         completed += 1
         shutil.rmtree(disturbed)
     process = _start(job("extract", disturbed, size.kill_rows, size.batch_size, shard_mb))
     process.wait()
-    identical &= process.returncode == 0 and _same(undisturbed, disturbed)
+    differing += _differences(undisturbed, disturbed, process.returncode)
     return {
         "rows": size.kill_rows,
         "files": len(_files(undisturbed)),
         "kills": kills,
         "completed": completed + 1,
-        "identical": identical,
+        "differing": differing,
+        "identical": not differing,
     }
 
 
@@ -267,9 +268,19 @@ def _files(path: Path) -> list[Path]:
     return sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
 
 
-def _same(one: Path, other: Path) -> bool:
-    names = _files(one)
-    return names == _files(other) and all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
+def _differences(one: Path, other: Path, returned: int) -> list[str]:
+    """What two stores do not share: a failed process, files that only one has, and how many bytes of a file differ."""
+    found = [f"the process returned {returned}"] if returned else []
+    for name in sorted({*_files(one), *_files(other)}):
+        if not (one / name).exists() or not (other / name).exists():
+            found.append(f"{name}: in one store alone")
+            continue
+        pair = [np.frombuffer((folder / name).read_bytes(), np.uint8) for folder in (one, other)]
+        if len(pair[0]) != len(pair[1]):
+            found.append(f"{name}: {len(pair[0])} and {len(pair[1])} bytes")
+        elif (pair[0] != pair[1]).any():
+            found.append(f"{name}: {int((pair[0] != pair[1]).sum())} of {len(pair[0])} bytes")
+    return found
 
 
 def main() -> int:
