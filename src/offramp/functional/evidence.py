@@ -27,14 +27,18 @@ def log_probabilities(logits: Tensor) -> Tensor:
     """
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
-    log_p = samples_last(logits).log_softmax(0)
-    return (log_p.transpose(-1, -2) if logits.ndim > 2 else log_p).movedim(0, -1)
+    return _samples_first(samples_last(logits).log_softmax(0))
 
 
 def samples_last(values: Tensor) -> Tensor:
     """A view `K x ... x L x N` of `... x N x L x K`; `K x ...` where there are fewer axes."""
     first = values.movedim(-1, 0)
     return first.transpose(-1, -2) if values.ndim > 2 else first
+
+
+def _samples_first(values: Tensor) -> Tensor:
+    """The way back from `samples_last`."""
+    return (values.transpose(-1, -2) if values.ndim > 2 else values).movedim(0, -1)
 
 
 def evidence(log_probabilities: Tensor) -> Tensor:
@@ -67,5 +71,4 @@ def evidence(log_probabilities: Tensor) -> Tensor:
     others = torch.where(p < largest, p, 0)
     tied = 1 - others.sum(0) > 1.5 * largest  # two classes share the first place: no margin
     margin = torch.where(tied, 0, largest - others.amax(0))
-    statistics = torch.stack([largest, -p_log_p.sum(0), sharpened_entropy, margin])
-    return (statistics.transpose(-1, -2) if log_p.ndim > 2 else statistics).movedim(0, -1)
+    return _samples_first(torch.stack([largest, -p_log_p.sum(0), sharpened_entropy, margin]))

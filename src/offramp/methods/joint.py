@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
 
 from offramp.cost import TrunkMulAdds, price
@@ -153,30 +154,29 @@ class _Run:
 
     def save(self, path: Path) -> None:
         """Write the state to a file, whole or not at all."""
-        modules = {
-            "bank": self.bank,
-            "gates": self.gates,
-            "best_bank": self.best_bank,
-            "best_gates": self.best_gates,
-        }
         counters = {"epoch": self.epoch, "batches": self.batches, "stale": self.stale}
         tensors = {"best_loss": self.best_loss}
-        save_checkpoint(path, modules, self.optimizers, tensors, counters, self._identity())
+        save_checkpoint(path, self._modules(), self.optimizers, tensors, counters, self._identity)
 
     def load(self, path: Path) -> None:
         """Go on from a state that was saved with the same settings."""
-        saved = load_checkpoint(path, self._identity())
+        saved = load_checkpoint(path, self._identity)
         if saved.counters["epoch"] > self.settings.warmup_epochs:
             self._begin_alternation()
-        saved.restore(
-            {"bank": self.bank, "gates": self.gates, "best_bank": self.best_bank, "best_gates": self.best_gates},
-            self.optimizers,
-        )
+        saved.restore(self._modules(), self.optimizers)
         self.best_loss = saved.tensors["best_loss"]
         self.epoch, self.batches, self.stale = (saved.counters[key] for key in ("epoch", "batches", "stale"))
 
+    def _modules(self) -> dict[str, nn.Module]:
+        """What a checkpoint holds the weights of, as it is now: the alternation begins with other modules."""
+        return {"bank": self.bank, "gates": self.gates, "best_bank": self.best_bank, "best_gates": self.best_gates}
+
+    @cached_property
     def _identity(self) -> dict[str, Any]:
-        """All that the result depends on: a checkpoint serves the same settings, data and costs alone."""
+        """All that the result depends on: a checkpoint serves the same settings, data and costs alone.
+
+        Read once: it goes through the ids of every sample, and a checkpoint is written every epoch.
+        """
         digest = hashlib.sha256()
         for source in (self.fit, self.tune):
             digest.update(source.ids().tobytes() + f"{source.widths} {source.own_heads} {source.num_classes}".encode())
