@@ -79,7 +79,7 @@ def run_job(name: str, path: str, rows: str, batch_size: str, mb: str) -> None:
     if name == "fit":
         fit_from(Store.open(path), int(batch_size), float(mb))
         return
-    batches = StoreSource(Store.open(path), pooling="grid", buffer_mb=float(mb))
+    batches = StoreSource(Store.open(path), pooling="auto", buffer_mb=float(mb))
     for epoch in range(2):
         seen = sum(batch.labels.shape[0] for batch in batches.shuffled(batch_size=int(batch_size), seed=0, epoch=epoch))
         assert seen == int(rows)
@@ -90,7 +90,7 @@ def fit_from(store: Store, batch_size: int, buffer_mb: float) -> None:
     tune, calibrate = split_by_id(store.ids(), [200, 200])
     rest = np.setdiff1d(np.arange(store.num_rows), np.concatenate([tune, calibrate]))
     fit, *held_out = (
-        StoreSource(store, pooling="grid", rows=rows, buffer_mb=buffer_mb) for rows in (rest, tune, calibrate)
+        StoreSource(store, pooling="auto", rows=rows, buffer_mb=buffer_mb) for rows in (rest, tune, calibrate)
     )
     settings = replace(DEFAULT, warmup_epochs=2, epochs=1, batch_size=batch_size)
     fit_frontier(resnet(20), fit, *held_out, example=torch.zeros(1, 3, 32, 32), settings=settings)

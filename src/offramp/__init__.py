@@ -3,7 +3,7 @@
 from offramp.frontier import Frontier, fit
 from offramp.methods import DEFAULT, PAPER, JointSettings
 from offramp.network import Answer, EarlyExitNetwork
-from offramp.trunk import Trunk, image_preprocessing
+from offramp.trunk import Trunk, chain, image_preprocessing, split
 
 __all__ = [
     "DEFAULT",
@@ -13,6 +13,8 @@ __all__ = [
     "Frontier",
     "JointSettings",
     "Trunk",
+    "chain",
     "fit",
     "image_preprocessing",
+    "split",
 ]

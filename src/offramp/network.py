@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offramp.cost import CostTable
+from offramp.cost import Costs
 from offramp.errors import InputError
 from offramp.exits import ExitBank
 from offramp.functional import evidence, log_probabilities
@@ -49,7 +49,7 @@ class EarlyExitNetwork:
     """What exits see of a stage."""
     bank: ExitBank
     """The trained exits."""
-    costs: CostTable
+    costs: Costs
     """What leaving at each exit costs."""
     point: OperatingPoint
     """The setting of the dial."""
@@ -66,11 +66,12 @@ class EarlyExitNetwork:
             Labels, probabilities, exits, prediction sets and costs.
         """
         hidden = self.trunk.prepare(self.preprocessing(inputs))
-        count = self.trunk.batch_size(hidden, 0)
+        sizes = self.trunk.sizes(hidden)
+        count = len(sizes)
         probabilities = torch.empty(count, self.trunk.num_classes)
         exits = torch.empty(count, dtype=torch.long)
         waiting = torch.arange(count)
-        state = self.bank.initial_state(count)
+        state = self.bank.initial_state(count), ()
         carry = self.point.rule.initial_carry(torch.zeros(count))
         for index, stage in enumerate(self.trunk.stages):
             if not len(waiting):
@@ -98,26 +99,31 @@ class EarlyExitNetwork:
                 f"{len(unanswered)} of {count} inputs have no finite answer, the first is input {int(unanswered[0])}; "
                 "check it for NaN or infinite numbers"
             )
-        spent = self.costs.spent(exits, self.point.active) / self.costs.bare
+        costs = self.costs.of(sizes)
+        spent = costs.spent(exits, self.point.active) / costs.bare
         sets = {
             miscoverage: prediction_set(probabilities, thresholds[exits])
             for miscoverage, thresholds in self.point.conformal_thresholds.items()
         }
         return Answer(probabilities.argmax(1), probabilities, exits, spent, sets)
 
-    def _answer(self, hidden: Hidden, index: int, state: Any) -> tuple[Tensor | None, Any]:
-        """Logits of the exit after stage `index`, if it is active, and the state to carry on."""
+    def _answer(self, hidden: Hidden, index: int, states: Any) -> tuple[Tensor | None, Any]:
+        """Logits of the exit after stage `index`, if it is active, and the states of bank and averaging to carry on."""
         active = index in self.point.active
+        state, own_state = states
         if index in self.bank.stages:
             if not active and not self.bank.carries_state:
-                return None, state
+                return None, states
             features = self.pooling(self.trunk.representation(hidden, index)).to(self._dtype)
             point = None
             if self.bank.stacked > 1:
                 point = torch.full((len(features),), self.point.classifier)
             logits, state = self.bank.step(index, features, state, point)
-            return (logits if active else None), state
-        return (self.trunk.own_logits(hidden, index) if active else None), state
+            return (logits if active else None), (state, own_state)
+        if not active:
+            return None, states
+        logits, own_state = self.bank.averaging.step(index, self.trunk.own_logits(hidden, index), own_state)
+        return logits, (state, own_state)
 
     def _decide(
         self, index: int, logits: Tensor, calibrated: Tensor, carry: Any, generator: torch.Generator | None

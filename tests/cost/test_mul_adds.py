@@ -3,10 +3,11 @@ import torch
 from fvcore.nn import FlopCountAnalysis
 from torch import Tensor, nn
 
-from offramp.cost import TrunkMulAdds, count_mul_adds, count_trunk, price
+from offramp.cost import Costs, CostTable, TrunkMulAdds, count_mul_adds, count_trunk, price
 from offramp.exits import CumulativeLinearExits, LadderExits, LinearExits
 from offramp.policy import GatePolicy
-from offramp.trunk import CifarResNet, GridPooling, Hidden, MeanPooling, Trunk
+from offramp.trunk import Axes, CifarResNet, GridPooling, Hidden, MeanPooling, Pooling, Tokens, Trunk
+from offramp.trunk.pooling import POOLINGS
 
 
 def closed_form(layers: int, num_classes: int = 10) -> tuple[list[int], int]:
@@ -33,6 +34,19 @@ class TestCountMulAdds:
     def test_nothing_else(self) -> None:
         assert count_mul_adds(nn.Sequential(nn.ReLU(), nn.LayerNorm(4), nn.Softmax(1)), torch.zeros(5, 4))[0] == 0
 
+    def test_layer_norms_where_asked(self) -> None:
+        network = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 3), nn.ReLU(), nn.LayerNorm((2, 3)))
+        given = torch.zeros(5, 2, 4)
+        assert count_mul_adds(network, given)[0] == 5 * 2 * 12
+        assert count_mul_adds(network, given, layer_norms=True)[0] == 5 * 5 * 2 * 4 + 5 * 2 * 12 + 5 * 5 * 2 * 3
+        assert count_mul_adds(nn.BatchNorm1d(2).eval(), given, layer_norms=True)[0] == 0
+
+    def test_layer_norms_against_fvcore(self) -> None:
+        network = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 3), nn.LayerNorm(3))
+        given = torch.zeros(5, 2, 4)
+        analysis = FlopCountAnalysis(network, given)
+        assert count_mul_adds(network, given, layer_norms=True)[0] == analysis.total()
+
     def test_returns_what_the_call_returned(self) -> None:
         layer = nn.Linear(3, 4)
         given = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
@@ -44,8 +58,9 @@ class TestCountTrunk:
     def test_closed_form(self, layers: int, published: float) -> None:
         found = count_trunk(CifarResNet(layers), torch.zeros(2, 3, 32, 32), MeanPooling())
         stages, head = closed_form(layers)
-        assert found.stage.tolist() == stages
-        assert found.head.tolist() == [0] * (len(stages) - 1) + [head]
+        assert found.stage.tolist() == [stages]
+        assert found.head.tolist() == [[0] * (len(stages) - 1) + [head]]
+        assert found.bare.tolist() == [sum(stages) + head]
         assert found.stage.sum() + found.head.sum() == pytest.approx(published, rel=2e-4)
 
     @pytest.mark.parametrize("layers", [20, 56])
@@ -57,17 +72,17 @@ class TestCountTrunk:
         operators = analysis.by_operator()
         assert (found.stage.sum() + found.head.sum()).item() == operators["conv"] + operators["linear"]
         by_module = analysis.by_module_and_operator()
-        for index, mul_adds in enumerate(found.stage.tolist()):
+        for index, mul_adds in enumerate(found.stage[0].tolist()):
             assert mul_adds == by_module[f"stages.{index}"]["conv"]
-        assert found.head[-1] == by_module[f"heads.{trunk.num_exits - 1}"]["linear"]
+        assert found.head[0, -1] == by_module[f"heads.{trunk.num_exits - 1}"]["linear"]
 
     @pytest.mark.parametrize("batch", [1, 3])
     def test_is_of_one_sample(self, batch: int) -> None:
         found = count_trunk(CifarResNet(8, num_classes=100), torch.zeros(batch, 3, 32, 32), GridPooling())
         stages, head = closed_form(8, num_classes=100)
-        assert found.stage.tolist() == stages
-        assert found.head[-1] == head
-        assert found.pooling.tolist() == [16 * 32 * 32, 32 * 16 * 16, 64 * 8 * 8]
+        assert found.stage.tolist() == [stages]
+        assert found.head[0, -1] == head
+        assert found.pooling.tolist() == [[16 * 32 * 32, 32 * 16 * 16, 64 * 8 * 8]]
 
     def test_heads_in_the_middle(self) -> None:
         class Chain(Trunk):
@@ -77,13 +92,147 @@ class TestCountTrunk:
 
         trunk = Chain("chain", [nn.Linear(3, 3) for _ in range(3)], {0: nn.Linear(3, 2), 2: nn.Linear(3, 2)}, 2)
         found = count_trunk(trunk, torch.zeros(4, 3), MeanPooling())
-        assert found.stage.tolist() == [9, 9, 9]
-        assert found.head.tolist() == [6, 0, 6]
-        assert found.pooling.tolist() == [0, 0, 0]
+        assert found.stage.tolist() == [[9, 9, 9]]
+        assert found.head.tolist() == [[6, 0, 6]]
+        assert found.pooling.tolist() == [[0, 0, 0]]
+        assert found.bare.tolist() == [33]
+
+    def test_the_bare_network_may_be_a_part(self) -> None:
+        class LastTwo(Trunk):
+            @property
+            def bare_stages(self) -> range:
+                return range(1, 3)
+
+        trunk = LastTwo("two", [nn.Linear(3, 4), nn.Linear(4, 5), nn.Linear(5, 6)], {2: nn.Linear(6, 2)}, 2)
+        found = count_trunk(trunk, torch.zeros(4, 3), MeanPooling())
+        assert found.stage.tolist() == [[12, 20, 30]]
+        assert found.bare.tolist() == [20 + 30 + 12]
+
+
+class Mixing(nn.Module):
+    """Self-attention written out, on what comes with a mask."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, hidden: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        tokens, mask = hidden
+        queries, keys, values = self.qkv(self.norm(tokens)).chunk(3, -1)
+        shares = (queries @ keys.mT).masked_fill(~mask[:, None], -1e9).softmax(-1)
+        return tokens + self.proj(shares @ values), mask
+
+
+class Embedding(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(50, width)
+
+    def forward(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        return self.table(ids), ids > 0
+
+
+class FirstToken(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(width, 3)
+
+    def forward(self, hidden: tuple[Tensor, Tensor]) -> Tensor:
+        logits: Tensor = self.linear(hidden[0][:, 0])
+        return logits
+
+
+class TinyText(Trunk):
+    """Token ids `N x T`, 0 for none; two layers of attention. Exits look through a layer of their own."""
+
+    width = 6
+
+    def __init__(self) -> None:
+        width = self.width
+        stages = [nn.Sequential(Embedding(width), Mixing(width)), Mixing(width)]
+        super().__init__("tiny-text", stages, {1: FirstToken(width)}, 3)
+        self.seen_through = nn.Linear(width, 4)
+
+    def axes(self, depth: int) -> Axes:
+        return Axes(lengths=(1,))
+
+    def sizes(self, inputs: Hidden) -> Tensor:
+        return torch.as_tensor((inputs > 0).sum(1))
+
+    def representation(self, hidden: Hidden, stage: int) -> Tokens:
+        return Tokens(self.seen_through(hidden[0]), mask=hidden[1])
+
+
+def ids(*lengths: int) -> Tensor:
+    """Texts of these lengths."""
+    return (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long() * 7
+
+
+class TestSamplesThatDiffer:
+    @pytest.mark.parametrize("layer_norms", [False, True])
+    @pytest.mark.parametrize("example", [ids(5), ids(30), ids(3, 9, 1)])
+    def test_coefficients_against_the_closed_form(self, example: Tensor, layer_norms: bool) -> None:
+        found = count_trunk(TinyText(), example, POOLINGS.get("auto"), layer_norms=layer_norms)
+        width, normed = TinyText.width, 5 * TinyText.width if layer_norms else 0
+        assert found.stage.tolist() == [[0, 0], [4 * width**2 + normed] * 2, [2 * width] * 2]
+        # The layer exits look through, and two rounds over its 4 numbers a token.
+        assert found.pooling.tolist() == [[0, 0], [4 * width + 2 * 4] * 2, [0, 0]]
+        assert found.head.tolist() == [[0, 3 * width], [0, 0], [0, 0]]
+        assert found.bare.tolist() == [3 * width, 2 * (4 * width**2 + normed), 2 * 2 * width]
+
+    @pytest.mark.parametrize("pooling", [POOLINGS.get(name) for name in ("first", "mean", "auto")])
+    @pytest.mark.parametrize("length", [1, 11, 16, 257])
+    def test_they_give_what_a_run_at_another_length_counts(self, pooling: Pooling, length: int) -> None:
+        trunk, given = TinyText(), ids(length)
+        counted = count_trunk(trunk, ids(5, 3), pooling, layer_norms=True)
+        powers = torch.tensor([1, length, length**2], dtype=torch.float64)
+        hidden = given
+        for index, stage in enumerate(trunk.stages):
+            mul_adds, hidden = count_mul_adds(stage, hidden, layer_norms=True)
+            assert powers @ counted.stage[:, index] == mul_adds
+            looking, seen = count_mul_adds(trunk.representation, hidden, index, layer_norms=True)
+            assert powers @ counted.pooling[:, index] == looking + pooling.mul_adds(seen)
+        assert powers @ counted.head[:, 1] == count_mul_adds(trunk.own_logits, hidden, 1, layer_norms=True)[0]
+        assert powers @ counted.bare == count_mul_adds(trunk, given, layer_norms=True)[0]
+
+    @pytest.mark.parametrize("length", [2, 40])
+    def test_against_fvcore(self, length: int) -> None:
+        trunk = TinyText()
+        analysis = FlopCountAnalysis(trunk, ids(length))
+        analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+        counted = count_trunk(trunk, ids(5), MeanPooling(), layer_norms=True)
+        assert torch.tensor([1, length, length**2], dtype=torch.float64) @ counted.bare == analysis.total()
+
+    def test_prices_by_size(self) -> None:
+        trunk = TinyText()
+        counted = count_trunk(trunk, ids(5), POOLINGS.get("auto"))
+        bank = LinearExits((12, 12), (0,), 3)
+        sizes = torch.tensor([2, 9])
+        found = price(counted, bank, decision=33).of(sizes)
+        for sample, size in enumerate(sizes.tolist()):
+            stage = 4 * 36 * size + 12 * size**2
+            # What an exit reads has one width, whatever the sample: it answers and decides at one price.
+            spent = stage + 32 * size + 13 * 3 + 33
+            assert found.cumulative_costs()[sample].tolist() == [spent, spent + stage + 18]
+            assert found.bare[sample] == 2 * stage + 18
+
+    def test_samples_that_do_not_differ_have_one_table(self) -> None:
+        counted = count_trunk(CifarResNet(8), torch.zeros(1, 3, 32, 32), MeanPooling())
+        assert counted.stage.shape == (1, 3)
+        assert len(price(counted, LinearExits((16, 32, 64), (0, 1), 10), decision=1).tables) == 1
 
 
 def trunk_costs(stage: list[float], pooling: list[float], head: list[float]) -> TrunkMulAdds:
-    return TrunkMulAdds(*(torch.tensor(column, dtype=torch.float64) for column in (stage, pooling, head)))
+    rows = ([stage], [pooling], [head], [sum(stage) + head[-1]])
+    return TrunkMulAdds(*(torch.tensor(row, dtype=torch.float64) for row in rows))
+
+
+def only(costs: Costs) -> CostTable:
+    """The one table of a network whose samples do not differ in size."""
+    (table,) = costs.tables
+    return table
 
 
 class TestAttention:
@@ -98,7 +247,7 @@ class TestAttention:
 class TestPrice:
     def test_pieces_of_linear_exits(self) -> None:
         costs = trunk_costs([100, 200, 300], [6, 7, 8], [0, 0, 50])
-        table = price(costs, LinearExits((4, 5, 6), (0, 1), 3), decision=33)
+        table = only(price(costs, LinearExits((4, 5, 6), (0, 1), 3), decision=33))
         assert table.stage.tolist() == [100, 200, 300]
         assert table.carry.tolist() == [6, 7, 0]
         assert table.answer.tolist() == [5 * 3, 6 * 3, 50]
@@ -109,10 +258,10 @@ class TestPrice:
 
     def test_pieces_of_exits_with_a_state(self) -> None:
         costs = trunk_costs([100, 200, 300], [6, 7, 8], [0, 0, 50])
-        cumulative = price(costs, CumulativeLinearExits((4, 5, 6), (0, 1), 3), decision=33)
+        cumulative = only(price(costs, CumulativeLinearExits((4, 5, 6), (0, 1), 3), decision=33))
         assert cumulative.carries_state
         assert cumulative.answer.tolist() == [5 * 3, 10 * 3, 50]
-        ladder = price(costs, LadderExits((4, 5, 6), (0, 1), 3, width=2), decision=33)
+        ladder = only(price(costs, LadderExits((4, 5, 6), (0, 1), 3, width=2), decision=33))
         assert ladder.carries_state
         carrying = [4 * 2 + 2 * 2 * 2 + 2 * 2 + 5 * 2, 5 * 2 + 2 * 2 * 2 + 2 * 2 + 5 * 2]
         assert ladder.carry.tolist() == [carrying[0] + 6, carrying[1] + 7, 0]
@@ -123,11 +272,11 @@ class TestPrice:
 
     def test_own_heads_where_there_is_no_exit(self) -> None:
         costs = trunk_costs([100, 200, 300], [6, 7, 8], [0, 40, 50])
-        table = price(costs, LinearExits((4, 5, 6), (0,), 3), decision=1)
+        table = only(price(costs, LinearExits((4, 5, 6), (0,), 3), decision=1))
         assert table.answer.tolist() == [15, 40, 50]
         assert table.carry.tolist() == [6, 0, 0]
         # A trained last exit stands in for the network's own head; the bare network keeps its own.
-        table = price(costs, LinearExits((4, 5, 6), (0, 1, 2), 3), decision=1)
+        table = only(price(costs, LinearExits((4, 5, 6), (0, 1, 2), 3), decision=1))
         assert table.answer.tolist() == [15, 18, 21]
         assert table.bare == 650
 
@@ -141,8 +290,8 @@ class TestPrice:
         # The rows between "base" and "JEI-DNN" of its two Mul-Add tables.
         bank = LinearExits((width,) * num_exits, tuple(range(num_exits - 1)), num_classes)
         base = trunk_costs([1e8] * num_exits, [0] * num_exits, [0] * num_exits)
-        table = price(base, bank, decision=GatePolicy().mul_adds(num_classes))
-        added = table.cumulative_costs() - base.stage.cumsum(0)
+        table = only(price(base, bank, decision=GatePolicy().mul_adds(num_classes)))
+        added = table.cumulative_costs() - base.stage[0].cumsum(0)
         assert added.tolist() == [(exit + 1) * (classifier + gate) for exit in range(num_exits - 1)] + [
             (num_exits - 1) * (classifier + gate)
         ]

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from offramp.cost import CostTable
+from offramp.cost import Costs, CostTable
 from offramp.errors import InputError
 
 STAGE, CARRY, ANSWER, DECIDE = (
@@ -145,3 +145,60 @@ class TestRelativeCost:
         for row, chosen in enumerate(exits.tolist()):
             paid = sum(by_hand(exit, [0, 1, 3], carries_state=False) for exit in chosen)
             assert found[row].item() == pytest.approx(paid / 200.8)
+
+
+FIELDS = ("stage", "carry", "answer", "decide", "bare")
+
+
+def quadratic(*, carries_state: bool = False) -> Costs:
+    """Every number of `table` by 1, 10 and 100: a sample of size s pays 1 + 10 s + 100 s^2 times as much."""
+    one = table(carries_state=carries_state)
+    scaled = ({field: factor * getattr(one, field) for field in FIELDS} for factor in (1, 10, 100))
+    return Costs(tuple(CostTable(**fields, carries_state=carries_state) for fields in scaled))
+
+
+class TestCosts:
+    @pytest.mark.parametrize("carries_state", [True, False])
+    def test_of_samples_of_any_size(self, carries_state: bool) -> None:
+        sizes = [1, 7, 0, 512]
+        found = quadratic(carries_state=carries_state).of(torch.tensor(sizes))
+        assert found.stage.shape == (4, 4)
+        assert found.bare.shape == (4,)
+        assert found.carries_state == carries_state
+        for sample, size in enumerate(sizes):
+            factor = 1 + 10 * size + 100 * size**2
+            assert found.bare[sample].item() == pytest.approx(100.4 * factor, rel=1e-14)
+            for exit in range(4):
+                expected = by_hand(exit, [1, 3], carries_state=carries_state) * factor
+                assert found.cumulative_costs([1, 3])[sample, exit].item() == pytest.approx(expected, rel=1e-14)
+
+    def test_shares_are_those_of_totals(self) -> None:
+        # The short text goes all the way, the long one leaves at once.
+        found = quadratic().of(torch.tensor([1.0, 3.0])).relative_cost(torch.tensor([3, 0]), [0, 3])
+        paid = 111 * 105.51 + 931 * 11.11
+        assert found.item() == pytest.approx(paid / ((111 + 931) * 100.4))
+
+    def test_average_is_the_mean_of_the_samples(self) -> None:
+        sizes = torch.tensor([1, 7, 0, 512])
+        costs = quadratic()
+        found, each = costs.average(sizes), costs.of(sizes)
+        for field in FIELDS:
+            torch.testing.assert_close(getattr(found, field), getattr(each, field).mean(0), rtol=1e-14, atol=0)
+        assert found.stage.shape == (4,)
+        assert found.bare.shape == ()
+        # Not what the sample of mean size pays: squares count.
+        assert found.bare.item() == pytest.approx(100.4 * (1 + 10 * 130 + 100 * (1 + 49 + 512**2) / 4))
+        assert not torch.allclose(found.bare, costs.of(sizes.double().mean()[None]).bare)
+
+    def test_one_table_is_that_of_any_size(self) -> None:
+        one = table(carries_state=True)
+        sizes = torch.tensor([1.0, 9.0])
+        assert Costs((one,)).of(sizes) is one
+        for field in FIELDS:
+            assert torch.equal(getattr(Costs((one,)).average(sizes), field), getattr(one, field))
+        assert Costs((one,)).average(sizes).carries_state
+
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.long, torch.float16])
+    def test_sizes_of_any_type(self, dtype: torch.dtype) -> None:
+        found = quadratic().of(torch.tensor([2000], dtype=dtype))  # its square is past the largest of half precision
+        assert found.bare.item() == pytest.approx(100.4 * (1 + 10 * 2000 + 100 * 2000**2))

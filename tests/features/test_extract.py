@@ -13,6 +13,7 @@ from offramp.features import (
     ArraySource,
     Rows,
     Store,
+    StoreSource,
     begin_store,
     compile_manifest,
     extract,
@@ -114,12 +115,12 @@ def test_threads_are_set_recorded_and_restored(tmp_path: Path) -> None:
 def test_trunk_in_half_precision(dtype: torch.dtype, tmp_path: Path) -> None:
     full = extract(small_resnet(), images(6), tmp_path / "full", views=(CLEAN,), dtype=torch.float32)
     half = extract(small_resnet().to(dtype), images(6), tmp_path / "half", views=(CLEAN,), dtype=dtype)
-    assert column(half, "features.grid").dtype == dtype
-    assert column(full, "features.grid").dtype == torch.float32
+    assert column(half, "features.auto").dtype == dtype
+    assert column(full, "features.auto").dtype == torch.float32
     assert column(half, "logits.2").dtype == torch.float32
     assert half.fingerprint != full.fingerprint
     torch.testing.assert_close(
-        column(half, "features.grid").float(), column(full, "features.grid"), rtol=0.05, atol=0.05
+        column(half, "features.auto").float(), column(full, "features.auto"), rtol=0.05, atol=0.05
     )
 
 
@@ -136,6 +137,8 @@ def test_trunk_on_trees_with_sizes_and_two_heads(tmp_path: Path) -> None:
     assert store.own_heads == (0, 1)
     assert store.widths("mean") == (6, 4)
     assert column(store, "sizes").tolist() == lengths.tolist()
+    assert StoreSource(store, pooling="mean").sizes().tolist() == lengths.tolist()
+    assert StoreSource(store, pooling="mean", rows=np.array([1, 2, 4])).sizes().tolist() == [1, 5, 4]
     hidden = trunk.stages[0]({"tokens": inputs["tokens"], "mask": inputs["mask"].float()})
     torch.testing.assert_close(column(store, "logits.0")[:, 0], trunk.own_logits(hidden, 0))
     torch.testing.assert_close(column(store, "logits.1")[:, 0], trunk.own_logits(trunk.stages[1](hidden), 1))

@@ -57,6 +57,7 @@ def test_in_order_is_exact(store: Store, rows: np.ndarray | None, batch_size: in
     batches = list(source.in_order(batch_size=batch_size))
     assert [len(batch.labels) for batch in batches[:-1]] == [batch_size] * (len(batches) - 1)
     assert source.num_samples == len(wanted)
+    assert torch.equal(source.sizes(), joined(batches).sizes)
     assert_rows(joined(batches), store, "grid", torch.from_numpy(wanted))
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import offramp
-from offramp.cost import CostTable
+from offramp.cost import Costs, CostTable
 from offramp.errors import BudgetError, InputError, SplitError, UnknownNameError
 from offramp.features import ArraySource, Store, StoreSource, extract, split_by_id
 from offramp.frontier import Frontier, Outcomes, area, fit_frontier, measure, outcomes, simulate, thin
@@ -75,7 +75,8 @@ def test_the_simulator_agrees_with_the_network_that_runs(fitted: Frontier, test_
             predicted = seen.predictions[network.point.classifier, torch.arange(200), exits]
             assert torch.equal(answer.labels[same], predicted[same])
             assert torch.allclose(
-                answer.relative_cost.mean(), fitted.costs[policy].relative_cost(answer.exits, network.point.active)
+                answer.relative_cost.mean(),
+                fitted.costs[policy].tables[0].relative_cost(answer.exits, network.point.active),
             )
             measured = fitted.evaluate(source_of(fitted, test_store), [network.point])[0]
             assert measured.accuracy == pytest.approx(float((answer.labels.numpy() == labels).mean()), abs=0.02)
@@ -228,10 +229,12 @@ def toy_outcomes(num_samples: int = 400, num_exits: int = 4, *, seed: int = 0) -
     labels = torch.randint(3, (num_samples,), generator=draw)
     right = torch.rand(1, num_samples, num_exits, generator=draw) < torch.linspace(0.5, 0.95, num_exits)
     confidence = torch.rand(1, num_samples, num_exits, generator=draw)
-    wrong = (labels[:, None] + 1) % 3
+    predictions = torch.where(right, labels[:, None], (labels[:, None] + 1) % 3)
     return Outcomes(
         labels=labels,
-        predictions=torch.where(right, labels[:, None], wrong),
+        sizes=torch.ones(num_samples),
+        full=predictions[0, :, -1],
+        predictions=predictions,
         confidence=confidence,
         conformal_scores=1 - confidence,
         evidence=torch.randn(1, num_samples, num_exits, 4, generator=draw),
@@ -239,10 +242,10 @@ def toy_outcomes(num_samples: int = 400, num_exits: int = 4, *, seed: int = 0) -
     )
 
 
-def table(num_exits: int = 4) -> CostTable:
+def costs(num_exits: int = 4) -> Costs:
     zero = torch.zeros(num_exits, dtype=torch.float64)
     stage = torch.ones(num_exits, dtype=torch.float64)
-    return CostTable(stage, zero, zero, zero, bare=stage.sum(), carries_state=False)
+    return Costs((CostTable(stage, zero, zero, zero, bare=stage.sum(), carries_state=False),))
 
 
 def gates_point(
@@ -300,7 +303,7 @@ def test_larger_offsets_leave_earlier() -> None:
 def test_measured_figures_against_direct_counts() -> None:
     seen = toy_outcomes()
     point = OperatingPoint("threshold", {"threshold": torch.tensor(0.7)}, (0, 1, 2, 3), torch.ones(4))
-    found = measure([point], seen, [table()])[0]
+    found = measure([point], seen, [costs()])[0]
     exits, correct = [], []
     for row in range(400):
         exit = next((e for e in range(3) if seen.confidence[0, row, e] >= 0.7), 3)
@@ -325,22 +328,38 @@ def test_measured_figures_against_direct_counts() -> None:
     assert found.change_interval == pytest.approx((found.change - half, found.change + half), abs=0.015)
 
 
+def test_samples_pay_by_their_size() -> None:
+    seen = replace(toy_outcomes(), sizes=1.0 + torch.arange(400) % 9)
+    fixed = costs().tables[0]
+    grows = Costs((fixed, replace(fixed, stage=torch.tensor([0.0, 1.0, 2.0, 3.0]), bare=torch.tensor(6.0))))
+    point = OperatingPoint("threshold", {"threshold": torch.tensor(0.7)}, (0, 1, 2, 3), torch.ones(4))
+    exits = simulate([point], seen)[0].tolist()
+    spent = sum(
+        sum(1 + stage * size for stage in range(exit + 1))
+        for exit, size in zip(exits, seen.sizes.tolist(), strict=True)
+    )
+    expected = spent / sum(4 + 6 * size for size in seen.sizes.tolist())
+    assert measure([point], seen, [grows])[0].relative_cost == pytest.approx(expected)
+    assert thin([point], seen, grows)[0].promised["cost"] == pytest.approx(expected)
+    assert measure([point], seen, [costs()])[0].relative_cost != pytest.approx(expected)
+
+
 def test_a_class_without_samples_measures_as_not_a_number() -> None:
     seen = toy_outcomes()
     seen = replace(seen, labels=seen.labels.clamp_max(1))
     point = OperatingPoint("threshold", {"threshold": torch.tensor(0.7)}, (0, 1, 2, 3), torch.ones(4))
-    assert np.isnan(measure([point], seen, [table()])[0].class_accuracy[2])
+    assert np.isnan(measure([point], seen, [costs()])[0].class_accuracy[2])
 
 
 def test_thinning_keeps_the_best_of_each_step_of_cost() -> None:
     seen = toy_outcomes()
     levels = torch.linspace(0, 1.1, 300)
     points = [OperatingPoint("threshold", {"threshold": level}, (0, 1, 2, 3), torch.ones(4)) for level in levels]
-    kept = thin(points, seen, table())
-    costs = [point.promised["cost"] for point in kept]
-    assert costs == sorted(costs)
-    assert len({int(cost / 0.005) for cost in costs}) == len(costs)
-    every = measure(points, seen, [table()] * len(points))
+    kept = thin(points, seen, costs())
+    kept_costs = [point.promised["cost"] for point in kept]
+    assert kept_costs == sorted(kept_costs)
+    assert len({int(cost / 0.005) for cost in kept_costs}) == len(kept_costs)
+    every = measure(points, seen, [costs()] * len(points))
     for point in kept:
         rivals = [m.accuracy for m in every if int(m.relative_cost / 0.005) == int(point.promised["cost"] / 0.005)]
         assert point.promised["accuracy"] == pytest.approx(max(rivals))
@@ -366,7 +385,7 @@ def test_explicit_splits_are_checked(tmp_path: Path) -> None:
     inputs, labels = images(60, seed=1)
     store = extract(network, ArraySource(inputs, labels, name="all"), tmp_path, views=(PREPROCESSING,), progress=False)
     first, second, third = split_by_id(store.ids(), [30, 20, 10])
-    parts = [StoreSource(store, pooling="grid", rows=rows) for rows in (first, second, third)]
+    parts = [StoreSource(store, pooling="auto", rows=rows) for rows in (first, second, third)]
     example = PREPROCESSING(inputs[:1])
     frontier = fit_frontier(network, *parts, example=example, settings=SMALL)
     assert isinstance(frontier.choose(cost=1.1), EarlyExitNetwork)

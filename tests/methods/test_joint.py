@@ -24,9 +24,10 @@ from offramp.methods import ClassifierTraining, EpochRecord, ExitKind, FittedExi
 
 WIDTHS = (4, 6, 8)
 COSTS = TrunkMulAdds(
-    stage=torch.tensor([1e4, 1e4, 1e4], dtype=torch.float64),
-    pooling=torch.zeros(3, dtype=torch.float64),
-    head=torch.tensor([0.0, 0.0, 1e3], dtype=torch.float64),
+    stage=torch.tensor([[1e4, 1e4, 1e4]], dtype=torch.float64),
+    pooling=torch.zeros(1, 3, dtype=torch.float64),
+    head=torch.tensor([[0.0, 0.0, 1e3]], dtype=torch.float64),
+    bare=torch.tensor([3.1e4], dtype=torch.float64),
 )
 QUICK = JointSettings(
     cost_weights=(0.1, 1.0, 3.0), warmup_epochs=1, epochs=1, switch_every=2, batch_size=16, weight_decay=0.0, seed=3
@@ -182,13 +183,45 @@ def test_early_stopping_keeps_the_best_epoch_of_each_cost_weight() -> None:
     assert (judged.argmin(0) < len(judged) - 1).any()  # the last epoch was not the best, so keeping it would show
     batch = next(noisy_clusters(90, seed=1).in_order(batch_size=90))
     prices = torch.tensor(QUICK.cost_weights, dtype=torch.float64)
-    relative = price(COSTS, fitted.bank, decision=9 * 3 + 6).relative_costs()
+    relative = price(COSTS, fitted.bank, decision=9 * 3 + 6).tables[0].relative_costs()
     with torch.no_grad():
         log_p = log_probabilities(all_logits(fitted.bank, batch.features, batch.own_logits))
         scores = Gates.scores(fitted.gates(evidence(log_p[..., :-1, :])))
         paid = priced_losses(cross_entropies(log_p, batch.labels), relative, prices)
     kept = paid.gather(-1, first_exit(leaves(scores))[..., None]).mean((1, 2))
     assert torch.allclose(kept, judged.min(0).values.double(), atol=1e-6)
+
+
+def test_samples_of_many_sizes_are_priced_at_their_mean() -> None:
+    source = noisy_clusters()
+    batch = next(source.in_order(batch_size=200))
+    sizes = 1.0 + torch.arange(200) % 4
+    sized = MemorySource(batch.features, batch.own_logits, batch.labels, WIDTHS, sizes=sizes)
+
+    def row(*numbers: float) -> Tensor:
+        return torch.tensor([numbers], dtype=torch.float64)
+
+    zero = row(0, 0, 0)
+    growing = TrunkMulAdds(
+        stage=torch.cat([row(10, 10, 10), row(1, 2, 3), row(0, 0, 4)]),
+        pooling=torch.cat([row(1, 1, 1), row(5, 6, 7), zero]),
+        head=torch.cat([row(0, 0, 9), zero, zero]),
+        bare=torch.tensor([39.0, 6.0, 4.0], dtype=torch.float64),
+    )
+    mean, square = 2.5, 7.5  # of 1, 2, 3, 4
+    constant = TrunkMulAdds(
+        stage=row(10 + mean, 10 + 2 * mean, 10 + 3 * mean + 4 * square),
+        pooling=row(1 + 5 * mean, 1 + 6 * mean, 1 + 7 * mean),
+        head=row(0, 0, 9),
+        bare=torch.tensor([39 + 6 * mean + 4 * square], dtype=torch.float64),
+    )
+    tune = noisy_clusters(90, seed=1)
+    found = fit_joint(sized, tune, growing, QUICK, dtype=torch.float64)
+    expected = fit_joint(source, tune, constant, QUICK, dtype=torch.float64)
+    for key, value in weights_of(expected).items():
+        torch.testing.assert_close(weights_of(found)[key], value)
+    other = fit_joint(source, tune, growing, QUICK, dtype=torch.float64)  # all of size 1
+    assert not torch.allclose(other.gates.bias, found.gates.bias, atol=1e-6)
 
 
 def test_short_epochs_train_classifiers_too() -> None:
@@ -210,7 +243,8 @@ def test_two_classes_one_early_exit_float32() -> None:
     labels = torch.arange(64) % 2
     features = torch.randn(64, 6, generator=generator) + labels[:, None]
     source = MemorySource(features, {1: torch.randn(64, 2, generator=generator)}, labels, (4, 2))
-    costs = TrunkMulAdds(*(torch.ones(2, dtype=torch.float64) for _ in range(3)))
+    ones = torch.ones(1, 2, dtype=torch.float64)
+    costs = TrunkMulAdds(ones, ones, ones, bare=torch.tensor([3.0], dtype=torch.float64))
     fitted = fit_joint(source, source, costs, QUICK)
     assert fitted.gates.weight.shape == (3, 1, 4)
     assert all(value.isfinite().all() for value in weights_of(fitted).values())

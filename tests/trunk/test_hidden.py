@@ -8,6 +8,7 @@ from torch import Tensor
 
 from offramp.errors import InputError
 from offramp.trunk import Axes, batch_size, concatenate, select
+from offramp.trunk.hidden import at_length
 
 quick = settings(deadline=None, max_examples=40)
 
@@ -168,3 +169,31 @@ class TestConcatenate:
     def test_refuses_trees_that_differ(self, second: Any) -> None:
         with pytest.raises(InputError):
             concatenate([{"a": torch.zeros(1), "b": torch.zeros(1)}, second])
+
+
+class TestAtLength:
+    @pytest.mark.parametrize("length", [1, 3, 4, 9])
+    def test_cut_or_repeated_from_the_start(self, length: int) -> None:
+        whole = hidden(2, 4)
+        found = at_length(whole, length, AXES)
+        for row in range(length):
+            assert torch.equal(found["tokens"][:, row], whole["tokens"][:, row % 4])
+            for column in range(length):
+                assert torch.equal(found["inner"][0][:, row, column], whole["inner"][0][:, row % 4, column % 4])
+        assert found["tokens"].shape == (2, length)
+        assert found["inner"][0].shape == (2, length, length)
+
+    def test_what_does_not_grow_stays(self) -> None:
+        whole = hidden(2, 4)
+        found = at_length(whole, 7, AXES)
+        assert torch.equal(found["inner"][1]["state"], whole["inner"][1]["state"])
+        assert found["table"] is whole["table"]
+        assert batch_size(found, AXES) == 2
+
+    def test_any_type_and_axes_from_the_end(self) -> None:
+        given = torch.tensor([[True], [False]])
+        assert at_length(given, 2, Axes(lengths=(-1,))).tolist() == [[True, True], [False, False]]
+
+    def test_refuses_axes_of_another_tree(self) -> None:
+        with pytest.raises(InputError, match="do not fit"):
+            at_length({"a": torch.zeros(3)}, 2, {"b": Axes()})

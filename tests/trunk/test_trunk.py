@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from offramp.errors import InputError
-from offramp.trunk import Axes, CifarResNet, Hidden, Trunk
+from offramp.trunk import Axes, CifarResNet, Hidden, Representation, T2TViT, Trunk
 
 
 class Mixing(nn.Module):
@@ -68,6 +68,7 @@ CASES: dict[str, tuple[Callable[[], Trunk], Inputs]] = {
     "tokens": (TokenTrunk, token_inputs),
     "resnet-8": (lambda: CifarResNet(8, num_classes=3), image_inputs),
     "resnet-20": (lambda: CifarResNet(20), image_inputs),
+    "t2t-vit-7": (lambda: T2TViT(7, num_classes=3, image_side=32), image_inputs),
 }
 
 
@@ -91,9 +92,12 @@ def same(trunk: Trunk, found: Hidden, expected: Hidden, depth: int) -> None:
     assert trunk.batch_size(found, depth) == trunk.batch_size(expected, depth)
     if depth:
         stage = depth - 1
-        torch.testing.assert_close(
-            trunk.representation(found, stage), trunk.representation(expected, stage), rtol=1e-4, atol=1e-4
-        )
+        seen, wanted = (trunk.representation(hidden, stage) for hidden in (found, expected))
+        torch.testing.assert_close(numbers(seen), numbers(wanted), rtol=1e-4, atol=1e-4)
+
+
+def numbers(representation: Representation) -> Tensor:
+    return representation if isinstance(representation, Tensor) else representation.values
 
 
 class TestContract:

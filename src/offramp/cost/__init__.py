@@ -1,6 +1,6 @@
 """What leaving costs: tables in any unit, and Mul-Adds counted."""
 
 from offramp.cost.mul_adds import TrunkMulAdds, count_mul_adds, count_trunk, price
-from offramp.cost.table import CostTable
+from offramp.cost.table import Costs, CostTable
 
-__all__ = ["CostTable", "TrunkMulAdds", "count_mul_adds", "count_trunk", "price"]
+__all__ = ["CostTable", "Costs", "TrunkMulAdds", "count_mul_adds", "count_trunk", "price"]

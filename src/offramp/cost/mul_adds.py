@@ -1,7 +1,8 @@
 """Multiply-adds, counted while the network runs once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import torch
@@ -9,14 +10,14 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from offramp.cost.table import CostTable
+from offramp.cost.table import Costs, CostTable
 from offramp.exits import ExitBank
 from offramp.trunk import Hidden, Pooling, Trunk
 
 __all__ = ["TrunkMulAdds", "count_mul_adds", "count_trunk", "price"]
 
 
-def count_mul_adds(function: Callable[..., Any], *arguments: Any) -> tuple[int, Any]:
+def count_mul_adds(function: Callable[..., Any], *arguments: Any, layer_norms: bool = False) -> tuple[int, Any]:
     """Count the multiply-adds of a call.
 
     Matrix products and convolutions, one a multiply-add; element-wise work, norms and activations are not counted.
@@ -25,6 +26,7 @@ def count_mul_adds(function: Callable[..., Any], *arguments: Any) -> tuple[int, 
     Args:
         function: What to run.
         *arguments: What to run it on.
+        layer_norms: Count layer norms too, 5 an element: the rule of the paper's tables.
 
     Returns:
         The count, and what the call returned.
@@ -32,53 +34,93 @@ def count_mul_adds(function: Callable[..., Any], *arguments: Any) -> tuple[int, 
     Example:
         >>> count_mul_adds(torch.nn.Linear(3, 4), torch.zeros(1, 3))[0]
         12
+        >>> count_mul_adds(torch.nn.LayerNorm(3), torch.zeros(2, 3), layer_norms=True)[0]
+        30
     """
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
+    rules = {torch.ops.aten.native_layer_norm: _layer_norm_flops} if layer_norms else {}
+    counter = FlopCounterMode(display=False, custom_mapping=rules)
     try:
-        with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        with torch.inference_mode(), sdpa_kernel(SDPBackend.MATH), counter:
             result = function(*arguments)
     finally:
         torch.backends.mha.set_fastpath_enabled(fused)
     return counter.get_total_flops() // 2, result
 
 
+def _layer_norm_flops(shape: Sequence[int], *_: Any, **__: Any) -> int:
+    return 2 * 5 * prod(shape)  # the counter counts two a multiply-add
+
+
 @dataclass(frozen=True)
 class TrunkMulAdds:
-    """What the frozen network costs one sample, stage by stage."""
+    """What the frozen network costs one sample, stage by stage.
+
+    `C x L` each: the coefficients of 1, size and size squared where samples differ in size (C = 3), else the cost
+    itself (C = 1).
+    """
 
     stage: Tensor
-    """`L` Mul-Adds of each stage."""
+    """Mul-Adds of each stage."""
     pooling: Tensor
-    """`L` operations that pool each stage's features."""
+    """What it takes to get each stage's features: their representation, and pooling it."""
     head: Tensor
-    """`L` Mul-Adds of the network's own heads; 0 where it has none."""
+    """Mul-Adds of the network's own heads; 0 where it has none."""
+    bare: Tensor
+    """`C`: the bare network, its stages and its own last head."""
 
 
-def count_trunk(trunk: Trunk, example: Hidden, pooling: Pooling) -> TrunkMulAdds:
+def count_trunk(trunk: Trunk, example: Hidden, pooling: Pooling, *, layer_norms: bool = False) -> TrunkMulAdds:
     """Count what each stage of a trunk costs a sample.
+
+    Where samples differ in size, the first of the example is counted at three sizes: what a network spends on words or
+    nodes grows with their number, and in attention with its square.
 
     Args:
         trunk: The frozen network.
         example: A batch of inputs as the trunk takes them.
         pooling: How its stages are pooled.
+        layer_norms: Count layer norms too, as the paper does.
 
     Returns:
         Mul-Adds a sample.
     """
+    if not trunk.grows:
+        counts = _count_stages(trunk, example, pooling, layer_norms)[None]
+    else:
+        samples = [trunk.resized(example, size) for size in SIZES]
+        counted = torch.stack([_count_stages(trunk, sample, pooling, layer_norms) for sample in samples])
+        sizes = torch.tensor(SIZES, dtype=torch.float64)
+        powers = torch.stack([sizes**0, sizes, sizes**2], dim=1)
+        # Whole numbers in, whole numbers out: rounding takes the solver's noise away, and with it costs below zero.
+        counts = torch.linalg.solve(powers, counted.flatten(1)).round().view_as(counted)
+    stage, pooled, head = counts.unbind(1)
+    bare = stage[:, list(trunk.bare_stages)].sum(1) + head[:, -1]
+    return TrunkMulAdds(stage, pooled, head, bare)
+
+
+SIZES = (4, 8, 16)
+"""Sizes at which costs are counted: small, as counting runs the network; three give a quadratic."""
+
+
+def _count_stages(trunk: Trunk, example: Hidden, pooling: Pooling, layer_norms: bool) -> Tensor:
+    """`3 x L` costs a sample of stages, pooling and heads."""
     count = trunk.batch_size(example, 0)
     hidden = example
-    stages, poolings, heads = [], [], []
+    rows = []
     for index, stage in enumerate(trunk.stages):
-        mul_adds, hidden = count_mul_adds(stage, hidden)
-        stages.append(mul_adds / count)
-        poolings.append(pooling.mul_adds(tuple(trunk.representation(hidden, index).shape[1:])))
-        own = count_mul_adds(trunk.own_logits, hidden, index)[0] if index in trunk.own_heads else 0
-        heads.append(own / count)
-    return TrunkMulAdds(*(torch.tensor(column, dtype=torch.float64) for column in (stages, poolings, heads)))
+        counted, hidden = count_mul_adds(stage, hidden, layer_norms=layer_norms)
+        mul_adds = counted + count * trunk.declared_mul_adds.get(index, 0)
+        own = 0
+        if index in trunk.own_heads:
+            own, _ = count_mul_adds(trunk.own_logits, hidden, index, layer_norms=layer_norms)
+        looking, representation = count_mul_adds(trunk.representation, hidden, index, layer_norms=layer_norms)
+        rows.append([mul_adds, looking + pooling.mul_adds(representation), own])
+    return torch.tensor(rows, dtype=torch.float64).T / count
 
 
-def price(trunk: TrunkMulAdds, bank: ExitBank, *, decision: int) -> CostTable:
+def price(trunk: TrunkMulAdds, bank: ExitBank, *, decision: int) -> Costs:
     """Put the costs of trunk, exits and policy together.
 
     Args:
@@ -87,18 +129,18 @@ def price(trunk: TrunkMulAdds, bank: ExitBank, *, decision: int) -> CostTable:
         decision: Operations of one decision to leave or stay.
 
     Returns:
-        The cost table.
+        The costs, by the samples' sizes where they differ.
     """
-    length = len(trunk.stage)
-    carry, answer = torch.zeros(2, length, dtype=torch.float64)
-    for stage in range(length):
-        if stage in bank.stages:
-            carrying, answering = bank.mul_adds(stage)
-            carry[stage] = carrying + trunk.pooling[stage]
-            answer[stage] = answering
-        else:
-            answer[stage] = trunk.head[stage]
-    decide = torch.full((length,), float(decision), dtype=torch.float64)
-    decide[-1] = 0
-    bare = trunk.stage.sum() + trunk.head[-1]
-    return CostTable(trunk.stage, carry, answer, decide, bare, bank.carries_state)
+    trained = torch.zeros(trunk.stage.shape[-1], dtype=torch.bool)
+    trained[list(bank.stages)] = True
+    carry = torch.where(trained, trunk.pooling, 0)
+    answer = torch.where(trained, 0, trunk.head)
+    decide = torch.zeros_like(answer)
+    # Exits see a vector of fixed width: what they cost does not grow with the sample.
+    for stage in bank.stages:
+        carrying, answering = bank.mul_adds(stage)
+        carry[0, stage] += carrying
+        answer[0, stage] = answering
+    decide[0, :-1] = decision
+    columns = zip(trunk.stage, carry, answer, decide, trunk.bare, strict=True)
+    return Costs(tuple(CostTable(*column, bank.carries_state) for column in columns))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from offramp.errors import InputError
 
-__all__ = ["CostTable"]
+__all__ = ["CostTable", "Costs"]
 
 
 @dataclass(frozen=True)
@@ -95,3 +95,35 @@ class CostTable:
             tensor(0.6500)
         """
         return self.spent(exits, active).sum(-1) / self.bare.expand(exits.shape[-1]).sum()
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What leaving costs samples of any size: one table, or one for each power of the size.
+
+    Example:
+        >>> one = torch.ones(2)
+        >>> table = CostTable(one, 0 * one, 0 * one, 0 * one, bare=torch.tensor(2.0), carries_state=False)
+        >>> Costs((table, table)).of(torch.tensor([1.0, 9.0])).bare  # 2 + 2 size
+        tensor([ 4., 20.])
+    """
+
+    tables: tuple[CostTable, ...]
+    """The coefficients of 1, size, size squared, ..."""
+
+    def of(self, sizes: Tensor) -> CostTable:
+        """The costs of `N` samples of the given sizes: `L` numbers where size does not matter, else `N x L`."""
+        if len(self.tables) == 1:
+            return self.tables[0]
+        return self._weighted(torch.stack([sizes.double() ** power for power in range(len(self.tables))], dim=1))
+
+    def average(self, sizes: Tensor) -> CostTable:
+        """The mean costs over samples of the given sizes: `L` numbers."""
+        return self._weighted(torch.stack([(sizes.double() ** power).mean() for power in range(len(self.tables))]))
+
+    def _weighted(self, weights: Tensor) -> CostTable:
+        """The sum of the tables, weighted by `... x C` numbers."""
+        names = ("stage", "carry", "answer", "decide", "bare")
+        stacked = {name: torch.stack([getattr(table, name) for table in self.tables]) for name in names}
+        summed = {name: torch.tensordot(weights.to(value.dtype), value, dims=1) for name, value in stacked.items()}
+        return CostTable(**summed, carries_state=self.tables[0].carries_state)

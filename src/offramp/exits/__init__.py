@@ -1,8 +1,18 @@
 """What is trained: classifiers on the trunk's features, and gates on the classifiers' answers."""
 
+from offramp.exits.averaging import Averaging
 from offramp.exits.bank import ExitBank, all_logits, stack_exits
 from offramp.exits.gate import Gates
 from offramp.exits.ladder import LadderExits
 from offramp.exits.linear import CumulativeLinearExits, LinearExits
 
-__all__ = ["CumulativeLinearExits", "ExitBank", "Gates", "LadderExits", "LinearExits", "all_logits", "stack_exits"]
+__all__ = [
+    "Averaging",
+    "CumulativeLinearExits",
+    "ExitBank",
+    "Gates",
+    "LadderExits",
+    "LinearExits",
+    "all_logits",
+    "stack_exits",
+]

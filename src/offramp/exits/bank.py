@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from offramp.errors import InputError
+from offramp.exits.averaging import Averaging
 
 __all__ = ["ExitBank", "all_logits", "stack_exits"]
 
@@ -24,6 +25,9 @@ class ExitBank(nn.Module, ABC):
         stages: Stages (0-based) that get a classifier, ascending.
         num_classes: K.
         stacked: W, how many cost weights have classifiers of their own; 1 where all share them.
+
+    Attributes:
+        averaging: How the network's own heads answer, where there are several.
     """
 
     carries_state = False
@@ -41,6 +45,7 @@ class ExitBank(nn.Module, ABC):
         self.stages = stages
         self.num_classes = num_classes
         self.stacked = stacked
+        self.averaging = Averaging((), torch.zeros(0), torch.zeros(0))
         self._ends = torch.tensor(widths).cumsum(0).tolist()
 
     @abstractmethod
@@ -95,7 +100,7 @@ def all_logits(bank: ExitBank, features: Tensor, own_logits: Mapping[int, Tensor
     """
     dtype = next(bank.parameters()).dtype
     by_stage = dict(zip(bank.stages, bank(features.to(dtype)), strict=True))
-    for stage, logits in own_logits.items():
+    for stage, logits in bank.averaging(own_logits).items():
         by_stage.setdefault(stage, logits.to(dtype).expand(bank.stacked, -1, -1))
     missing = sorted(set(range(len(bank.widths))) - set(by_stage))
     if missing:

@@ -95,6 +95,7 @@ class LinearExits(ExitBank):
 
     def _restacked(self, points: Tensor) -> "LinearExits":
         other = type(self)(self.widths, self.stages, self.num_classes, stacked=len(points))
+        other.averaging = self.averaging
         with torch.no_grad():
             for stage in map(str, self.stages):
                 other.weights[stage] = nn.Parameter(self.weights[stage].detach()[:, points].clone())

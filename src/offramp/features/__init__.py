@@ -6,6 +6,7 @@ from offramp.features.loader import StoreSource
 from offramp.features.plan import Plan
 from offramp.features.source import ArraySource, Rows, Source, sample_ids
 from offramp.features.splits import check_disjoint, split_by_id
+from offramp.features.stages import StageView
 from offramp.features.store import Store, begin_store, compile_manifest, pending_shards
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Plan",
     "Rows",
     "Source",
+    "StageView",
     "Store",
     "StoreSource",
     "begin_store",

@@ -52,6 +52,9 @@ class BatchSource(Protocol):
     def ids(self) -> npt.NDArray[np.int64]:
         """`N` sample ids, in the order of the rows."""
 
+    def sizes(self) -> Tensor:
+        """`N` sizes of the samples, in the order of the rows."""
+
     def shuffled(self, *, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
         """Every sample once, in an order drawn from `seed` and `epoch` alone; the last batch may be smaller."""
 
@@ -103,6 +106,10 @@ class MemorySource:
     def ids(self) -> npt.NDArray[np.int64]:
         """`N` sample ids, in the order of the rows."""
         return self._all.ids.numpy()
+
+    def sizes(self) -> Tensor:
+        """`N` sizes of the samples, in the order of the rows."""
+        return self._all.sizes
 
     def shuffled(self, *, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
         """Every sample once, in an order drawn from `seed` and `epoch` alone."""

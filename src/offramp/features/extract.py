@@ -27,7 +27,7 @@ def extract(
     source: Source,
     path: str | Path,
     *,
-    poolings: Sequence[str] = ("grid",),
+    poolings: Sequence[str] = ("auto",),
     views: Sequence[Preprocessing] = (Preprocessing(),),
     batch_size: int = 250,
     shard_mb: float = 64,
@@ -64,7 +64,7 @@ def extract(
         >>> views = [image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))]
         >>> with TemporaryDirectory() as folder:
         ...     store = extract(CifarResNet(8), source, folder, views=views)
-        ...     print(store.num_rows, store.widths("grid"), store.own_heads)
+        ...     print(store.num_rows, store.widths("auto"), store.own_heads)
         5 (256, 512, 1024) (2,)
     """
     path = Path(path)
@@ -94,7 +94,7 @@ def make_plan(
     trunk: Trunk,
     source: Source,
     *,
-    poolings: Sequence[str] = ("grid",),
+    poolings: Sequence[str] = ("auto",),
     views: Sequence[Preprocessing] = (Preprocessing(),),
     batch_size: int = 250,
     shard_mb: float = 64,

@@ -79,6 +79,11 @@ class StoreSource:
         ids = self._store.ids()
         return ids if self._rows is None else ids[self._rows]
 
+    def sizes(self) -> Tensor:
+        """`N` sizes of the samples, in the order of the rows."""
+        sizes = self._store.sizes()
+        return torch.from_numpy(sizes if self._rows is None else sizes[self._rows])
+
     def shuffled(self, *, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
         """Every sample once, in an order drawn from `seed` and `epoch` alone; the last batch may be smaller."""
         _check_batch_size(batch_size)

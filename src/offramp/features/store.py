@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from math import ceil
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,8 @@ from offramp.features.shard import Entry, is_finished, map_shard, read_entry, sh
 from offramp.registry import unknown_name
 
 __all__ = ["Store", "begin_store", "compile_manifest", "pending_shards", "read_plan"]
+
+Number = TypeVar("Number", np.int64, np.float32)
 
 OPEN_SHARDS = 128
 """Shards kept mapped. Mapping one again costs 0.1 ms; each holds address space and page tables, but no memory."""
@@ -139,14 +142,18 @@ class Store:
 
     def ids(self) -> npt.NDArray[np.int64]:
         """`N` sample ids."""
-        return self._gather("ids")
+        return self._gather("ids", np.int64)
 
     def labels(self) -> npt.NDArray[np.int64]:
         """`N` classes."""
-        return self._gather("labels")
+        return self._gather("labels", np.int64)
 
-    def _gather(self, name: str) -> npt.NDArray[np.int64]:
-        gathered = np.empty(self.num_rows, np.int64)
+    def sizes(self) -> npt.NDArray[np.float32]:
+        """`N` sizes."""
+        return self._gather("sizes", np.float32)
+
+    def _gather(self, name: str, dtype: type[Number]) -> npt.NDArray[Number]:
+        gathered = np.empty(self.num_rows, dtype)
         for index in range(self.plan.num_shards):
             rows = self.plan.rows_of(index)
             gathered[rows.start : rows.stop] = self.shard(index)[name].numpy()

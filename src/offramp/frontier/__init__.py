@@ -1,23 +1,28 @@
 """From outcomes to operating points, and from a wish to a network."""
 
 from offramp.frontier.candidates import COST_STEP, area, gate_candidates, thin, threshold_candidates
+from offramp.frontier.contributions import Contribution, paying_exits
 from offramp.frontier.fit import fit, fit_frontier
 from offramp.frontier.frontier import Frontier
+from offramp.frontier.links import drop_links
 from offramp.frontier.metrics import Measured, measure
 from offramp.frontier.outcomes import Outcomes, outcomes, tune_temperatures
 from offramp.frontier.simulate import simulate
 
 __all__ = [
     "COST_STEP",
+    "Contribution",
     "Frontier",
     "Measured",
     "Outcomes",
     "area",
+    "drop_links",
     "fit",
     "fit_frontier",
     "gate_candidates",
     "measure",
     "outcomes",
+    "paying_exits",
     "simulate",
     "thin",
     "threshold_candidates",

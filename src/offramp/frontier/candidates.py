@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from offramp.cost import CostTable
+from offramp.cost import Costs
 from offramp.frontier.outcomes import Outcomes
 from offramp.frontier.simulate import simulate
 from offramp.methods import FittedExits
@@ -18,20 +18,25 @@ COST_STEP = 0.005
 """Points are kept about this far apart in relative cost."""
 
 
-def threshold_candidates(seen: Outcomes, temperatures: Tensor, classifier: int) -> list[OperatingPoint]:
-    """One global threshold, at up to 512 levels spread over the confidences of the tune samples.
+def threshold_candidates(
+    seen: Outcomes, temperatures: Tensor, classifier: int, *, active: tuple[int, ...] | None = None, levels: int = 512
+) -> list[OperatingPoint]:
+    """One global threshold, at levels spread over the confidences of the tune samples.
 
     Args:
         seen: Outcomes on the tune split.
         temperatures: `W x L`.
         classifier: Which set of classifiers.
+        active: The exits in force; all if left out.
+        levels: How many at most.
 
     Returns:
         Points from "everybody leaves at once" to "nobody leaves early".
     """
-    active = tuple(range(seen.confidence.shape[-1]))
-    levels = seen.confidence[classifier, :, :-1].flatten().sort().values
-    chosen = torch.unique(levels[torch.linspace(0, len(levels) - 1, min(512, len(levels)), dtype=torch.float64).long()])
+    active = tuple(range(seen.confidence.shape[-1])) if active is None else active
+    found = seen.confidence[classifier][:, list(active[:-1])].flatten().sort().values
+    places = torch.linspace(0, len(found) - 1, min(levels, len(found)), dtype=torch.float64).long()
+    chosen = torch.unique(found[places])
     never = chosen.new_tensor([2.0])  # no confidence reaches it
     return [
         OperatingPoint("threshold", {"threshold": level}, active, temperatures[classifier], classifier)
@@ -39,18 +44,21 @@ def threshold_candidates(seen: Outcomes, temperatures: Tensor, classifier: int) 
     ]
 
 
-def gate_candidates(fitted: FittedExits, temperatures: Tensor) -> list[OperatingPoint]:
+def gate_candidates(
+    fitted: FittedExits, temperatures: Tensor, *, active: tuple[int, ...] | None = None
+) -> list[OperatingPoint]:
     """The learned gates of every cost weight, with offsets from -8 to 8 that fill the frontier between them.
 
     Args:
         fitted: Exits and gates.
         temperatures: `W x L`, or `1 x L` where classifiers are shared.
+        active: The exits in force; all if left out.
 
     Returns:
         Points for every cost weight and offset.
     """
     weight, bias = fitted.gates.weight.detach(), fitted.gates.bias.detach()
-    active = tuple(range(weight.shape[1] + 1))
+    active = tuple(range(weight.shape[1] + 1)) if active is None else active
     # The final exit has no gate; its row is there so that exits index the parameters directly.
     weight = torch.cat([weight, torch.zeros_like(weight[:, :1])], dim=1)
     bias = torch.cat([bias, torch.zeros_like(bias[:, :1])], dim=1)
@@ -64,19 +72,20 @@ def gate_candidates(fitted: FittedExits, temperatures: Tensor) -> list[Operating
     return points
 
 
-def thin(points: Sequence[OperatingPoint], seen: Outcomes, table: CostTable) -> list[OperatingPoint]:
+def thin(points: Sequence[OperatingPoint], seen: Outcomes, costs: Costs) -> list[OperatingPoint]:
     """Keep the most accurate point of every step of cost, and write down what was measured of it.
 
     Args:
         points: Candidates of one policy.
         seen: Outcomes on the tune split.
-        table: What the policy costs.
+        costs: What the policy costs.
 
     Returns:
         Points in ascending order of cost, each with its tune `cost` and `accuracy` in `promised`.
     """
     best: dict[int, OperatingPoint] = {}
     rows = torch.arange(len(seen.labels))
+    table = costs.of(seen.sizes)
     for point, left in zip(points, simulate(points, seen), strict=True):
         cost = float(table.relative_cost(left, point.active))
         accuracy = float(seen.correct[point.classifier, rows, left].double().mean())

@@ -16,18 +16,18 @@ from offramp.errors import InputError
 from offramp.features import ArraySource, BatchSource, Source, StoreSource, check_disjoint, extract, split_by_id
 from offramp.features.stable_hash import stable_hash
 from offramp.frontier.candidates import area, gate_candidates, thin, threshold_candidates
+from offramp.frontier.contributions import LEVELS, paying_exits
 from offramp.frontier.frontier import Frontier
+from offramp.frontier.links import drop_links
 from offramp.frontier.outcomes import Outcomes, outcomes, tune_temperatures
 from offramp.frontier.simulate import simulate
 from offramp.methods import DEFAULT, EpochRecord, JointSettings, fit_joint
 from offramp.policy import POLICIES, OperatingPoint
 from offramp.progress import progress_bar
-from offramp.trunk import POOLINGS, Hidden, Preprocessing, Trunk
+from offramp.trunk import POOLINGS, ChainTrunk, Hidden, Preprocessing, Trunk
 from offramp.uncertainty import ConformalVariant, conformal_thresholds
 
 __all__ = ["fit", "fit_frontier"]
-
-AS_IS = Preprocessing()
 
 
 def fit(
@@ -35,9 +35,9 @@ def fit(
     train: Source | tuple[Any, Any],
     validation: Source | tuple[Any, Any],
     *,
-    preprocessing: Preprocessing = AS_IS,
+    preprocessing: Preprocessing | None = None,
     augmented: Sequence[Preprocessing] = (),
-    pooling: str = "grid",
+    pooling: str = "auto",
     settings: JointSettings = DEFAULT,
     store: str | Path | None = None,
     progress: bool = True,
@@ -52,7 +52,7 @@ def fit(
         trunk: The frozen network.
         train: Samples for classifiers and gates: a source, or (inputs, labels).
         validation: Samples the network has never seen: a source, or (inputs, labels).
-        preprocessing: From raw inputs to what the trunk takes.
+        preprocessing: From raw inputs to what the trunk takes; the trunk's own if left out.
         augmented: Further views of the training samples, each one more pass of the network over them.
         pooling: Name of the pooling that exits see a stage through.
         settings: How to fit.
@@ -63,6 +63,7 @@ def fit(
     Returns:
         The frontier.
     """
+    preprocessing = trunk.preprocessing if preprocessing is None else preprocessing
     sources = [_as_source(train, "train"), _as_source(validation, "validation")]
     with ExitStack() as stack:
         folder = Path(store) if store is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -82,20 +83,27 @@ def fit(
             for rows in split_by_id(stores[1].ids(), [half, stores[1].num_rows - half], seed=settings.seed)
         )
         names = [source.name for source in sources]
-        epochs = settings.warmup_epochs + settings.epochs
-        advance = stack.enter_context(progress_bar("fitting exits", epochs, unit="epochs", show=progress))
-        return fit_frontier(
-            trunk,
-            fit_rows,
-            tune,
-            calibrate,
-            example=trunk.prepare(preprocessing(sources[0].read(0, 1).inputs)),
-            preprocessing=preprocessing,
-            pooling=pooling,
-            settings=settings,
-            checkpoint=folder / f"fit-{stable_hash(str((names, pooling, settings))):x}.safetensors",
-            on_epoch=lambda record: advance(1),
-        )
+        first = sources[0].read(0, 1).inputs
+
+        def fit_one(part: Trunk, parts: Sequence[BatchSource]) -> Frontier:
+            # What remains of a chain whose networks prepare inputs each in its own way has to do so itself.
+            alone = isinstance(trunk, ChainTrunk) and not trunk.alike and not isinstance(part, ChainTrunk)
+            preparing = preprocessing.followed_by(part.preprocessing) if alone else preprocessing
+            key = stable_hash(str((names, pooling, settings, part.name)))
+            epochs = settings.warmup_epochs + settings.epochs
+            with progress_bar(f"fitting exits of {part.name}", epochs, unit="epochs", show=progress) as advance:
+                return fit_frontier(
+                    part,
+                    *parts,
+                    example=part.prepare(preparing(first)),
+                    preprocessing=preparing,
+                    pooling=pooling,
+                    settings=settings,
+                    checkpoint=folder / f"fit-{key:x}.safetensors",
+                    on_epoch=lambda record: advance(1),
+                )
+
+        return drop_links(trunk, (fit_rows, tune, calibrate), fit_one)
 
 
 def fit_frontier(
@@ -105,8 +113,8 @@ def fit_frontier(
     calibrate: BatchSource,
     *,
     example: Hidden,
-    preprocessing: Preprocessing = AS_IS,
-    pooling: str = "grid",
+    preprocessing: Preprocessing | None = None,
+    pooling: str = "auto",
     settings: JointSettings = DEFAULT,
     conformal: ConformalVariant = "gated",
     miscoverages: Sequence[float] = (0.05, 0.1),
@@ -121,7 +129,7 @@ def fit_frontier(
         tune: Samples for imbalance weights, early stopping, temperatures, offsets and the choice of points.
         calibrate: Samples for conformal thresholds, and nothing else.
         example: A batch of inputs as the trunk takes them: costs are counted on it.
-        preprocessing: From raw inputs to what the trunk takes.
+        preprocessing: From raw inputs to what the trunk takes; the trunk's own if left out.
         pooling: Name of the pooling the features were made with.
         settings: How to fit.
         conformal: How prediction sets are calibrated.
@@ -142,26 +150,27 @@ def fit_frontier(
     }
     temperatures = tune_temperatures(bank, tune)
     seen = outcomes(bank, tune, temperatures)
-    by_threshold = [
-        thin(threshold_candidates(seen, temperatures, classifier), seen, costs["threshold"])
-        for classifier in range(bank.stacked)
-    ]
+    # A dial should stay with one set of classifiers: the one whose whole curve is best.
+    coarse = [threshold_candidates(seen, temperatures, one, levels=LEVELS) for one in range(bank.stacked)]
+    best = max(range(bank.stacked), key=lambda one: area(thin(coarse[one], seen, costs["threshold"])))
+    active, contributions = paying_exits(seen, temperatures, best, costs["threshold"], needed=bank.averaging.read)
+    by_gates = [*gate_candidates(fitted, temperatures), *gate_candidates(fitted, temperatures, active=active)]
     points = {
-        # A dial should stay with one set of classifiers: the one whose whole curve is best.
-        "threshold": max(by_threshold, key=area),
-        "gates": thin(gate_candidates(fitted, temperatures), seen, costs["gates"]),
+        "threshold": thin(threshold_candidates(seen, temperatures, best, active=active), seen, costs["threshold"]),
+        "gates": thin(by_gates, seen, costs["gates"]),
     }
     held_out = outcomes(bank, calibrate, temperatures)
     calibrated = {policy: _calibrated(kept, held_out, conformal, miscoverages) for policy, kept in points.items()}
     return Frontier(
         trunk=trunk,
-        preprocessing=preprocessing,
+        preprocessing=trunk.preprocessing if preprocessing is None else preprocessing,
         pooling=POOLINGS.get(pooling),
         bank=bank,
         costs=costs,
         points=calibrated,
         temperatures=temperatures,
-        full_accuracy=float(seen.correct[0, :, -1].double().mean()),
+        full_accuracy=float(seen.full_correct.double().mean()),
+        contributions=contributions,
     )
 
 

@@ -7,11 +7,12 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from offramp.cost import CostTable
+from offramp.cost import Costs
 from offramp.errors import BudgetError, InputError
 from offramp.exits import ExitBank
 from offramp.features import BatchSource
 from offramp.frontier.candidates import COST_STEP, area
+from offramp.frontier.contributions import Contribution
 from offramp.frontier.metrics import Measured, measure
 from offramp.frontier.outcomes import outcomes
 from offramp.network import EarlyExitNetwork
@@ -34,14 +35,21 @@ class Frontier:
     """What exits see of a stage."""
     bank: ExitBank
     """The trained exits."""
-    costs: Mapping[str, CostTable]
-    """The cost table of each policy."""
+    costs: Mapping[str, Costs]
+    """What each policy costs."""
     points: Mapping[str, Sequence[OperatingPoint]]
     """Each policy's points, in ascending order of their cost on the tune split."""
     temperatures: Tensor
     """`W x L` temperatures of the exits."""
     full_accuracy: float
     """The full network's accuracy on the tune split."""
+    contributions: Sequence[Contribution] = ()
+    """What each network of a chain, then each early exit, brings on the tune split; those not kept are not in force."""
+
+    @property
+    def area(self) -> float:
+        """Mean accuracy over all budgets on the tune split, by the preferred policy."""
+        return area(self.points[self.preferred])
 
     @property
     def preferred(self) -> str:
@@ -94,8 +102,8 @@ class Frontier:
             points: Which points, of any policy.
             seed: Of the bootstrap.
         """
-        tables = [self.costs[point.policy] for point in points]
-        return measure(points, outcomes(self.bank, source, self.temperatures), tables, seed=seed)
+        costs = [self.costs[point.policy] for point in points]
+        return measure(points, outcomes(self.bank, source, self.temperatures), costs, seed=seed)
 
     def __str__(self) -> str:
         """A table of a dozen points of the preferred policy."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from offramp.cost import CostTable
+from offramp.cost import Costs
 from offramp.frontier.outcomes import Outcomes
 from offramp.frontier.simulate import simulate
 from offramp.policy import OperatingPoint
@@ -42,14 +42,14 @@ class Measured:
 
 
 def measure(
-    points: Sequence[OperatingPoint], seen: Outcomes, tables: Sequence[CostTable], *, seed: int = 0
+    points: Sequence[OperatingPoint], seen: Outcomes, costs: Sequence[Costs], *, seed: int = 0
 ) -> list[Measured]:
     """Measure operating points on outcomes.
 
     Args:
         points: P operating points.
         seen: Outcomes of samples that nothing was fitted on, if the figures are to be believed.
-        tables: The cost table of each point's policy.
+        costs: Those of each point's policy.
         seed: Of the bootstrap and of sampling policies.
 
     Returns:
@@ -59,8 +59,9 @@ def measure(
     rows = torch.arange(len(seen.labels))
     classifiers = torch.tensor([point.classifier for point in points])
     correct = seen.correct[classifiers[:, None], rows, exits]
-    full = seen.correct[classifiers, :, -1]
+    full = seen.full_correct.expand_as(correct)
     confidence = seen.confidence[classifiers[:, None], rows, exits]
+    tables = [priced.of(seen.sizes) for priced in costs]
     spent = torch.stack([t.spent(left, p.active) for p, t, left in zip(points, tables, exits, strict=True)])
     bare = torch.stack([table.bare.expand(len(rows)) for table in tables])
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from offramp.exits import ExitBank, all_logits
-from offramp.features import BatchSource
+from offramp.features import Batch, BatchSource
 from offramp.functional import evidence, log_probabilities
 from offramp.uncertainty import conformal_scores, fit_temperatures, scale
 
@@ -28,6 +28,10 @@ class Outcomes:
     """K."""
     labels: Tensor
     """`N` true classes."""
+    sizes: Tensor
+    """`N` sizes, which costs depend on where samples differ."""
+    full: Tensor
+    """`N` classes that the bare network predicts: its own last head, averaged with nothing."""
     predictions: Tensor
     """`W x N x L` predicted classes."""
     confidence: Tensor
@@ -36,6 +40,11 @@ class Outcomes:
     """`W x N x L` one minus the probability of the true class, temperature applied."""
     evidence: Tensor
     """`W x N x L x 4` evidence of the raw logits."""
+
+    @cached_property
+    def full_correct(self) -> Tensor:
+        """`N` whether the bare network is right."""
+        return self.full == self.labels
 
     @cached_property
     def correct(self) -> Tensor:
@@ -54,7 +63,9 @@ def tune_temperatures(bank: ExitBank, tune: BatchSource) -> Tensor:
         `W x L` temperatures.
     """
     # An exit that is never wrong on the tune split would be taken for one that never is: no answer is made that sure.
-    return fit_temperatures(lambda: _logits(bank, tune)).clamp_min(LOWEST_TEMPERATURE)
+    return fit_temperatures(lambda: ((logits, batch.labels) for logits, batch in _logits(bank, tune))).clamp_min(
+        LOWEST_TEMPERATURE
+    )
 
 
 def outcomes(bank: ExitBank, source: BatchSource, temperatures: Tensor) -> Outcomes:
@@ -69,19 +80,21 @@ def outcomes(bank: ExitBank, source: BatchSource, temperatures: Tensor) -> Outco
         The outcomes, in the order of the source.
     """
     parts = []
-    for logits, labels in _logits(bank, source):
+    last = source.own_heads[-1]
+    for logits, batch in _logits(bank, source):
+        labels, full = batch.labels, batch.own_logits[last].argmax(-1)
         probabilities = log_probabilities(scale(logits, temperatures)).exp()
         confidence, predictions = probabilities.max(-1)
         scores = torch.stack([conformal_scores(one, labels) for one in probabilities])
-        parts.append((labels, predictions, confidence, scores, evidence(log_probabilities(logits))))
+        parts.append((labels, full, predictions, confidence, scores, evidence(log_probabilities(logits))))
     columns = zip(*parts, strict=True)
-    # Labels have no axis of cost weights before the samples.
+    # Labels and the bare network's answers have no axis of cost weights before the samples.
     joined = [torch.cat(column, dim=0 if column[0].ndim == 1 else 1) for column in columns]
-    return Outcomes(source.num_classes, *joined)
+    return Outcomes(source.num_classes, joined[0], source.sizes(), *joined[1:])
 
 
 @torch.no_grad()
-def _logits(bank: ExitBank, source: BatchSource) -> Iterator[tuple[Tensor, Tensor]]:
+def _logits(bank: ExitBank, source: BatchSource) -> Iterator[tuple[Tensor, Batch]]:
     rows = max(1, min(1000, _CELLS // (bank.stacked * len(bank.widths) * bank.num_classes)))
     for batch in source.in_order(batch_size=rows):
-        yield all_logits(bank, batch.features, batch.own_logits), batch.labels
+        yield all_logits(bank, batch.features, batch.own_logits), batch

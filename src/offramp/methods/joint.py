@@ -40,6 +40,7 @@ from offramp.functional import (
     rescaled_loss,
     weighted_loss,
 )
+from offramp.methods.averaging import fit_averaging
 from offramp.methods.checkpoint import load_checkpoint, save_checkpoint
 from offramp.methods.fitted import FittedExits
 from offramp.methods.settings import JointSettings
@@ -120,13 +121,15 @@ class _Run:
     ) -> None:
         self.fit, self.tune, self.settings = fit, tune, settings
         self.cost_weights = torch.tensor(settings.cost_weights, dtype=dtype)
-        self.bank = _new_bank(fit, settings).to(dtype)
+        self.bank = _new_bank(fit, settings)
+        self.bank.averaging = fit_averaging(tune)
+        self.bank.to(dtype)
         if isinstance(self.bank, LadderExits):
             rows = next(fit.shuffled(batch_size=_SCALE_ROWS, seed=settings.seed, epoch=0))
             self.bank.standardize(rows.features.to(dtype))
         self.gates = Gates(len(fit.widths), stacked=len(self.cost_weights)).to(dtype)
-        table = price(costs, self.bank, decision=GatePolicy().mul_adds(fit.num_classes))
-        self.relative_costs = table.relative_costs().to(dtype)
+        priced = price(costs, self.bank, decision=GatePolicy().mul_adds(fit.num_classes))
+        self.relative_costs = priced.average(fit.sizes()).relative_costs().to(dtype)
         self.optimizers = {"classifiers": _warmup_optimizer(self.bank, settings)}
         self.best_bank, self.best_gates = self.bank, self.gates
         self.best_loss = torch.full_like(self.cost_weights, torch.inf)

@@ -1,25 +1,43 @@
 """The frozen network as ordered stages, and what exits may see of it."""
 
+from offramp.trunk.capture import SplitRefusedError
+from offramp.trunk.chain import ChainTrunk, chain, scores
 from offramp.trunk.cifar_resnet import CifarResNet, load_cifar_resnet
 from offramp.trunk.hidden import Axes, Hidden, batch_size, concatenate, select
-from offramp.trunk.pooling import POOLINGS, GridPooling, MeanPooling, Pooling
+from offramp.trunk.pooling import POOLINGS, AutoPooling, FirstPooling, GridPooling, MeanPooling, Pooling
 from offramp.trunk.preprocessing import STEPS, Preprocessing, image_preprocessing
+from offramp.trunk.representation import Nodes, Representation, Tokens
+from offramp.trunk.split import SplitTrunk, split
+from offramp.trunk.t2t_vit import T2TViT, load_t2t_vit
 from offramp.trunk.trunk import Trunk
 
 __all__ = [
     "POOLINGS",
     "STEPS",
+    "AutoPooling",
     "Axes",
+    "ChainTrunk",
     "CifarResNet",
+    "FirstPooling",
     "GridPooling",
     "Hidden",
     "MeanPooling",
+    "Nodes",
     "Pooling",
     "Preprocessing",
+    "Representation",
+    "SplitRefusedError",
+    "SplitTrunk",
+    "T2TViT",
+    "Tokens",
     "Trunk",
     "batch_size",
+    "chain",
     "concatenate",
     "image_preprocessing",
     "load_cifar_resnet",
+    "load_t2t_vit",
+    "scores",
     "select",
+    "split",
 ]

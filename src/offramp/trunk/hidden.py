@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
 
-__all__ = ["Axes", "Hidden", "batch_size", "concatenate", "select"]
+__all__ = ["SAMPLES_FIRST", "Axes", "Hidden", "at_length", "batch_size", "concatenate", "leaf_axes", "select"]
 
 Hidden = Any  # a pytree of tensors; Python's types cannot say so
 
@@ -55,6 +56,20 @@ def _pairs(hidden: Hidden, axes: Any) -> tuple[list[tuple[Any, Axes]], pytree.Tr
     return list(zip(leaves, spread, strict=True)), spec
 
 
+def leaf_axes(hidden: Hidden, axes: Any) -> list[Axes]:
+    """The `Axes` of each leaf, in the order of the leaves.
+
+    Args:
+        hidden: A pytree of tensors.
+        axes: `Axes` of its leaves: the same tree, or a prefix of it.
+
+    Example:
+        >>> leaf_axes((torch.zeros(1), torch.zeros(1)), Axes(lengths=(1,)))[1].lengths
+        (1,)
+    """
+    return [ax for _, ax in _pairs(hidden, axes)[0]]
+
+
 def batch_size(hidden: Hidden, axes: Any = SAMPLES_FIRST) -> int:
     """Count the samples in a hidden state.
 
@@ -91,7 +106,7 @@ def select(hidden: Hidden, keep: Tensor, axes: Any = SAMPLES_FIRST) -> Hidden:
         raise InputError(f"expected {batch_size(hidden, axes)} booleans, one a sample, got {len(keep)}")
     indices = keep.nonzero().squeeze(1) if keep.dtype == torch.bool else keep
     pairs, spec = _pairs(hidden, axes)
-    picked = [leaf if ax.batch is None else leaf.index_select(ax.batch, indices) for leaf, ax in pairs]
+    picked = [leaf if ax.batch is None else _taken(leaf, indices, ax.batch) for leaf, ax in pairs]
     return pytree.tree_unflatten(picked, spec)
 
 
@@ -122,9 +137,38 @@ def concatenate(hiddens: Sequence[Hidden], axes: Any = SAMPLES_FIRST) -> Hidden:
         if ax.batch is None:
             joined.append(leaves[0])
             continue
+        if isinstance(leaves[0], np.ndarray):
+            joined.append(np.concatenate(leaves, axis=ax.batch))
+            continue
         longest = {length: max(leaf.shape[length] for leaf in leaves) for length in ax.lengths}
         joined.append(torch.cat([_padded(leaf, longest, ax.pad) for leaf in leaves], dim=ax.batch))
     return pytree.tree_unflatten(joined, spec)
+
+
+def at_length(hidden: Hidden, length: int, axes: Any) -> Hidden:
+    """The same samples at another length: cut, or repeated from the start.
+
+    Args:
+        hidden: A pytree of tensors.
+        length: Of every length axis.
+        axes: `Axes` of its leaves: the same tree, or a prefix of it.
+
+    Example:
+        >>> at_length(torch.tensor([[1, 2]]), 5, Axes(lengths=(1,)))
+        tensor([[1, 2, 1, 2, 1]])
+    """
+    pairs, spec = _pairs(hidden, axes)
+    changed = []
+    for leaf, ax in pairs:
+        for axis in ax.lengths:
+            leaf = leaf.index_select(axis, torch.arange(length, device=leaf.device) % leaf.shape[axis])
+        changed.append(leaf)
+    return pytree.tree_unflatten(changed, spec)
+
+
+def _taken(leaf: Any, indices: Tensor, axis: int) -> Any:
+    """Samples of a tensor, or of an array of texts."""
+    return leaf.take(indices.numpy(), axis) if isinstance(leaf, np.ndarray) else leaf.index_select(axis, indices)
 
 
 def _padded(leaf: Tensor, longest: dict[int, int], value: float) -> Tensor:

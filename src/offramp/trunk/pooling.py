@@ -1,46 +1,76 @@
 """From what a stage leaves behind to the vector an exit sees."""
 
 from abc import ABC, abstractmethod
-from math import prod
+from math import isqrt
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from offramp.errors import InputError
 from offramp.registry import Registry
+from offramp.trunk.representation import Nodes, Representation, Tokens
 
-__all__ = ["POOLINGS", "GridPooling", "MeanPooling", "Pooling"]
+__all__ = ["POOLINGS", "AutoPooling", "FirstPooling", "GridPooling", "MeanPooling", "Pooling"]
 
 
 class Pooling(ABC):
-    """Turns a representation `N x C x ...` into features `N x D`."""
+    """Turns what a stage leaves behind into features `N x D`."""
 
     name: str
 
     @abstractmethod
-    def __call__(self, representation: Tensor) -> Tensor:
-        """Pool `N x C x H x W` (or `N x C x T`, or `N x C`) into `N x D` features."""
+    def __call__(self, representation: Representation) -> Tensor:
+        """Pool a representation of N samples into `N x D` features."""
 
-    def mul_adds(self, shape: tuple[int, ...]) -> int:
-        """Operations for one sample of `shape` (batch axis left out): every number is added once."""
-        return prod(shape) if len(shape) > 1 else 0
+    def mul_adds(self, representation: Representation) -> int:
+        """Operations for the samples of a representation: every number of a map, token or node is added once."""
+        values = representation if isinstance(representation, Tensor) else representation.values
+        return values.numel() if not isinstance(representation, Tensor) or values.ndim > 2 else 0
 
 
 class MeanPooling(Pooling):
-    """The mean over all positions: what the paper's recipe gives a convolutional network.
+    """The mean over all positions, tokens or nodes: what the paper's recipe gives a convolutional network.
 
     Example:
-        >>> import torch
         >>> MeanPooling()(torch.ones(2, 16, 8, 8)).shape
         torch.Size([2, 16])
     """
 
     name = "mean"
 
-    def __call__(self, representation: Tensor) -> Tensor:
-        """Average everything behind the channel axis."""
-        # A copy where there is nothing to average: features outlive a stage that may work in place.
-        return representation.flatten(2).mean(-1) if representation.ndim > 2 else representation.clone()
+    def __call__(self, representation: Representation) -> Tensor:
+        """Average everything but samples and channels."""
+        match representation:
+            case Tokens(values, mask):
+                return values.mean(1) if mask is None else _masked_mean(values, mask)
+            case Nodes():
+                return _sums(representation) / _node_counts(representation)
+            case _ if representation.ndim > 2:
+                return representation.flatten(2).mean(-1)
+            case _:  # a copy where there is nothing to average: features outlive a stage that may work in place
+                return representation.clone()
+
+
+class FirstPooling(Pooling):
+    """The first token: the class token of the paper's transformers.
+
+    Example:
+        >>> FirstPooling()(Tokens(torch.ones(2, 5, 16))).shape
+        torch.Size([2, 16])
+    """
+
+    name = "first"
+
+    def __call__(self, representation: Representation) -> Tensor:
+        """Take the first token."""
+        if not isinstance(representation, Tokens):
+            raise InputError(f"pooling 'first' takes tokens, got {_described(representation)}; use pooling 'auto'")
+        return representation.values[:, 0].clone()
+
+    def mul_adds(self, representation: Representation) -> int:
+        """Nothing is computed."""
+        return 0
 
 
 class GridPooling(Pooling):
@@ -54,7 +84,6 @@ class GridPooling(Pooling):
         largest: Features a stage at most, as long as one cell fits; one cell is always there.
 
     Example:
-        >>> import torch
         >>> GridPooling()(torch.ones(2, 16, 32, 32)).shape
         torch.Size([2, 256])
         >>> GridPooling()(torch.ones(2, 512, 7, 7)).shape  # 2 x 2 cells: 3 x 3 would be 4,608 numbers
@@ -67,11 +96,11 @@ class GridPooling(Pooling):
         self.side = side
         self.largest = largest
 
-    def __call__(self, representation: Tensor) -> Tensor:
+    def __call__(self, representation: Representation) -> Tensor:
         """Average inside each cell, channels outermost."""
-        if representation.ndim != 4:
+        if not isinstance(representation, Tensor) or representation.ndim != 4:
             raise InputError(
-                f"grid pooling takes maps N x C x H x W, got shape {tuple(representation.shape)}; use pooling 'mean'"
+                f"grid pooling takes maps N x C x H x W, got {_described(representation)}; use pooling 'auto'"
             )
         channels, height, width = representation.shape[1:]
         side = min(self.side, height, width)
@@ -80,6 +109,80 @@ class GridPooling(Pooling):
         return F.adaptive_avg_pool2d(representation, side).flatten(1)
 
 
+class AutoPooling(Pooling):
+    """What serves exits best for each kind of representation.
+
+    A grid of means for maps; for patches the tokens before them, their mean and, where they form a square, a grid;
+    mean, largest and first token for words; mean, largest and sum for the nodes of a graph.
+
+    Example:
+        >>> AutoPooling()(Tokens(torch.ones(2, 7, 16), mask=torch.ones(2, 7, dtype=torch.bool))).shape
+        torch.Size([2, 48])
+        >>> AutoPooling()(Tokens(torch.ones(2, 17, 16), prefix=1)).shape  # 1 token, their mean, 4 x 4 cells
+        torch.Size([2, 288])
+    """
+
+    name = "auto"
+
+    def __init__(self) -> None:
+        self._mean, self._grid = MeanPooling(), GridPooling()
+
+    def __call__(self, representation: Representation) -> Tensor:
+        """Pool by the representation's kind."""
+        match representation:
+            case Tokens(values, Tensor() as mask):
+                # The lowest number, not minus infinity: a sample without any token must stay finite after pooling.
+                largest = values.masked_fill(~mask.bool()[..., None], torch.finfo(values.dtype).min).amax(1)
+                largest = torch.where(mask.bool().any(1)[:, None], largest, 0)
+                return torch.cat([_masked_mean(values, mask), largest, values[:, 0]], dim=1)
+            case Tokens(values, _, prefix):
+                patches = values[:, prefix:]
+                side = isqrt(patches.shape[1])
+                parts = [values[:, :prefix].flatten(1), patches.mean(1)]
+                if side > 1 and side * side == patches.shape[1]:
+                    parts.append(self._grid(patches.mT.reshape(len(values), values.shape[2], side, side)))
+                return torch.cat(parts, dim=1)
+            case Nodes(values, graph, count):
+                sums = _sums(representation)
+                index = graph[:, None].expand_as(values)
+                largest = values.new_zeros(count, values.shape[1])
+                largest = largest.scatter_reduce(0, index, values, "amax", include_self=False)
+                return torch.cat([sums / _node_counts(representation), largest, sums], dim=1)
+            case _ if representation.ndim == 4:
+                return self._grid(representation)
+            case _:
+                return self._mean(representation)
+
+    def mul_adds(self, representation: Representation) -> int:
+        """Tokens and nodes are gone through twice: for the mean, and for the grid or the largest."""
+        once = super().mul_adds(representation)
+        return once if isinstance(representation, Tensor) else 2 * once
+
+
+def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    there = mask.bool()[..., None]
+    # Filled, not multiplied: where there is no token there may be no number either. In single precision at least: the
+    # sum of a long text overflows half precision.
+    wide = torch.promote_types(values.dtype, torch.float32)
+    total = values.masked_fill(~there, 0).sum(1, dtype=wide)
+    return (total / there.sum(1).clamp_min(1)).to(values.dtype)
+
+
+def _sums(nodes: Nodes) -> Tensor:
+    return nodes.values.new_zeros(nodes.count, nodes.values.shape[1]).index_add(0, nodes.graph, nodes.values)
+
+
+def _node_counts(nodes: Nodes) -> Tensor:
+    """`N x 1` nodes of each graph, at least 1: an empty graph has features 0."""
+    return torch.bincount(nodes.graph, minlength=nodes.count).clamp_min(1)[:, None]
+
+
+def _described(representation: Representation) -> str:
+    if isinstance(representation, Tensor):
+        return f"shape {tuple(representation.shape)}"
+    return f"{type(representation).__name__.lower()} of shape {tuple(representation.values.shape)}"
+
+
 POOLINGS: Registry[Pooling] = Registry("pooling")
-POOLINGS.add(MeanPooling.name, MeanPooling())
-POOLINGS.add(GridPooling.name, GridPooling())
+for _pooling in (MeanPooling(), FirstPooling(), GridPooling(), AutoPooling()):
+    POOLINGS.add(_pooling.name, _pooling)

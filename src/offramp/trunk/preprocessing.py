@@ -10,7 +10,7 @@ from torch import Tensor
 
 from offramp.registry import Registry
 
-__all__ = ["STEPS", "Preprocessing", "Step", "image_preprocessing", "shift_and_flip"]
+__all__ = ["AS_IS", "STEPS", "Preprocessing", "Step", "image_preprocessing", "photo_preprocessing", "shift_and_flip"]
 
 
 Step = Callable[..., Any]
@@ -44,9 +44,25 @@ def shift_and_flip(inputs: Tensor, generator: torch.Generator, /, *, shift: int)
     return padded[torch.arange(count)[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
+def resize(inputs: Tensor, generator: torch.Generator, /, *, size: int, mode: str) -> Tensor:
+    """Shrink or enlarge images so that their shorter side has `size` pixels, smoothed, in float32 of the same range."""
+    height, width = inputs.shape[2:]
+    scale = size / min(height, width)
+    shape = (max(size, round(height * scale)), max(size, round(width * scale)))
+    return F.interpolate(inputs.float(), shape, mode=mode, antialias=True, align_corners=False)
+
+
+def center_crop(inputs: Tensor, generator: torch.Generator, /, *, size: int) -> Tensor:
+    """The square of `size` pixels in the middle."""
+    top, left = (inputs.shape[2] - size) // 2, (inputs.shape[3] - size) // 2
+    return inputs[:, :, top : top + size, left : left + size]
+
+
 STEPS: Registry[Step] = Registry("preprocessing step")
+STEPS.add("center_crop", center_crop)
 STEPS.add("channels_first", channels_first)
 STEPS.add("normalize", normalize)
+STEPS.add("resize", resize)
 STEPS.add("shift_and_flip", shift_and_flip)
 
 
@@ -75,9 +91,17 @@ class Preprocessing:
         """The same steps and one more."""
         return Preprocessing((*self.steps, (name, parameters)))
 
+    def followed_by(self, other: "Preprocessing") -> "Preprocessing":
+        """These steps, then those of another."""
+        return Preprocessing((*self.steps, *other.steps))
+
     def describe(self) -> list[Any]:
         """The steps as plain lists and dictionaries, as JSON would hold them."""
         return [[name, dict(parameters)] for name, parameters in self.steps]
+
+
+AS_IS = Preprocessing()
+"""Nothing: inputs as they are."""
 
 
 def image_preprocessing(*, mean: Sequence[float], std: Sequence[float], scale: float = 1 / 255) -> Preprocessing:
@@ -90,3 +114,20 @@ def image_preprocessing(*, mean: Sequence[float], std: Sequence[float], scale: f
     """
     parameters = {"scale": scale, "mean": list(mean), "std": list(std)}
     return Preprocessing((("channels_first", {}), ("normalize", parameters)))
+
+
+def photo_preprocessing(
+    side: int, *, resized: int, mode: str, mean: Sequence[float], std: Sequence[float]
+) -> Preprocessing:
+    """The usual preparation of byte photographs `N x H x W x 3`: shorter side resized, middle square, normalised.
+
+    Args:
+        side: Pixels of the square.
+        resized: Pixels of the shorter side before cropping.
+        mode: "bilinear" or "bicubic".
+        mean: Channel means, of numbers from 0 to 1.
+        std: Channel standard deviations.
+    """
+    prepared = image_preprocessing(mean=mean, std=std)
+    steps = (("resize", {"size": resized, "mode": mode}), ("center_crop", {"size": side}))
+    return Preprocessing((prepared.steps[0], *steps, *prepared.steps[1:]))

@@ -2,15 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
-from offramp.trunk.hidden import SAMPLES_FIRST, Hidden, batch_size, concatenate, select
+from offramp.trunk.hidden import SAMPLES_FIRST, Axes, Hidden, at_length, batch_size, concatenate, select
+from offramp.trunk.preprocessing import AS_IS
+from offramp.trunk.representation import Representation
 
 __all__ = ["Trunk"]
 
@@ -30,6 +33,10 @@ class Trunk(nn.Module):
             stage must have one: it is the final exit.
         num_classes: K.
 
+    Attributes:
+        preprocessing: From raw inputs to what the network takes; nothing unless set.
+        declared_mul_adds: What stages cost a sample, where counting cannot tell.
+
     Example:
         >>> stages = [nn.Linear(4, 8), nn.Linear(8, 8)]
         >>> trunk = Trunk("two-layers", stages, {1: nn.Linear(8, 3)}, num_classes=3)
@@ -48,11 +55,13 @@ class Trunk(nn.Module):
         self.stages = nn.ModuleList(stages)
         self.heads = nn.ModuleDict({str(stage): head for stage, head in sorted(heads.items())})
         self.num_classes = num_classes
+        self.preprocessing = AS_IS
+        self.declared_mul_adds: Mapping[int, float] = {}
         self.requires_grad_(False)
         self.eval()
 
-    def representation(self, hidden: Hidden, stage: int) -> Tensor:
-        """What an exit may look at after `stage`: the tensor that pooling turns into features."""
+    def representation(self, hidden: Hidden, stage: int) -> Representation:
+        """What an exit may look at after `stage`: what pooling turns into features."""
         if not isinstance(hidden, Tensor):
             raise InputError(
                 f"after stage {stage} of '{self.name}' the hidden state is a {type(hidden).__name__}, not a tensor; "
@@ -67,7 +76,9 @@ class Trunk(nn.Module):
         precisions = {parameter.dtype for parameter in parameters if parameter.is_floating_point()}
         precision = precisions.pop() if len(precisions) == 1 else None
 
-        def convert(leaf: Any) -> Tensor:
+        def convert(leaf: Any) -> Any:
+            if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU":
+                return leaf  # texts: for a function, or a preparation that comes later
             tensor = torch.as_tensor(leaf)
             return tensor.to(device, precision if tensor.is_floating_point() else None)
 
@@ -80,6 +91,17 @@ class Trunk(nn.Module):
     def sizes(self, inputs: Hidden) -> Tensor:
         """`N` sizes of the samples (tokens, nodes) where their costs differ; ones where they do not."""
         return torch.ones(self.batch_size(inputs, 0))
+
+    @property
+    def grows(self) -> bool:
+        """Whether samples differ in size, and with it in cost."""
+        return any(
+            axes.lengths for axes in pytree.tree_leaves(self.axes(0), is_leaf=lambda node: isinstance(node, Axes))
+        )
+
+    def resized(self, inputs: Hidden, size: int) -> Hidden:
+        """The first sample at another size, for counting what samples of that size cost."""
+        return at_length(self.select(inputs, torch.tensor([0]), 0), size, self.axes(0))
 
     def batch_size(self, hidden: Hidden, depth: int) -> int:
         """Number of samples in a hidden state after `depth` stages."""
@@ -97,6 +119,11 @@ class Trunk(nn.Module):
     def num_exits(self) -> int:
         """L: one exit a stage, the final one included."""
         return len(self.stages)
+
+    @property
+    def bare_stages(self) -> range:
+        """The stages of the bare network, whose cost is 1: all of them, or of a chain its last network's."""
+        return range(self.num_exits)
 
     @property
     def own_heads(self) -> tuple[int, ...]:

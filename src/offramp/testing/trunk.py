@@ -1,0 +1,104 @@
+"""The contract of a trunk."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from offramp.cost import count_mul_adds, count_trunk
+from offramp.trunk import POOLINGS, Hidden, Trunk
+
+__all__ = ["check_trunk"]
+
+TOLERANCE = 1e-5
+"""Of the largest number that is compared: how far rounding may take two runs at different batch sizes."""
+
+
+@torch.no_grad()
+def check_trunk(
+    trunk: Trunk,
+    inputs: Hidden,
+    others: Hidden | None = None,
+    *,
+    network: Callable[[Hidden], Tensor] | None = None,
+    exact: bool = True,
+) -> None:
+    """Hold a trunk to its contract; raise an AssertionError that says what does not hold.
+
+    * The stages put together are the network: bit for bit, or within rounding.
+    * Stages and head cost what the network costs.
+    * After any stage, picking samples and going on gives what going on and picking gives.
+    * After any stage, joining two batches and going on gives what running them apart gives, whatever their lengths.
+    * Every stage shows exits features that are a sample's own.
+
+    Args:
+        trunk: The trunk.
+        inputs: A batch of at least two samples, as the trunk takes them.
+        others: A second batch, of another length where samples have one; `inputs` themselves if left out.
+        network: The network that was taken apart: inputs to logits; nothing is compared with it if left out.
+        exact: Whether it must be equal bit for bit.
+
+    Example:
+        >>> from offramp.trunk import CifarResNet
+        >>> trunk = CifarResNet(8)
+        >>> check_trunk(trunk, torch.randn(3, 3, 32, 32), network=trunk)
+    """
+    others = inputs if others is None else others
+    states = [_states(trunk, batch) for batch in (inputs, others)]
+    answers = [trunk.own_logits(batch[-1], trunk.num_exits - 1) for batch in states]
+    count = trunk.batch_size(inputs, 0)
+    assert answers[0].shape == (count, trunk.num_classes), f"logits of shape {tuple(answers[0].shape)}"
+    if network is not None:
+        _check_network(trunk, inputs, answers[0], network, exact)
+    keep = torch.arange(count).flip(0)[::2].contiguous()
+    pooling = POOLINGS.get("auto")
+    for depth in range(trunk.num_exits + 1):
+        one, other = states[0][depth], states[1][depth]
+        assert trunk.batch_size(one, depth) == count, f"batch size {trunk.batch_size(one, depth)} after {depth} stages"
+        picked = _finish(trunk, trunk.select(one, keep, depth), depth)
+        _close(picked, answers[0][keep], f"selecting after {depth} stages")
+        joined = _finish(trunk, trunk.concatenate([one, other], depth), depth)
+        _close(joined, torch.cat(answers), f"joining two batches after {depth} stages")
+        if depth:
+            features = pooling(trunk.representation(one, depth - 1))
+            alone = pooling(trunk.representation(trunk.select(one, keep, depth), depth - 1))
+            assert features.shape[0] == count, f"{features.shape[0]} features after {depth} stages"
+            _close(alone, features[keep], f"features after {depth} stages")
+
+
+def _states(trunk: Trunk, inputs: Hidden) -> list[Hidden]:
+    """The hidden states at every depth, each a copy: a stage may work in place."""
+    everything = torch.arange(trunk.batch_size(inputs, 0))
+    states = [trunk.select(inputs, everything, 0)]
+    for depth, stage in enumerate(trunk.stages, start=1):
+        states.append(stage(trunk.select(states[-1], everything, depth - 1)))
+    return states
+
+
+def _finish(trunk: Trunk, hidden: Hidden, depth: int) -> Tensor:
+    for stage in list(trunk.stages)[depth:]:
+        hidden = stage(hidden)
+    return trunk.own_logits(hidden, trunk.num_exits - 1)
+
+
+def _check_network(
+    trunk: Trunk, inputs: Hidden, composed: Tensor, network: Callable[[Hidden], Tensor], exact: bool
+) -> None:
+    whole = network(inputs)
+    if exact:
+        assert torch.equal(composed, whole), f"stages differ from the network by {(composed - whole).abs().max():.3g}"
+    else:
+        _close(composed, whole, "stages put together")
+    one = trunk.select(inputs, torch.tensor([0]), 0)
+    costs = count_trunk(trunk, one, POOLINGS.get("auto"))
+    size = float(trunk.sizes(one)[0])
+    counted = sum(float(coefficient) * size**power for power, coefficient in enumerate(costs.bare))
+    expected = count_mul_adds(network, one)[0]
+    assert abs(counted - expected) <= 1e-6 * expected, f"stages cost {counted:.0f}, the network {expected}"
+
+
+def _close(found: Tensor, expected: Tensor, what: str) -> None:
+    assert found.shape == expected.shape, f"{what}: shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
+    distance = float((found - expected).abs().max()) if found.numel() else 0.0
+    allowed = TOLERANCE * max(1.0, float(expected.abs().max()) if expected.numel() else 0.0)
+    assert distance <= allowed, f"{what}: differs by {distance:.3g}, at most {allowed:.3g} is rounding"

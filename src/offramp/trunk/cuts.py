@@ -1,0 +1,205 @@
+"""Where to cut a captured graph: after every repeated block."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from offramp.registry import unknown_name
+from offramp.trunk.capture import Call, SplitRefusedError
+from offramp.trunk.liveness import Liveness
+
+__all__ = ["LARGEST_SHARE", "find_cuts", "named_cuts"]
+
+LARGEST_SHARE = 0.3
+"""No stage should cost more of the network than this: an exit that comes late saves little."""
+
+
+@dataclass(frozen=True)
+class _Span:
+    """The nodes of one call of a module."""
+
+    call: Call
+    start: int
+    stop: int
+
+
+def find_cuts(liveness: Liveness) -> list[int]:
+    """Cut after each repeated block; further where a stage would cost too much; before the first block of words.
+
+    A block is a module that comes at least twice, does matrix products, and after which as few values cross as anywhere
+    in the network: usually one, the stream that blocks add to. Of blocks inside blocks, the innermost count. Where no
+    module is a block, every layer with weights is one.
+
+    Args:
+        liveness: Of the captured graph.
+
+    Returns:
+        Positions, ascending; the last one is where the network's own head begins.
+    """
+    spans = _spans(liveness)
+    working = [span for span in spans if _works(liveness, span)]
+    blocks = _blocks(liveness, working)
+    if blocks:
+        cuts = {span.stop for span in blocks}
+        inputs = [liveness.value(node) for node in liveness.graph.inputs]
+        first = blocks[0].start
+        if not any(value.real for value in inputs):
+            cuts.add(first)  # words: looking them up costs nothing, so an exit after it is nearly free
+    else:
+        cuts = set(_layer_starts(liveness))
+    cuts = {cut for cut in cuts if _sound(liveness, cut)}
+    if not cuts:
+        raise SplitRefusedError(
+            "no place to cut was found: no module comes twice with few values crossing behind it, and no layer can be "
+            "cut off; name the modules to cut after (at=[...]), or give the stages by hand: offramp.Trunk(...)"
+        )
+    return _refined(liveness, sorted(cuts), [span.stop for span in spans])
+
+
+def named_cuts(liveness: Liveness, names: Sequence[str]) -> list[int]:
+    """Cut after the named modules.
+
+    Args:
+        liveness: Of the captured graph.
+        names: Paths of modules, such as `layer3.2`.
+
+    Returns:
+        Positions, ascending.
+    """
+    stops = {span.call.path: span.stop for span in _spans(liveness)}
+    cuts = set()
+    for name in names:
+        if name not in stops:
+            raise unknown_name("module that the network calls", name, stops)
+        if not _sound(liveness, stops[name]):
+            raise SplitRefusedError(
+                f"cannot cut after '{name}': a value that crosses there has no axis of its own for the samples (they "
+                "are folded into another axis); cut after an earlier or later module"
+            )
+        cuts.add(stops[name])
+    return sorted(cuts)
+
+
+def _spans(liveness: Liveness) -> list[_Span]:
+    """Every call of a module, in the order in which they end."""
+    first: dict[Call, int] = {}
+    last: dict[Call, int] = {}
+    for position, stack in enumerate(liveness.graph.stacks):
+        for call in stack:
+            first.setdefault(call, position)
+            last[call] = position
+    return sorted(
+        (_Span(call, first[call], last[call] + 1) for call in first), key=lambda span: (span.stop, -span.start)
+    )
+
+
+def _works(liveness: Liveness, span: _Span) -> bool:
+    """Whether a call does matrix products, in more than one operation."""
+    values = liveness.graph.values[span.start : span.stop]
+    return span.stop - span.start > 1 and any(value.mul_adds for value in values)
+
+
+def _blocks(liveness: Liveness, spans: Sequence[_Span]) -> list[_Span]:
+    """The calls that are blocks, in order."""
+    kinds: dict[str, list[_Span]] = defaultdict(list)
+    for span in spans:
+        kinds[_kind(liveness, span)].append(span)
+    repeated = {
+        kind: calls
+        for kind, calls in kinds.items()
+        if len(calls) > 1 and _apart(calls) and all(_sound(liveness, c.stop) for c in calls)
+    }
+    # What comes in a list (`blocks.3`) is what its author repeats; parts of it may come as often, under other names.
+    repeated = {k: c for k, c in repeated.items() if all(_listed(call) for call in c)} or repeated
+    for fewest in sorted({max(len(liveness.crossing[c.stop]) for c in calls) for calls in repeated.values()}):
+        clean = {
+            kind: calls
+            for kind, calls in repeated.items()
+            if all(len(liveness.crossing[call.stop]) <= fewest for call in calls)
+        }
+        every = [call for calls in clean.values() for call in calls]
+        innermost = [call for call in every if not any(_inside(other, call) for other in every)]
+        blocks = sorted(innermost, key=lambda span: span.stop)
+        cuts = [span.stop for span in blocks]
+        if max(_shares(liveness, cuts), default=1.0) <= LARGEST_SHARE or fewest > 1:
+            return blocks
+    best = [calls for calls in repeated.values() if all(len(liveness.crossing[c.stop]) == 1 for c in calls)]
+    return max(best, key=len, default=[])
+
+
+def _listed(span: _Span) -> bool:
+    """Whether a module is one of a list: its name ends with a number."""
+    return span.call.path.partition("@")[0][-1].isdigit() or "@" in span.call.path
+
+
+def _kind(liveness: Liveness, span: _Span) -> str:
+    """What makes two calls the same block: the class, and of a plain sequence its members'."""
+    if span.call.kind != "Sequential":
+        return span.call.kind
+    path = span.call.path.partition("@")[0]
+    members = [stack[-1].kind for stack in liveness.graph.stacks[span.start : span.stop] if stack]
+    return f"{path.count('.')} {members}"
+
+
+def _apart(calls: Sequence[_Span]) -> bool:
+    """Whether calls follow one another, none inside another."""
+    return all(one.stop <= other.start for one, other in pairwise(calls))
+
+
+def _inside(inner: _Span, outer: _Span) -> bool:
+    return (
+        inner is not outer
+        and outer.start <= inner.start
+        and inner.stop <= outer.stop
+        and ((inner.start, inner.stop) != (outer.start, outer.stop))
+    )
+
+
+def _sound(liveness: Liveness, cut: int) -> bool:
+    """Whether every value that crosses keeps samples apart, and the last computed one has them first."""
+    nodes = liveness.crossing[cut]
+    if not nodes or cut > liveness.index[liveness.graph.logits]:
+        return False
+    axes = {node: liveness.axes(node) for node in nodes}
+    newest = max(nodes, key=lambda node: liveness.index[node])
+    first = axes[newest]
+    return all(found is not None for found in axes.values()) and first is not None and first.batch == 0
+
+
+def _layer_starts(liveness: Liveness) -> list[int]:
+    """Positions before each layer with weights but the first."""
+    working = [position for position, value in enumerate(liveness.graph.values) if value.mul_adds]
+    few = min((len(liveness.crossing[position]) for position in working[1:]), default=0)
+    return [position for position in working[1:] if len(liveness.crossing[position]) == few]
+
+
+def _shares(liveness: Liveness, cuts: Sequence[int]) -> list[float]:
+    """What part of the network's cost lies in each stage, the own head left out."""
+    costs = [value.mul_adds for value in liveness.graph.values]
+    total = max(1, sum(costs))
+    return [sum(costs[start:stop]) / total for start, stop in zip([0, *cuts], cuts, strict=False)]
+
+
+def _refined(liveness: Liveness, cuts: list[int], candidates: Sequence[int]) -> list[int]:
+    """Cut stages that cost too much where a module ends, as near to their middle and with as few values as possible."""
+    while True:
+        ends = [*cuts, len(liveness.graph.nodes)]
+        shares = _shares(liveness, ends)
+        found = None
+        for (start, stop), share in zip(zip([0, *ends], ends, strict=False), shares, strict=True):
+            inner = [cut for cut in set(candidates) if start < cut < stop and _sound(liveness, cut)]
+            inner = [cut for cut in inner if 0 < _shares(liveness, [start, cut])[1] < share]
+            if share > LARGEST_SHARE and inner:
+                found = min(
+                    inner,
+                    key=lambda cut: (
+                        len(liveness.crossing[cut]),
+                        abs(_shares(liveness, [start, cut])[1] - share / 2),
+                        cut,
+                    ),
+                )
+                break
+        if found is None:
+            return cuts
+        cuts = sorted({*cuts, found})

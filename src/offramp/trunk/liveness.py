@@ -1,0 +1,113 @@
+"""What must cross a cut through a captured graph, and what can be computed again instead."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from torch import fx, nn
+
+from offramp.trunk.capture import Captured, Value
+from offramp.trunk.hidden import Axes
+
+__all__ = ["Liveness"]
+
+
+@dataclass(frozen=True)
+class Liveness:
+    """Which values of a graph a cut has to carry.
+
+    Positions count nodes: a cut at p comes before node p. Three kinds of values need not be carried. Weights are
+    fetched again. Numbers (a batch size, a shape) are read off what is carried. What is computed from the inputs
+    without weights, an attention mask above all, is computed again: the input it comes from is carried instead, so that
+    picking samples and padding happen where it is known what they mean.
+    """
+
+    graph: Captured
+    """The graph."""
+
+    @cached_property
+    def index(self) -> dict[fx.Node, int]:
+        """The position of each node."""
+        return {node: position for position, node in enumerate(self.graph.nodes)}
+
+    def value(self, node: fx.Node) -> Value:
+        """What is known of a node's result."""
+        return self.graph.values[self.index[node]]
+
+    @cached_property
+    def light(self) -> frozenset[fx.Node]:
+        """Nodes that can be computed again: no weights in them, nor in anything they come from."""
+        modules = dict(self.graph.module.named_modules())
+        parameters = dict(self.graph.module.named_parameters())
+        found: set[fx.Node] = set()
+        for node in self.graph.nodes:
+            own = node.op in ("call_function", "call_method") or (
+                node.op == "get_attr" and str(node.target) not in parameters
+            )
+            if node.op == "call_module":
+                module = modules[str(node.target)]
+                own = next(module.parameters(), None) is None and not isinstance(
+                    module, nn.modules.batchnorm._BatchNorm
+                )
+            if node.op != "placeholder" and own and self.value(node).mul_adds == 0:
+                sources = [source for source in node.all_input_nodes if not self.is_number(source)]
+                if all(source in found or source.op == "placeholder" for source in sources):
+                    found.add(node)
+        return frozenset(found)
+
+    def is_number(self, node: fx.Node) -> bool:
+        """Whether a node's result is no tensor: a size, a shape, a flag."""
+        value = self.value(node)
+        return value.shapes is None and node.op != "placeholder" and value.results[0] != "tensors"
+
+    def carried_for(self, nodes: Sequence[fx.Node]) -> set[fx.Node]:
+        """The values that running `nodes` needs from before them."""
+        inside, needed = set(nodes), set()
+        todo = [source for node in nodes for source in node.all_input_nodes]
+        seen: set[fx.Node] = set()
+        while todo:
+            node = todo.pop()
+            if node in inside or node in seen or self.is_number(node):
+                continue
+            seen.add(node)
+            if node in self.light:
+                todo.extend(node.all_input_nodes)
+            elif node.op != "get_attr":
+                needed.add(node)
+        return needed
+
+    @cached_property
+    def crossing(self) -> tuple[frozenset[fx.Node], ...]:
+        """For each position, the values a cut there carries that took weights to compute, inputs left out."""
+        last_use: dict[fx.Node, int] = {}
+        for position, node in enumerate(self.graph.nodes):
+            for source in node.all_input_nodes:
+                last_use[source] = position
+        last_use[self.graph.logits] = len(self.graph.nodes)
+        live: set[fx.Node] = set()
+        crossing = []
+        for position, node in enumerate(self.graph.nodes):
+            live = {one for one in live if last_use.get(one, -1) >= position}
+            crossing.append(frozenset(live))
+            heavy = node.op not in ("placeholder", "get_attr") and node not in self.light and not self.is_number(node)
+            if heavy:
+                live.add(node)
+        return (*crossing, frozenset({self.graph.logits}))
+
+    def axes(self, node: fx.Node, pad: float = 0.0) -> Axes | None:
+        """Where samples and lengths lie in a value; None where they are mixed with others and cannot be told apart."""
+        shapes = self.value(node).shapes
+        if shapes is None or len({len(shape) for shape in shapes}) > 1:
+            return None
+        batch: int | None = None
+        lengths = []
+        for axis, sizes in enumerate(zip(*shapes, strict=True)):
+            if len(set(sizes)) == 1:
+                continue
+            if sizes == self.graph.batches and batch is None:
+                batch = axis
+            elif sizes == self.graph.lengths:
+                lengths.append(axis)
+            else:
+                return None
+        return Axes(batch, tuple(lengths), pad)

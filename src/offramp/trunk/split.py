@@ -1,0 +1,263 @@
+"""Cut any classifier into stages."""
+
+import hashlib
+import operator
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import isqrt
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.utils import _pytree as pytree
+
+from offramp.errors import InputError
+from offramp.trunk.capture import SplitRefusedError, call_network, capture, logits_of
+from offramp.trunk.cuts import find_cuts, named_cuts
+from offramp.trunk.hidden import SAMPLES_FIRST, Axes, Hidden, at_length, leaf_axes
+from offramp.trunk.liveness import Liveness
+from offramp.trunk.representation import Representation, Tokens
+from offramp.trunk.trunk import Trunk
+
+__all__ = ["SplitTrunk", "split"]
+
+LARGEST_PREFIX = 8
+"""Tokens before the patches of an image at most: a class token, a distillation token, a few registers."""
+
+
+def split(
+    model: nn.Module,
+    example: Hidden,
+    *,
+    at: Sequence[str] | None = None,
+    axes: Any = None,
+    mask: str | None = None,
+    name: str | None = None,
+) -> "SplitTrunk":
+    """Cut a trained classifier into stages, one a repeated block.
+
+    The model is captured by torch.fx or torch.export, put into evaluation mode and frozen, not copied. Every value that
+    crosses a cut rides in the hidden state, a dictionary; batch and length stay free.
+
+    Args:
+        model: Gives class scores `N x K`, alone, as `logits`, or as the first of several outputs.
+        example: A batch of inputs as the model takes them: a tensor, a tuple of arguments, a dictionary of named ones.
+        at: Modules to cut after, by their path (`layer3.2`); found if left out.
+        axes: `Axes` of the inputs, as a tree like theirs, or a prefix. If left out, samples come first, and the second
+            axis of integer inputs is the length of a text.
+        mask: The name of the input that marks real tokens; `attention_mask` if there is one.
+        name: Part of the fingerprint; the class of the model if left out.
+
+    Returns:
+        The trunk.
+
+    Example:
+        >>> blocks = [nn.Sequential(nn.Linear(8, 8), nn.ReLU()) for _ in range(5)]
+        >>> trunk = split(nn.Sequential(nn.Linear(4, 8), *blocks, nn.Linear(8, 3)), torch.randn(2, 4))
+        >>> trunk.num_exits, trunk(torch.zeros(5, 4)).shape
+        (5, torch.Size([5, 3]))
+    """
+    model.eval()
+    axes = _guessed_axes(example) if axes is None else axes
+    graph = capture(model, example, axes)
+    liveness = Liveness(graph)
+    cuts = find_cuts(liveness) if at is None else named_cuts(liveness, at)
+    if mask is None and isinstance(example, Mapping) and "attention_mask" in example:
+        mask = "attention_mask"
+    if mask is not None and (not isinstance(example, Mapping) or mask not in example):
+        raise InputError(f"mask names an input, but there is no input '{mask}'; give the inputs as a dictionary")
+    name = type(model).__name__.lower() if name is None else name
+    trunk = SplitTrunk(name, liveness, cuts, example, axes, mask)
+    _check_composed(trunk, model, example)
+    return trunk
+
+
+class _Stage(nn.Module):
+    """A part of a captured graph: named values to named values."""
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__()
+        self.graph = graph
+
+    def forward(self, hidden: dict[str, Tensor]) -> Any:
+        return self.graph(**hidden)
+
+    def extra_repr(self) -> str:
+        # The code is part of what a trunk prints, and so of its fingerprint.
+        return hashlib.sha256(self.graph.code.encode()).hexdigest()[:16]
+
+
+class _First(nn.Module):
+    """Names the leaves of the inputs, then runs the first part."""
+
+    def __init__(self, stage: _Stage, names: Sequence[str], spec: pytree.TreeSpec) -> None:
+        super().__init__()
+        self.stage = stage
+        self.names, self.spec = tuple(names), spec
+
+    def forward(self, inputs: Hidden) -> Any:
+        try:
+            leaves = self.spec.flatten_up_to(inputs)
+        except ValueError as error:
+            raise InputError(f"expected inputs like the example the network was split with: {error}") from error
+        return self.stage(dict(zip(self.names, leaves, strict=True)))
+
+
+class SplitTrunk(Trunk):
+    """A captured network, cut into stages. Made by `split`.
+
+    Hidden states are dictionaries of the values that cross each cut, by the names of the graph's nodes.
+    """
+
+    def __init__(
+        self, name: str, liveness: Liveness, cuts: Sequence[int], example: Hidden, axes: Any, mask: str | None
+    ) -> None:
+        graph = liveness.graph
+        ends = [0, *cuts, len(graph.nodes)]
+        parts = [graph.nodes[start:stop] for start, stop in pairwise(ends)]
+        named = dict(zip(_leaf_names(example), graph.inputs, strict=True))
+        carried = _carried(liveness, parts, kept=[] if mask is None else [named[mask]])
+        arriving = [list(graph.inputs), *carried]
+        stages: list[nn.Module] = [
+            _Stage(_part(liveness, part, before, after))
+            for part, before, after in zip(parts, arriving, [*carried, None], strict=True)
+        ]
+        assert isinstance(stages[0], _Stage)
+        stages[0] = _First(stages[0], [node.name for node in graph.inputs], pytree.tree_structure(example))
+        shapes = liveness.value(graph.logits).shapes
+        assert shapes is not None
+        super().__init__(name, stages[:-1], {len(carried) - 1: stages[-1]}, shapes[0][1])
+        self.captured_by = graph.by
+        self._mask = mask
+        self._mask_node = None if mask is None else named[mask].name
+        pads = dict(zip(graph.inputs, (ax.pad for ax in leaf_axes(example, axes)), strict=True))
+        found = [{node.name: liveness.axes(node, pads.get(node, 0.0)) for node in nodes} for nodes in carried]
+        self._axes = [axes, *found]
+        self._seen = [_newest(liveness, nodes).name for nodes in carried]
+
+    def axes(self, depth: int) -> Any:
+        """As given for the inputs, as found for everything else."""
+        return self._axes[depth]
+
+    def representation(self, hidden: Hidden, stage: int) -> Representation:
+        """The value computed last: a map, tokens, or a vector."""
+        value: Tensor = hidden[self._seen[stage]]
+        if value.ndim == 3:
+            if self._axes[stage + 1][self._seen[stage]].lengths:
+                return Tokens(value, mask=None if self._mask_node is None else hidden[self._mask_node])
+            tokens = value.shape[1]
+            prefix = tokens - isqrt(tokens) ** 2
+            return Tokens(value, prefix=prefix if prefix <= LARGEST_PREFIX < tokens else 0)
+        if value.ndim == 4 and value.shape[1] == value.shape[2] != value.shape[3]:
+            return value.permute(0, 3, 1, 2)  # rows, columns, channels
+        return value
+
+    def prepare(self, inputs: Any) -> Hidden:
+        """As any trunk does; the columns behind the longest sample are dropped."""
+        prepared = super().prepare(inputs)
+        if self._mask is None:
+            return prepared
+        used = prepared[self._mask].bool().any(0).nonzero()
+        return at_length(prepared, int(used[-1]) + 1 if len(used) else 1, self.axes(0))
+
+    def sizes(self, inputs: Hidden) -> Tensor:
+        """Tokens of each sample where there is a mask, or the length of all of them; ones where nothing grows."""
+        if self._mask is not None:
+            return torch.as_tensor(inputs[self._mask]).sum(1).float()
+        lengths = {
+            leaf.shape[axis]
+            for leaf, ax in zip(pytree.tree_leaves(inputs), leaf_axes(inputs, self.axes(0)), strict=True)
+            for axis in ax.lengths
+        }
+        return super().sizes(inputs) * max(lengths, default=1)
+
+
+def _guessed_axes(example: Hidden) -> Any:
+    """Samples first; of whole numbers, the second axis is the length of a text."""
+    return pytree.tree_map(
+        lambda leaf: Axes(lengths=(1,)) if not leaf.is_floating_point() and leaf.ndim > 1 else SAMPLES_FIRST, example
+    )
+
+
+def _leaf_names(example: Hidden) -> list[str]:
+    """The names of an example's leaves: the last key on the way to each."""
+    return [
+        str(getattr(path[-1], "key", path[-1])) if path else "" for path, _ in pytree.tree_leaves_with_path(example)
+    ]
+
+
+def _carried(liveness: Liveness, parts: Sequence[Sequence[fx.Node]], kept: Sequence[fx.Node]) -> list[list[fx.Node]]:
+    """For each cut, the values that later parts need from before it, in the order they are computed."""
+    needed: set[fx.Node] = set(kept)
+    carried = []
+    for index in range(len(parts) - 1, 0, -1):
+        needed |= liveness.carried_for(parts[index])
+        first = liveness.index[parts[index][0]]
+        carried.append(sorted((n for n in needed if liveness.index[n] < first), key=lambda n: liveness.index[n]))
+    return carried[::-1]
+
+
+def _newest(liveness: Liveness, nodes: Sequence[fx.Node]) -> fx.Node:
+    """What exits look at: of the values carried, the one computed last."""
+    computed = [node for node in nodes if node.op != "placeholder" and liveness.value(node).real]
+    return max(computed, key=lambda node: liveness.index[node])
+
+
+def _part(
+    liveness: Liveness, nodes: Sequence[fx.Node], before: Sequence[fx.Node], after: Sequence[fx.Node] | None
+) -> fx.GraphModule:
+    """The graph of one part: from the values in `before` to those in `after`, or to the class scores."""
+    graph = fx.Graph()
+    made = {node: graph.placeholder(node.name) for node in before}
+
+    def bring(node: fx.Node) -> Any:
+        if node not in made:
+            if liveness.is_number(node) and node not in inside:
+                return _number(liveness, liveness.value(node).results, graph, made, before)
+            made[node] = graph.node_copy(node, bring)
+        return made[node]
+
+    inside = set(nodes)
+    for node in nodes:
+        if node.op != "placeholder":
+            bring(node)
+    if after is None:
+        graph.output(bring(liveness.graph.logits))
+    else:
+        graph.output({node.name: bring(node) for node in after})
+    return fx.GraphModule(liveness.graph.module, graph)
+
+
+def _number(
+    liveness: Liveness,
+    results: Sequence[Any],
+    graph: fx.Graph,
+    made: Mapping[fx.Node, fx.Node],
+    before: Sequence[fx.Node],
+) -> Any:
+    """A number that was computed before the cut, from the sizes of what crosses it."""
+    if all(type(result) is type(results[0]) and result == results[0] for result in results):
+        return results[0]
+    if isinstance(results[0], tuple | list):
+        return tuple(_number(liveness, part, graph, made, before) for part in zip(*results, strict=True))
+    for node in before if isinstance(results[0], int) else ():
+        for axis, sizes in enumerate(zip(*(liveness.value(node).shapes or ()), strict=True)):
+            factor = results[0] // sizes[0]
+            if len(set(sizes)) > 1 and [factor * size for size in sizes] == list(results):
+                size = graph.call_method("size", (made[node], axis))
+                return size if factor == 1 else graph.call_function(operator.mul, (size, factor))
+    raise SplitRefusedError(
+        f"a number that changes with batch or length ({results[0]}) crosses a cut and cannot be read off the values "
+        "that cross with it; cut elsewhere (at=[...])"
+    )
+
+
+def _check_composed(trunk: SplitTrunk, model: nn.Module, example: Hidden) -> None:
+    with torch.no_grad():
+        whole, composed = logits_of(call_network(model, example)), trunk(example)
+    if not torch.allclose(whole, composed, rtol=1e-4, atol=1e-5):
+        distance = float((whole - composed).abs().max())
+        raise SplitRefusedError(
+            f"the stages put together differ from the network by up to {distance:.3g}; cut elsewhere (at=[...]), or "
+            "give the stages by hand: offramp.Trunk(...)"
+        )
