@@ -21,7 +21,7 @@ class Bar:
     @property
     def held(self) -> bool:
         """Whether the figure stays below the bar; NaN does not."""
-        return self.figure <= self.at_most
+        return bool(self.figure <= self.at_most)
 
 
 def say(text: str) -> None:

@@ -11,6 +11,7 @@ split into tune and calibrate, in rotations. Figures are on the official test ro
 import sys
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,10 @@ STATIC = (20, 32, 44)
 TEXT = replace(DEFAULT, ladder_width=256, dropout=0.3, batch_size=256)
 """The default, wider: a text has 77 or 150 classes here, and its vectors have 1,152 numbers."""
 
-TEXT_ASKED = 0.12
-"""What the text networks are asked to cost at the bar; on test rows, which are harder, they cost more."""
+TEXT_ASKED = 0.15
+"""What both text networks are asked to cost at the bar. Budgets are set on train rows; test rows may cost more."""
 
-TEXT_CURVE = (0.05, 0.1, TEXT_ASKED, 0.15, 0.2, 0.3, 0.5)
+TEXT_CURVE = (0.05, 0.1, 0.12, TEXT_ASKED, 0.17, 0.2, 0.3, 0.5)
 
 
 def store_of(name: str, trunk: Trunk, source: Source, *views: Preprocessing) -> Store:
@@ -91,7 +92,6 @@ def _accuracy(store: Store, test: BatchSource) -> float:
 def one_rotation(rotation: int) -> dict[str, Any]:
     """All figures of the chain of one rotation."""
     frontier, test = fit_images(rotation, links=rotation == 0)
-    assert isinstance(frontier.trunk, ChainTrunk)
     static = static_networks(test)
     instead = at_costs(frontier, test, tuple(row["cost"] for row in static), None)
     return {
@@ -101,7 +101,7 @@ def one_rotation(rotation: int) -> dict[str, Any]:
         "chain instead of static": instead,
         "static": static,
         "preferred": frontier.preferred,
-        "share of ResNet-20 in the average": float(frontier.bank.averaging.shares[-1]),
+        "share of ResNet-20 in the average": float(frontier.bank.averaging.shares[-1:].sum()),
         "active exits": len(frontier.points["threshold"][0].active),
         "contributions": [[one.name, one.gain, one.kept] for one in frontier.contributions],
     }
@@ -118,7 +118,7 @@ def fit_texts(task: str, rotation: int) -> tuple[Frontier, StoreSource]:
     more, tune, calibrate = (unseen[part] for part in parts)
     fit = np.sort(np.concatenate([rows[rows % 3 != 2], more]))
     sources = [StoreSource(train, pooling="auto", rows=part) for part in (fit, tune, calibrate)]
-    example = trunk.prepare(intents(task, "test").read(0, 1).inputs)
+    example = trunk.prepare(intents(task, "train").read(0, 1).inputs)
     frontier = fit_frontier(trunk, *sources, example=example, settings=TEXT)
     return frontier, StoreSource(test, pooling="auto")
 
@@ -133,7 +133,7 @@ def bars(curves: dict[str, Any], rotations: list[dict[str, Any]], texts: dict[st
         Bar("chain above ResNet-56: points lost", -100 * better["change"]["mean"], -0.3),
     ]
     for index, layers in enumerate(STATIC):
-        static = np.mean([rotation["static"][index]["change"] for rotation in rotations])
+        static = fmean(rotation["static"][index]["change"] for rotation in rotations)
         row = curves["chain instead of static"][index]
         made.append(
             Bar(f"ResNet-{layers} above the chain at its cost, points", 100 * (static - row["change"]["mean"]), 0)
@@ -157,7 +157,8 @@ def main() -> int:
         for rotation in range(arguments.rotations):
             frontier, test = fit_texts(task, rotation)
             cheapest = frontier.points[frontier.preferred][0].promised["cost"]
-            found.append({task: at_costs(frontier, test, (cheapest + 1e-6, *TEXT_CURVE), None)})
+            rows = at_costs(frontier, test, (cheapest + 1e-6, *TEXT_CURVE), None)
+            found.append({task: [{**rows[0], "asked": 0.0}, *rows[1:]]})  # 0: the cheapest there is
             say(f"{task}: rotation {rotation + 1} of {arguments.rotations} done")
         texts |= summary(found)
     rotations = []

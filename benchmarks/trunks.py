@@ -22,7 +22,7 @@ from benchmarks.bars import Bar, parser, report, say
 from offramp.errors import OfframpError
 from offramp.testing import check_trunk
 from offramp.trunk import CifarResNet, Hidden, T2TViT, Trunk, split
-from offramp.trunk.capture import call_network, logits_of
+from offramp.trunk.task import call_network, logits_of
 
 CLASSES = 7
 
@@ -34,12 +34,12 @@ TIMM = {
     "convmixer_768_32": 32,
     "convnext_atto": 12,
     "crossvit_tiny_240": 3,
-    "cspresnet50": 10,
-    "davit_tiny": 4,
+    "cspresnet50": 13,
+    "davit_tiny": 12,
     "densenet121": 58,
-    "dla34": 10,
+    "dla34": 12,
     "edgenext_xx_small": 12,
-    "efficientformer_l1": 13,
+    "efficientformer_l1": 15,
     "efficientnet_b0": 16,
     "eva02_tiny_patch14_224": 12,
     "fastvit_t8": 10,
@@ -47,7 +47,7 @@ TIMM = {
     "gcvit_xxtiny": 12,
     "ghostnet_100": 16,
     "hrnet_w18_small": 8,
-    "inception_v3": 11,
+    "inception_v3": 9,
     "levit_128s": 9,
     "maxvit_rmlp_pico_rw_256": 10,
     "mixer_s32_224": 8,
@@ -60,7 +60,7 @@ TIMM = {
     "pvt_v2_b0": 8,
     "regnetx_002": 13,
     "repvgg_a0": 22,
-    "repvit_m0_9": 24,
+    "repvit_m0_9": 23,
     "res2net50_26w_4s": 16,
     "resnest14d": 4,
     "resnet18": 8,
@@ -72,13 +72,22 @@ TIMM = {
     "tiny_vit_5m_224": 12,
     "twins_svt_small": 18,
     "vgg11": 8,
-    "visformer_tiny": 14,
+    "visformer_tiny": 15,
     "vit_tiny_patch16_224": 12,
     "volo_d1_224": 18,
-    "xception41": 12,
+    "xception41": 13,
     "xcit_nano_12_p16_224": 12,
 }
-"""timm models, one a model file but for a few, with the blocks of each."""
+"""timm models, one a model file but for a few, with the blocks of each; modules that come once (the grid reductions of
+Inception) are not counted."""
+
+REFUSED = {
+    "dla34": "its trees join values of several blocks: fewer cuts than blocks",
+    "fnet": "has no mask: its answer depends on how far a text is padded",
+    "gcvit_xxtiny": "its answer for a sample depends on the others in its batch",
+    "nystromformer": "its landmarks depend on how far a text is padded",
+}
+"""What is expected not to pass, and why."""
 
 TORCHVISION = {
     "alexnet": 5,
@@ -86,7 +95,7 @@ TORCHVISION = {
     "densenet121": 58,
     "efficientnet_b0": 16,
     "googlenet": 9,
-    "inception_v3": 11,
+    "inception_v3": 9,
     "maxvit_t": 11,
     "mnasnet0_5": 16,
     "mobilenet_v2": 17,
@@ -331,11 +340,9 @@ def main() -> int:
         for library in sorted({outcome.library for outcome in outcomes})
     }
     fewest = {"timm": 25, "torchvision": 10, "transformers": 8, "torch_geometric": 2, "offramp": 2, "by hand": 1}
-    bars = [
-        Bar(f"{library}: networks missing of {fewest[library]}", fewest[library] - count, 0)
-        for library, count in passing.items()
-        if wanted is None
-    ]
+    bars = [Bar(f"{lib}: networks missing of {fewest[lib]}", fewest[lib] - count, 0) for lib, count in passing.items()]
+    unexpected = [outcome.name for outcome in outcomes if outcome.passed == (outcome.name in REFUSED)]
+    bars = [Bar("networks that pass or fail against expectation", len(unexpected), 0), *(bars if not wanted else [])]
     return report({"networks": [asdict(outcome) for outcome in outcomes]}, bars, check=arguments.check)
 
 

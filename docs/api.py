@@ -7,6 +7,9 @@ from pathlib import Path
 
 import offramp
 
+ADAPTERS = [f"offramp.trunk.{library}" for library in ("graph", "timm", "torchvision", "transformers")]
+"""Modules that are imported by their own path, for those who have the library."""
+
 
 def documented(module: str, name: str, value: object) -> str:
     """The first line of a name's docstring, or of what it stands for."""
@@ -24,7 +27,8 @@ def page() -> str:
         "Written by `scripts/api` from the docstrings, which have the arguments, shapes and examples.",
         "",
     ]
-    for module in ["offramp", *(f"offramp.{info.name}" for info in pkgutil.iter_modules(offramp.__path__))]:
+    packages = [f"offramp.{info.name}" for info in pkgutil.iter_modules(offramp.__path__)]
+    for module in ["offramp", *packages, *ADAPTERS]:
         imported = importlib.import_module(module)
         lines += [f"## {module}", (inspect.getdoc(imported) or "").splitlines()[0], "", "| name | what |", "|---|---|"]
         for name in imported.__all__:

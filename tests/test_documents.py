@@ -36,6 +36,10 @@ def test_the_guide_to_trunks_runs() -> None:
     assert isinstance(names["trunk"], offramp.Trunk)
 
 
+def test_the_guide_to_artifacts_runs() -> None:
+    assert isinstance(run_guide("docs/artifact.md")["same"], offramp.Frontier)
+
+
 def test_names_are_exported_in_order() -> None:
     for module in ["offramp", *(f"offramp.{info.name}" for info in pkgutil.iter_modules(offramp.__path__))]:
         names = list(importlib.import_module(module).__all__)

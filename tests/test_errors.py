@@ -7,13 +7,17 @@ from offramp.errors import OfframpError
 
 # The builtin a caller would catch without knowing offramp.
 BUILTINS: dict[str, type[Exception]] = {
+    "ArtifactError": OSError,
     "BudgetError": ValueError,
     "CorruptFileError": OSError,
     "DuplicateNameError": ValueError,
     "InputError": ValueError,
+    "MissingExtraError": ImportError,
     "SplitError": ValueError,
+    "SplitRefusedError": ValueError,
     "StoreError": OSError,
     "UnknownNameError": LookupError,
+    "UntrustedNameError": PermissionError,
 }
 
 

@@ -1,6 +1,6 @@
 """Off-ramps for neural networks: early exits for a frozen classifier, at the budget its owner names."""
 
-from offramp.frontier import Frontier, fit
+from offramp.frontier import Frontier, fit, load, save
 from offramp.methods import DEFAULT, PAPER, JointSettings
 from offramp.network import Answer, EarlyExitNetwork
 from offramp.trunk import Trunk, chain, image_preprocessing, split
@@ -16,5 +16,7 @@ __all__ = [
     "chain",
     "fit",
     "image_preprocessing",
+    "load",
+    "save",
     "split",
 ]

@@ -5,14 +5,18 @@ came, and what to do next.
 """
 
 __all__ = [
+    "ArtifactError",
     "BudgetError",
     "CorruptFileError",
     "DuplicateNameError",
     "InputError",
+    "MissingExtraError",
     "OfframpError",
     "SplitError",
+    "SplitRefusedError",
     "StoreError",
     "UnknownNameError",
+    "UntrustedNameError",
 ]
 
 
@@ -40,9 +44,25 @@ class CorruptFileError(StoreError):
     """A file's content is not what its checksum says."""
 
 
+class ArtifactError(OfframpError, OSError):
+    """A saved frontier cannot be written or read, or is not what it says it is."""
+
+
+class UntrustedNameError(OfframpError, PermissionError):
+    """A name in a saved frontier stands for code that the caller has not allowed."""
+
+
 class SplitError(OfframpError, ValueError):
     """Splits share samples, or a split is empty."""
 
 
 class BudgetError(OfframpError, ValueError):
     """No operating point meets what was asked for."""
+
+
+class SplitRefusedError(OfframpError, ValueError):
+    """A network that cannot be cut into stages, with the reason and what to try."""
+
+
+class MissingExtraError(OfframpError, ImportError):
+    """A library that an optional part builds on is not there."""

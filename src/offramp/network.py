@@ -65,6 +65,7 @@ class EarlyExitNetwork:
         Returns:
             Labels, probabilities, exits, prediction sets and costs.
         """
+        self.trunk.eval()  # the model it was made of may have been put into training mode since
         hidden = self.trunk.prepare(self.preprocessing(inputs))
         sizes = self.trunk.sizes(hidden)
         count = len(sizes)
@@ -115,15 +116,20 @@ class EarlyExitNetwork:
             if not active and not self.bank.carries_state:
                 return None, states
             features = self.pooling(self.trunk.representation(hidden, index)).to(self._dtype)
+            if features.shape[1] != self.bank.widths[index]:
+                raise InputError(
+                    f"the exit after stage {index} reads {self.bank.widths[index]} features, these inputs give "
+                    f"{features.shape[1]}; give inputs of the size the exits were fitted on"
+                )
             point = None
             if self.bank.stacked > 1:
                 point = torch.full((len(features),), self.point.classifier)
             logits, state = self.bank.step(index, features, state, point)
             return (logits if active else None), (state, own_state)
-        if not active:
+        if not active and index not in self.bank.averaging.read:
             return None, states
         logits, own_state = self.bank.averaging.step(index, self.trunk.own_logits(hidden, index), own_state)
-        return logits, (state, own_state)
+        return (logits if active else None), (state, own_state)
 
     def _decide(
         self, index: int, logits: Tensor, calibrated: Tensor, carry: Any, generator: torch.Generator | None

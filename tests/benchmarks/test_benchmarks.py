@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bars import Bar, report
-from benchmarks.evidence import RESULTS, page, with_headline
+from benchmarks.evidence import RESULTS, networks, page, results, with_headline
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -36,11 +36,14 @@ def test_a_missed_bar_is_told_and_ends_with_an_error(capsys: pytest.CaptureFixtu
 
 def test_the_evidence_is_what_the_results_say() -> None:
     assert page() == (ROOT / "docs" / "evidence.md").read_text(), "run python -m benchmarks.evidence"
+    assert networks(results("trunks")) == (ROOT / "docs" / "networks.md").read_text(), (
+        "run python -m benchmarks.evidence"
+    )
     readme = (ROOT / "README.md").read_text()
     assert with_headline(readme) == readme, "run python -m benchmarks.evidence"
 
 
-@pytest.mark.parametrize("name", ["frontier_quality", "frontier_time", "store", "costs"])
+@pytest.mark.parametrize("name", ["artifact", "chain", "costs", "frontier_quality", "frontier_time", "store", "trunks"])
 def test_committed_results_agree_with_their_own_bars(name: str) -> None:
     found = json.loads((RESULTS / f"{name}.json").read_text())
     assert found["bars"]

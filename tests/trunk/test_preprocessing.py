@@ -3,10 +3,13 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
+from torchvision import transforms
 
-from offramp.errors import UnknownNameError
+from offramp.errors import InputError, UnknownNameError
 from offramp.trunk import STEPS, Preprocessing, image_preprocessing
+from offramp.trunk.preprocessing import photo_preprocessing
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -97,6 +100,80 @@ class TestShiftAndFlip:
         assert Preprocessing().then("shift_and_flip", shift=2)(images).dtype == torch.uint8
 
 
+class TestResize:
+    @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+    @pytest.mark.parametrize(("height", "width", "size"), [(24, 24, 8), (20, 31, 8), (31, 20, 12), (9, 14, 16)])
+    def test_against_pillow(self, height: int, width: int, size: int, mode: str) -> None:
+        images = 255 * torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(0))
+        found = Preprocessing().then("resize", size=size, mode=mode)(images)
+        shorter = min(height, width)
+        shape = (size * height // shorter, size * width // shorter)
+        assert found.shape == (2, 3, *shape)
+        for image, result in zip(images.flatten(0, 1), found.flatten(0, 1), strict=True):
+            expected = Image.fromarray(image.numpy()).resize(shape[::-1], getattr(Image.Resampling, mode.upper()))
+            np.testing.assert_allclose(result.numpy(), np.asarray(expected), atol=2e-3)
+
+    def test_bytes_become_numbers_of_the_same_range(self) -> None:
+        images = torch.full((1, 3, 8, 8), 200, dtype=torch.uint8)
+        found = Preprocessing().then("resize", size=4, mode="bilinear")(images)
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, torch.full((1, 3, 4, 4), 200.0))
+
+    def test_the_size_it_has_already(self) -> None:
+        images = torch.rand(2, 3, 6, 9)
+        assert torch.equal(Preprocessing().then("resize", size=6, mode="bilinear")(images), images)
+
+
+class TestCenterCrop:
+    @pytest.mark.parametrize(("height", "width"), [(8, 8), (9, 12), (7, 11), (4, 5), (4, 4)])
+    def test_against_torchvision(self, height: int, width: int) -> None:
+        images = torch.arange(2 * height * width).view(2, 1, height, width)
+        found = Preprocessing().then("center_crop", size=4)(images)
+        assert torch.equal(found, transforms.CenterCrop(4)(images))
+
+    def test_refuses_smaller_images(self) -> None:
+        with pytest.raises(InputError, match="at least 4 x 4 pixels to crop, got 3 x 9"):
+            Preprocessing().then("center_crop", size=4)(torch.zeros(1, 3, 3, 9))
+
+
+class TestPhotos:
+    @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+    @pytest.mark.parametrize(("height", "width"), [(40, 40), (40, 57), (64, 43)])
+    def test_against_the_usual_transforms(self, height: int, width: int, mode: str) -> None:
+        photos = np.random.default_rng(0).integers(0, 256, (2, height, width, 3), dtype=np.uint8)
+        found = photo_preprocessing(28, resized=32, mode=mode, mean=MEAN, std=STD)(photos)
+        usual = transforms.Compose(
+            [
+                transforms.ToTensor(),
+                transforms.Resize(32, transforms.InterpolationMode(mode)),
+                transforms.Lambda(lambda image: image.clamp(0, 1)),  # as for images of bytes
+                transforms.CenterCrop(28),
+                transforms.Normalize(MEAN, STD),
+            ]
+        )
+        assert found.shape == (2, 3, 28, 28)
+        for photo, result in zip(photos, found, strict=True):
+            torch.testing.assert_close(result, usual(photo), rtol=1e-4, atol=1e-4)
+
+    def test_is_described_by_its_steps(self) -> None:
+        steps = photo_preprocessing(28, resized=32, mode="bilinear", mean=MEAN, std=STD).describe()
+        assert [name for name, _ in steps] == ["channels_first", "resize", "center_crop", "normalize"]
+        assert json.loads(json.dumps(steps)) == steps
+
+
+class TestFollowedBy:
+    def test_is_one_after_the_other(self) -> None:
+        first = Preprocessing().then("channels_first").then("resize", size=4, mode="bilinear")
+        second = Preprocessing(image_preprocessing(mean=MEAN, std=STD).steps[1:])
+        both = first.followed_by(second)
+        assert both.steps == (*first.steps, *second.steps)
+        assert torch.equal(both(byte_images(2)), second(first(byte_images(2))))
+
+    def test_nothing_changes_nothing(self) -> None:
+        prepare = image_preprocessing(mean=MEAN, std=STD)
+        assert Preprocessing().followed_by(prepare) == prepare == prepare.followed_by(Preprocessing())
+
+
 class TestSeeds:
     def test_reproducible_by_seed_alone(self) -> None:
         augment = image_preprocessing(mean=MEAN, std=STD).then("shift_and_flip", shift=2)
@@ -134,3 +211,55 @@ class TestDescription:
         with pytest.raises(UnknownNameError, match="did you mean 'normalize'"):
             Preprocessing().then("normalise")(byte_images(1))
         assert {"channels_first", "normalize", "shift_and_flip"} <= set(STEPS)
+
+
+class TestCheck:
+    def test_what_is_made_here_passes(self) -> None:
+        Preprocessing().check()
+        image_preprocessing(mean=MEAN, std=STD).then("shift_and_flip", shift=0).check()
+        photo_preprocessing(224, resized=256, mode="bicubic", mean=MEAN, std=STD, squash=True).check()
+
+    @pytest.mark.parametrize(
+        ("name", "parameters"),
+        [
+            ("channels_first", {"order": 1}),
+            ("center_crop", {}),
+            ("center_crop", {"size": 0}),
+            ("center_crop", {"size": -3}),
+            ("center_crop", {"size": 10**9}),
+            ("center_crop", {"size": 10**400}),
+            ("center_crop", {"size": 3.0}),
+            ("center_crop", {"size": True}),
+            ("center_crop", {"size": "8"}),
+            ("center_crop", {"size": [8]}),
+            ("center_crop", {"size": None}),
+            ("shift_and_flip", {"shift": 257}),
+            ("shift_and_flip", {"shift": -1}),
+            ("resize", {"size": 8}),
+            ("resize", {"size": 8, "mode": "nearest"}),
+            ("resize", {"size": 8, "mode": ["bilinear"]}),
+            ("resize", {"size": 8, "mode": "bilinear", "squash": 1}),
+            ("resize", {"size": 8, "mode": "bilinear", "generator": 1}),
+            ("normalize", {"scale": 1.0, "mean": [0.5]}),
+            ("normalize", {"scale": "1", "mean": [0.5], "std": [1]}),
+            ("normalize", {"scale": 10**400, "mean": [0.5], "std": [1]}),
+            ("normalize", {"scale": float("nan"), "mean": [0.5], "std": [1]}),
+            ("normalize", {"scale": 1.0, "mean": [], "std": []}),
+            ("normalize", {"scale": 1.0, "mean": [0.5, 0.5], "std": [1]}),
+            ("normalize", {"scale": 1.0, "mean": [0.5], "std": [0]}),
+            ("normalize", {"scale": 1.0, "mean": [[0.5]], "std": [1]}),
+            ("normalize", {"scale": 1.0, "mean": 0.5, "std": [1]}),
+            ("normalize", {"scale": 1.0, "mean": {"0": 0.5}, "std": [1]}),
+            ("normalize", {"scale": 1.0, "mean": [0.5] * 5000, "std": [1] * 5000}),
+        ],
+    )
+    def test_parameters_that_a_step_does_not_take(self, name: str, parameters: dict[str, object]) -> None:
+        with pytest.raises(InputError, match=f"step '{name}'") as caught:
+            Preprocessing(((name, parameters),)).check()
+        assert len(str(caught.value)) < 300
+
+    def test_steps_that_are_not_there_or_too_many(self) -> None:
+        with pytest.raises(UnknownNameError, match="did you mean 'resize'"):
+            Preprocessing().then("resise").check()
+        with pytest.raises(InputError, match="at most 64 steps"):
+            Preprocessing((("channels_first", {}),) * 65).check()

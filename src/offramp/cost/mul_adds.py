@@ -6,15 +6,21 @@ from math import prod
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from offramp.cost.table import Costs, CostTable
+from offramp.errors import InputError
 from offramp.exits import ExitBank
-from offramp.trunk import Hidden, Pooling, Trunk
+from offramp.trunk import ChainTrunk, Hidden, Pooling, Trunk
 
 __all__ = ["TrunkMulAdds", "count_mul_adds", "count_trunk", "price"]
+
+
+SIZES = (4, 8, 16)
+"""Sizes at which costs are counted: small, as counting runs the network; three give a quadratic."""
 
 
 def count_mul_adds(function: Callable[..., Any], *arguments: Any, layer_norms: bool = False) -> tuple[int, Any]:
@@ -75,7 +81,8 @@ def count_trunk(trunk: Trunk, example: Hidden, pooling: Pooling, *, layer_norms:
     """Count what each stage of a trunk costs a sample.
 
     Where samples differ in size, the first of the example is counted at three sizes: what a network spends on words or
-    nodes grows with their number, and in attention with its square.
+    nodes grows with their number, and in attention with its square. The networks of a chain are counted one by one; by
+    the size the last of them sees, and where another sees other sizes, by their ratio in the example.
 
     Args:
         trunk: The frozen network.
@@ -86,6 +93,8 @@ def count_trunk(trunk: Trunk, example: Hidden, pooling: Pooling, *, layer_norms:
     Returns:
         Mul-Adds a sample.
     """
+    if isinstance(trunk, ChainTrunk):
+        return _count_links(trunk, example, pooling, layer_norms)
     if not trunk.grows:
         counts = _count_stages(trunk, example, pooling, layer_norms)[None]
     else:
@@ -96,12 +105,24 @@ def count_trunk(trunk: Trunk, example: Hidden, pooling: Pooling, *, layer_norms:
         # Whole numbers in, whole numbers out: rounding takes the solver's noise away, and with it costs below zero.
         counts = torch.linalg.solve(powers, counted.flatten(1)).round().view_as(counted)
     stage, pooled, head = counts.unbind(1)
-    bare = stage[:, list(trunk.bare_stages)].sum(1) + head[:, -1]
-    return TrunkMulAdds(stage, pooled, head, bare)
+    return _with_bare(trunk, stage, pooled, head)
 
 
-SIZES = (4, 8, 16)
-"""Sizes at which costs are counted: small, as counting runs the network; three give a quadratic."""
+def _count_links(trunk: ChainTrunk, example: Hidden, pooling: Pooling, layer_norms: bool) -> TrunkMulAdds:
+    """Every network of a chain by itself, side by side."""
+    inputs = trunk.inputs_of_links(example)
+    sizes = [float(link.sizes(own).double().mean()) for link, own in zip(trunk.links, inputs, strict=True)]
+    counted = []
+    for link, own, size in zip(trunk.links, inputs, sizes, strict=True):
+        counts = count_trunk(link, own, pooling, layer_norms=layer_norms)
+        rows = torch.stack([counts.stage, counts.pooling, counts.head])  # 3 x C x L
+        ratio = size / sizes[-1] if sizes[-1] else 1.0
+        powers = torch.arange(rows.shape[1], dtype=rows.dtype)
+        counted.append(rows * (ratio**powers)[:, None])
+    most = max(rows.shape[1] for rows in counted)
+    filled = [F.pad(rows, (0, 0, 0, most - rows.shape[1])) for rows in counted]
+    stage, pooled, head = torch.cat(filled, dim=-1)
+    return _with_bare(trunk, stage, pooled, head)
 
 
 def _count_stages(trunk: Trunk, example: Hidden, pooling: Pooling, layer_norms: bool) -> Tensor:
@@ -120,6 +141,17 @@ def _count_stages(trunk: Trunk, example: Hidden, pooling: Pooling, layer_norms: 
     return torch.tensor(rows, dtype=torch.float64).T / count
 
 
+def _with_bare(trunk: Trunk, stage: Tensor, pooling: Tensor, head: Tensor) -> TrunkMulAdds:
+    """The counts with those of the bare network, which must cost something: all costs are relative to it."""
+    bare = stage[:, list(trunk.bare_stages)].sum(1) + head[:, -1]
+    if not bare.any():
+        raise InputError(
+            f"'{trunk.name}' costs nothing that can be counted, so nothing can be saved of it; declare what its stages "
+            "cost: trunk.declared_mul_adds = {stage: multiply-adds a sample}"
+        )
+    return TrunkMulAdds(stage, pooling, head, bare)
+
+
 def price(trunk: TrunkMulAdds, bank: ExitBank, *, decision: int) -> Costs:
     """Put the costs of trunk, exits and policy together.
 
@@ -136,11 +168,16 @@ def price(trunk: TrunkMulAdds, bank: ExitBank, *, decision: int) -> Costs:
     carry = torch.where(trained, trunk.pooling, 0)
     answer = torch.where(trained, 0, trunk.head)
     decide = torch.zeros_like(answer)
+    # A head that a later one averages with is asked by everybody who passes, like the stage itself.
+    read = torch.zeros_like(trained)
+    read[list(bank.averaging.read)] = True
+    stage = trunk.stage + torch.where(read, answer, 0)
+    answer = torch.where(read, 0, answer)
     # Exits see a vector of fixed width: what they cost does not grow with the sample.
-    for stage in bank.stages:
-        carrying, answering = bank.mul_adds(stage)
-        carry[0, stage] += carrying
-        answer[0, stage] = answering
+    for index in bank.stages:
+        carrying, answering = bank.mul_adds(index)
+        carry[0, index] += carrying
+        answer[0, index] = answering
     decide[0, :-1] = decision
-    columns = zip(trunk.stage, carry, answer, decide, trunk.bare, strict=True)
+    columns = zip(stage, carry, answer, decide, trunk.bare, strict=True)
     return Costs(tuple(CostTable(*column, bank.carries_state) for column in columns))

@@ -51,8 +51,10 @@ class Averaging(nn.Module):
         if stage not in self.stages:
             return logits, state
         index = self.stages.index(stage)
-        share = self.shares[index].to(logits.dtype)
-        own = log_probabilities(logits / self.temperatures[index].to(logits.dtype))
+        # In full precision, as shares and temperatures were found, whatever the networks answer in.
+        precise = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        share = self.shares[index].to(precise.dtype)
+        own = log_probabilities(precise / self.temperatures[index].to(precise.dtype))
         if share == 0:
             return logits, own
         mixed = torch.logaddexp(own + torch.log1p(-share), state + share.log())

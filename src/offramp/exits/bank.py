@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ class ExitBank(nn.Module, ABC):
         self.num_classes = num_classes
         self.stacked = stacked
         self.averaging = Averaging((), torch.zeros(0), torch.zeros(0))
-        self._ends = torch.tensor(widths).cumsum(0).tolist()
+        self._ends = list(accumulate(widths))
 
     @abstractmethod
     def forward(self, features: Tensor) -> list[Tensor]:

@@ -163,6 +163,7 @@ def extract_shard(
         advance: Told the number of rows after each batch.
     """
     rows = plan.rows_of(shard)
+    trunk.eval()  # the model it was made of may have been put into training mode since
     with torch.inference_mode(), _threads(plan.threads):
         columns = {name: empty(column.shape, column.dtype) for name, column in plan.columns(len(rows)).items()}
         for start in rows[:: plan.batch_size]:

@@ -61,6 +61,7 @@ class StoreSource:
         self.widths = store.widths(pooling)
         self.num_classes = store.num_classes
         self.own_heads = store.own_heads
+        self.trunk_fingerprint = store.plan.trunk
         self._store = store
         self._rows = None if rows is None else _checked(rows, store.num_rows)
         self.num_samples = store.num_rows if self._rows is None else len(self._rows)

@@ -5,8 +5,10 @@ from offramp.frontier.contributions import Contribution, paying_exits
 from offramp.frontier.fit import fit, fit_frontier
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.links import drop_links
+from offramp.frontier.loading import load
 from offramp.frontier.metrics import Measured, measure
 from offramp.frontier.outcomes import Outcomes, outcomes, tune_temperatures
+from offramp.frontier.saving import save
 from offramp.frontier.simulate import simulate
 
 __all__ = [
@@ -20,9 +22,11 @@ __all__ = [
     "fit",
     "fit_frontier",
     "gate_candidates",
+    "load",
     "measure",
     "outcomes",
     "paying_exits",
+    "save",
     "simulate",
     "thin",
     "threshold_candidates",

@@ -12,7 +12,7 @@ from offramp.frontier.outcomes import Outcomes
 __all__ = ["LEVELS", "Contribution", "paying_exits"]
 
 LEVELS = 128
-"""Thresholds tried for each set of exits: a fifth of a point of cost apart on average, fine enough to rank sets."""
+"""Thresholds tried for each set of exits: less than a point of cost apart on average, fine enough to rank sets."""
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,17 @@
 """From a frozen network and labelled data to a frontier, in one call."""
 
 import hashlib
+import json
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch.utils import _pytree as pytree
 
 from offramp.cost import count_trunk, price
@@ -63,6 +66,8 @@ def fit(
     Returns:
         The frontier.
     """
+    if not isinstance(trunk, Trunk):
+        raise InputError(f"expected a trunk, got {type(trunk).__name__}; cut a network with offramp.split first")
     preprocessing = trunk.preprocessing if preprocessing is None else preprocessing
     sources = [_as_source(train, "train"), _as_source(validation, "validation")]
     with ExitStack() as stack:
@@ -87,9 +92,10 @@ def fit(
 
         def fit_one(part: Trunk, parts: Sequence[BatchSource]) -> Frontier:
             # What remains of a chain whose networks prepare inputs each in its own way has to do so itself.
-            alone = isinstance(trunk, ChainTrunk) and not trunk.alike and not isinstance(part, ChainTrunk)
-            preparing = preprocessing.followed_by(part.preprocessing) if alone else preprocessing
-            key = stable_hash(str((names, pooling, settings, part.name)))
+            apart = isinstance(trunk, ChainTrunk) and not trunk.alike
+            preparing = preprocessing.followed_by(part.preprocessing) if apart else preprocessing
+            # Not by name alone: a chain's links, and with them what remains of it, may be called the same.
+            key = stable_hash(str((names, pooling, settings, part.name, part.fingerprint(), preparing.describe())))
             epochs = settings.warmup_epochs + settings.epochs
             with progress_bar(f"fitting exits of {part.name}", epochs, unit="epochs", show=progress) as advance:
                 return fit_frontier(
@@ -154,7 +160,9 @@ def fit_frontier(
     coarse = [threshold_candidates(seen, temperatures, one, levels=LEVELS) for one in range(bank.stacked)]
     best = max(range(bank.stacked), key=lambda one: area(thin(coarse[one], seen, costs["threshold"])))
     active, contributions = paying_exits(seen, temperatures, best, costs["threshold"], needed=bank.averaging.read)
-    by_gates = [*gate_candidates(fitted, temperatures), *gate_candidates(fitted, temperatures, active=active)]
+    by_gates = gate_candidates(fitted, temperatures)
+    if len(active) < trunk.num_exits:  # gates feed a running sum: fewer of them decide otherwise, and may do better
+        by_gates += gate_candidates(fitted, temperatures, active=active)
     points = {
         "threshold": thin(threshold_candidates(seen, temperatures, best, active=active), seen, costs["threshold"]),
         "gates": thin(by_gates, seen, costs["gates"]),
@@ -171,7 +179,21 @@ def fit_frontier(
         temperatures=temperatures,
         full_accuracy=float(seen.full_correct.double().mean()),
         contributions=contributions,
+        provenance=_provenance(settings, fit=fit, tune=tune, calibrate=calibrate),
     )
+
+
+def _provenance(settings: JointSettings, **splits: BatchSource) -> dict[str, Any]:
+    """How a frontier was obtained, as JSON holds it."""
+    return {
+        "offramp": version("offramp"),
+        "torch": torch.__version__,
+        "settings": json.loads(json.dumps(asdict(settings))),
+        "splits": {
+            name: {"samples": source.num_samples, "ids": hashlib.sha256(source.ids().tobytes()).hexdigest()}
+            for name, source in splits.items()
+        },
+    }
 
 
 def _calibrated(
@@ -195,11 +217,18 @@ def _calibrated(
 def _as_source(data: Source | tuple[Any, Any], name: str) -> Source:
     """Arrays as a source; its name tells other data apart, so that a store that was kept is not taken for theirs."""
     if not isinstance(data, tuple):
+        if not hasattr(data, "read"):
+            raise InputError(
+                f"expected {name} as (inputs, labels), or a source with name, read and a length (features.Source); got "
+                f"{type(data).__name__}"
+            )
         return data
     inputs, labels = data
     digest = hashlib.blake2b(np.ascontiguousarray(labels).tobytes(), digest_size=6)
     for leaf in pytree.tree_leaves(inputs):
         digest.update(f"{tuple(leaf.shape)} {leaf.dtype}".encode())
         for row in np.linspace(0, len(leaf) - 1, 64 if len(leaf) else 0).astype(np.int64).tolist():
-            digest.update(np.ascontiguousarray(leaf[row]).tobytes())
+            # An array of objects (texts) holds where they lie, which the next process does otherwise.
+            content = leaf[row].encode() if isinstance(leaf[row], str) else np.ascontiguousarray(leaf[row]).tobytes()
+            digest.update(content)
     return ArraySource(inputs, labels, name=f"{name}-{digest.hexdigest()}")

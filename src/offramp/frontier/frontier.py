@@ -1,7 +1,8 @@
 """The whole trade-off between cost and accuracy, and choosing a point on it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -45,6 +46,8 @@ class Frontier:
     """The full network's accuracy on the tune split."""
     contributions: Sequence[Contribution] = ()
     """What each network of a chain, then each early exit, brings on the tune split; those not kept are not in force."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """How it was obtained: versions, settings, and the sizes and hashed ids of the splits."""
 
     @property
     def area(self) -> float:
@@ -102,12 +105,23 @@ class Frontier:
             points: Which points, of any policy.
             seed: Of the bootstrap.
         """
+        if not hasattr(source, "in_order"):
+            raise InputError(
+                f"evaluate takes cached features, got {type(source).__name__}; extract(frontier.trunk, ...) the "
+                "samples into a store and give StoreSource(store, pooling=...)"
+            )
+        of = getattr(source, "trunk_fingerprint", None)
+        if of is not None and of != self.trunk.fingerprint():
+            raise InputError(
+                f"these features are of another network than the frontier's '{self.trunk.name}'; extract them with "
+                "frontier.trunk, which may have fewer networks than the chain that was fitted"
+            )
         costs = [self.costs[point.policy] for point in points]
         return measure(points, outcomes(self.bank, source, self.temperatures), costs, seed=seed)
 
     def __str__(self) -> str:
-        """A table of a dozen points of the preferred policy."""
-        table = Table(title=f"frontier of {self.trunk.name} by {self.preferred}, measured on the tune split")
+        """A table of a dozen points of the preferred policy, and what is not in force."""
+        table = Table()
         for column in ("cost", "accuracy", "change"):
             table.add_column(column, justify="right")
         points = self.points[self.preferred]
@@ -118,7 +132,19 @@ class Frontier:
         console = Console(width=100, color_system=None)
         with console.capture() as capture:
             console.print(table)
-        return capture.get()
+        title = f"frontier of {self.trunk.name} by {self.preferred}, measured on the tune split\n"
+        return title + capture.get() + "".join(f"{line}\n" for line in self._summary())
+
+    def _summary(self) -> Iterator[str]:
+        """What the networks of a chain bring, and which exits are dropped, where there is something to say."""
+        first = max(0, len(self.contributions) - (self.trunk.num_exits - 1))  # the exits come last, the final one not
+        links, exits = self.contributions[:first], self.contributions[first:]
+        if links:
+            told = [f"{link.name} {100 * link.gain:+.2f}{'' if link.kept else ' (dropped)'}" for link in links]
+            yield f"links bring, in points of mean accuracy: {', '.join(told)}"
+        dropped = [exit.name for exit in exits if not exit.kept]
+        if dropped:
+            yield f"exits dropped, as they bring nothing: {', '.join(dropped)}"
 
     def _points_of(self, policy: str) -> Sequence[OperatingPoint]:
         if policy not in self.points:

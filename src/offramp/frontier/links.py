@@ -28,21 +28,30 @@ def drop_links(
     Returns:
         The frontier of the chain whose curve on the tune split is best, with what each network brings.
     """
-    whole = fit_one(trunk, sources)
+    return _shortened(fit_one(trunk, sources), sources, fit_one)
+
+
+def _shortened(
+    whole: Frontier, sources: Sequence[BatchSource], fit_one: Callable[[Trunk, Sequence[BatchSource]], Frontier]
+) -> Frontier:
+    trunk = whole.trunk
     if not isinstance(trunk, ChainTrunk):
         return whole
-    best, best_sources = whole, sources
+    best, best_sources, dropped = whole, sources, None
     links = []
     for index, link in enumerate(trunk.links[:-1]):
+        shorter = trunk.without(index)
+        if len(shorter.own_heads) == shorter.num_exits:
+            continue  # heads alone, nothing to fit: only this link's exits make it a frontier
         kept = [stage for place, part in enumerate(trunk.stages_of_links) if place != index for stage in part]
         views = [StageView(source, kept) for source in sources]
-        without = fit_one(trunk.without(index), views)
+        without = fit_one(shorter, views)
         gain = whole.area - without.area
         links.append(Contribution(link.name, gain, kept=gain > 0))
         if without.area >= best.area:
-            best, best_sources = without, views
-    if best is whole:
+            best, best_sources, dropped = without, views, links[-1]
+    if dropped is None:
         return replace(whole, contributions=(*links, *whole.contributions))
-    # Once more: what a network brings depends on which others are there.
-    shorter = drop_links(best.trunk, best_sources, fit_one) if isinstance(best.trunk, ChainTrunk) else best
-    return replace(shorter, contributions=(*(link for link in links if not link.kept), *shorter.contributions))
+    # Once more: what the other networks bring depends on which are there.
+    rest = _shortened(best, best_sources, fit_one)
+    return replace(rest, contributions=(dropped, *rest.contributions))

@@ -10,12 +10,9 @@ from torch import Tensor
 from offramp.exits import ExitBank, all_logits
 from offramp.features import Batch, BatchSource
 from offramp.functional import evidence, log_probabilities
-from offramp.uncertainty import conformal_scores, fit_temperatures, scale
+from offramp.uncertainty import believable, conformal_scores, fit_temperatures, scale
 
 __all__ = ["Outcomes", "outcomes", "tune_temperatures"]
-
-LOWEST_TEMPERATURE = 0.2
-"""Sharper than any exit of the benchmarks needs; reached where a small tune split holds no error of an exit."""
 
 _CELLS = 10_000_000  # logits at a time: some hundred megabytes of working memory, whatever W, L and K
 
@@ -62,10 +59,7 @@ def tune_temperatures(bank: ExitBank, tune: BatchSource) -> Tensor:
     Returns:
         `W x L` temperatures.
     """
-    # An exit that is never wrong on the tune split would be taken for one that never is: no answer is made that sure.
-    return fit_temperatures(lambda: ((logits, batch.labels) for logits, batch in _logits(bank, tune))).clamp_min(
-        LOWEST_TEMPERATURE
-    )
+    return believable(fit_temperatures(lambda: ((logits, batch.labels) for logits, batch in _logits(bank, tune))))
 
 
 def outcomes(bank: ExitBank, source: BatchSource, temperatures: Tensor) -> Outcomes:

@@ -6,7 +6,7 @@ from torch import Tensor
 from offramp.exits import Averaging
 from offramp.features import BatchSource
 from offramp.functional import cross_entropies, log_probabilities
-from offramp.uncertainty import fit_temperatures
+from offramp.uncertainty import believable, fit_temperatures
 
 __all__ = ["fit_averaging"]
 
@@ -28,9 +28,10 @@ def fit_averaging(tune: BatchSource) -> Averaging:
         return Averaging((), torch.zeros(0), torch.zeros(0))
     batches = list(tune.in_order(batch_size=1000))
     labels = torch.cat([batch.labels for batch in batches])
-    own = {stage: torch.cat([batch.own_logits[stage] for batch in batches]) for stage in stages}
+    own = {stage: torch.cat([batch.own_logits[stage].float() for batch in batches]) for stage in stages}
     stacked = torch.stack([own[stage] for stage in stages], dim=1)[None]  # 1 x N x H x K
-    temperatures = fit_temperatures(lambda: [(stacked, labels)])[0]
+    chunks = list(zip(torch.split(stacked, 1000, dim=1), torch.split(labels, 1000), strict=True))
+    temperatures = believable(fit_temperatures(lambda: chunks))[0]
     shares = torch.zeros(len(stages))
     before = log_probabilities(own[stages[0]] / temperatures[0])
     for index, stage in enumerate(stages[1:], start=1):

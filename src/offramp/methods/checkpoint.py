@@ -16,7 +16,7 @@ from offramp.features.sealed import whole_file
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
-VERSION = "1"
+VERSION = "2"
 """Of the file; a checkpoint of another version is refused, since starting again is always possible."""
 
 

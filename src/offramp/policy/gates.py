@@ -1,11 +1,13 @@
 """The paper's gates: deterministic in closed form, or sampled."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from offramp.functional import EVIDENCE_SIZE
 from offramp.policy.policy import POLICIES, Observation, Policy
 
 __all__ = ["GatePolicy", "SampledGatePolicy"]
@@ -34,7 +36,9 @@ class GatePolicy(Policy):
 
     name = "gates"
     reads = frozenset({"evidence"})
+    parameters = frozenset({"weight", "bias", "offset"})
     per_exit = frozenset({"weight", "bias"})
+    vectors = MappingProxyType({"weight": EVIDENCE_SIZE})
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where twice the score and the sum of the earlier ones reach 1."""
@@ -60,7 +64,9 @@ class SampledGatePolicy(Policy):
 
     name = "sampled_gates"
     reads = frozenset({"evidence", "noise"})
+    parameters = frozenset({"weight", "bias", "offset"})
     per_exit = frozenset({"weight", "bias"})
+    vectors = MappingProxyType({"weight": EVIDENCE_SIZE})
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where the draw falls below the probability of leaving."""

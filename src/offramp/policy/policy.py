@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from torch import Tensor
@@ -37,8 +38,12 @@ class Policy(ABC):
     name: str
     reads: frozenset[Reading]
     """What the policy looks at; nothing else is computed."""
+    parameters: frozenset[str]
+    """The names of its parameters."""
     per_exit: frozenset[str]
     """Parameters that differ from exit to exit (`L` rows each); the others are one number a point."""
+    vectors: Mapping[str, int] = MappingProxyType({})
+    """Of the former, those with more than one number an exit: how many."""
 
     def initial_carry(self, zeros: Tensor) -> Any:
         """What is remembered of samples before their first exit, given a zero for each of them."""

@@ -24,6 +24,7 @@ class ThresholdPolicy(Policy):
 
     name = "threshold"
     reads = frozenset({"confidence"})
+    parameters = frozenset({"threshold"})
     per_exit = frozenset()
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:

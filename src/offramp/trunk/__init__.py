@@ -1,8 +1,9 @@
 """The frozen network as ordered stages, and what exits may see of it."""
 
-from offramp.trunk.capture import SplitRefusedError
+from offramp.trunk.build import TRUNKS, build
 from offramp.trunk.chain import ChainTrunk, chain, scores
 from offramp.trunk.cifar_resnet import CifarResNet, load_cifar_resnet
+from offramp.trunk.factory import Factory
 from offramp.trunk.hidden import Axes, Hidden, batch_size, concatenate, select
 from offramp.trunk.pooling import POOLINGS, AutoPooling, FirstPooling, GridPooling, MeanPooling, Pooling
 from offramp.trunk.preprocessing import STEPS, Preprocessing, image_preprocessing
@@ -14,10 +15,12 @@ from offramp.trunk.trunk import Trunk
 __all__ = [
     "POOLINGS",
     "STEPS",
+    "TRUNKS",
     "AutoPooling",
     "Axes",
     "ChainTrunk",
     "CifarResNet",
+    "Factory",
     "FirstPooling",
     "GridPooling",
     "Hidden",
@@ -26,12 +29,12 @@ __all__ = [
     "Pooling",
     "Preprocessing",
     "Representation",
-    "SplitRefusedError",
     "SplitTrunk",
     "T2TViT",
     "Tokens",
     "Trunk",
     "batch_size",
+    "build",
     "chain",
     "concatenate",
     "image_preprocessing",

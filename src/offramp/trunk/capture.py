@@ -8,21 +8,20 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode
 
-from offramp.errors import InputError, OfframpError
-from offramp.trunk.hidden import Hidden, at_length, leaf_axes, select
+from offramp.errors import InputError, SplitRefusedError
+from offramp.trunk.hidden import Hidden, at_length, batch_size, leaf_axes, select
+from offramp.trunk.task import agree, call_network, check_end, check_task, logits_of
 
-__all__ = ["Call", "Captured", "SplitRefusedError", "Value", "call_network", "capture", "logits_of"]
-
-
-class SplitRefusedError(OfframpError, ValueError):
-    """A network that cannot be cut into stages, with the reason and what to try."""
+__all__ = ["Call", "Captured", "Value", "capture"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,8 @@ class Value:
     """Whether it is a tensor of real numbers."""
     mul_adds: int
     """What computing it costs, in the first probe."""
+    own: bool
+    """Whether its memory is its own: not, even in part, that of an input or a weight."""
 
 
 @dataclass(frozen=True)
@@ -91,27 +92,6 @@ class _Logits(nn.Module):
         return logits_of(call_network(self.network, inputs))
 
 
-def call_network(network: nn.Module, inputs: Hidden) -> Any:
-    """Call a network with a tensor, a tuple of arguments or a dictionary of named ones."""
-    if isinstance(inputs, Mapping):
-        return network(**inputs)
-    return network(*inputs) if isinstance(inputs, tuple | list) else network(inputs)
-
-
-def logits_of(outputs: Any) -> Any:
-    """The class scores among a network's outputs: the tensor itself, the entry `logits`, or the first of a tuple."""
-    if isinstance(outputs, Tensor | fx.Node):
-        return outputs
-    if isinstance(outputs, Mapping) and "logits" in outputs:
-        return outputs["logits"]
-    if isinstance(outputs, tuple | list) and outputs:
-        return logits_of(outputs[0])
-    raise SplitRefusedError(
-        f"expected the network to return class scores, or a dictionary with 'logits', got {type(outputs).__name__}; "
-        "wrap it in a module that returns the scores alone"
-    )
-
-
 @torch.no_grad()
 def capture(network: nn.Module, example: Hidden, axes: Any) -> Captured:
     """Capture a network's graph, by torch.fx where it can, else by torch.export.
@@ -125,8 +105,26 @@ def capture(network: nn.Module, example: Hidden, axes: Any) -> Captured:
         The graph, and what is known of its values.
     """
     probes, batches, lengths = _probes(example, axes)
-    expected = [logits_of(call_network(network, probe)) for probe in probes]
-    _check_task(expected[1])
+    expected = []
+    for probe, length in zip(probes, lengths, strict=True):
+        try:
+            expected.append(logits_of(call_network(network, probe)))
+        except (IndexError, RuntimeError, TypeError, ValueError) as error:
+            told = (
+                f" of length {length}; if no axis of the inputs is a length, say so with axes=Axes()" if length else ""
+            )
+            raise SplitRefusedError(
+                f"{type(network).__name__} fails on {batches[len(expected)]} samples{told}: {error}"
+            ) from error
+    check_task(expected[1])
+    company = [([0, 1, 2], expected[1][:3])]
+    for rows in ([0, 1], [1, 2], [2, 0]):
+        company.append((rows, logits_of(call_network(network, select(probes[0], torch.tensor(rows), axes)))))
+    if not all(agree(found, expected[0][rows], rtol=1e-3, atol=1e-4) for rows, found in company):
+        raise SplitRefusedError(
+            f"the answer of {type(network).__name__} for a sample depends on the others in its batch; samples that "
+            "leave would change the answers of those that stay"
+        )
     reasons = {}
     ways: dict[Literal["torch.fx", "torch.export"], Callable[..., fx.GraphModule]] = {
         "torch.fx": _by_fx,
@@ -139,15 +137,13 @@ def capture(network: nn.Module, example: Hidden, axes: Any) -> Captured:
         except Exception as error:  # whatever a network does to a tracer
             reasons[by] = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error) else ''}"
             continue
-        if any(
-            not torch.allclose(one, other, rtol=1e-4, atol=1e-5) for one, other in zip(found, expected, strict=True)
-        ):
+        if not all(map(agree, found, expected)):
             reasons[by] = "what it captured does not compute what the network computes at other batch sizes or lengths"
             continue
         nodes = tuple(node for node in module.graph.nodes if node.op != "output")
         inputs = tuple(node for node in nodes if node.op == "placeholder")
         logits = logits_of(next(iter(reversed(module.graph.nodes))).args[0])
-        _check_end(module, logits)
+        check_end(module, logits)
         stacks = tuple(_stack(node) for node in nodes)
         return Captured(module, by, nodes, inputs, logits, stacks, values, batches, lengths)
     raise SplitRefusedError(
@@ -174,44 +170,18 @@ def _probes(example: Hidden, axes: Any) -> tuple[list[Hidden], tuple[int, ...], 
         shapes += [(3, length - 1)]
     probes = []
     for batch, size in shapes:
-        rows = torch.arange(batch) % pytree.tree_leaves(example)[0].shape[0]
-        probe = select(example, rows, axes)
+        rows = torch.arange(batch) % batch_size(example, axes)
+        probe = pytree.tree_map(partial(_told_apart, given=batch_size(example, axes)), select(example, rows, axes))
         probes.append(at_length(probe, size, axes) if growing else probe)
     return probes, tuple(batch for batch, _ in shapes), tuple(size for _, size in shapes)
 
 
-def _check_task(logits: Any) -> None:
-    """Refuse what is not single-label classification."""
-    if not isinstance(logits, Tensor) or not logits.is_floating_point():
-        raise SplitRefusedError(f"expected class scores as a real tensor, got {type(logits).__name__}")
-    shape = tuple(logits.shape)
-    if logits.ndim == 3:
-        raise SplitRefusedError(
-            f"the network labels every token or position (scores of shape {shape}); offramp takes networks that give "
-            "one label a sample, scores N x K"
-        )
-    if logits.ndim != 2:
-        raise SplitRefusedError(f"expected scores N x K, one row a sample, got shape {shape}")
-    if shape[1] < 2:
-        raise SplitRefusedError(
-            "the network has a single output: a regression, or two classes as one score; offramp takes networks with "
-            "K >= 2 scores a sample. For two classes, wrap it so that it returns (0, score)"
-        )
-    if bool((logits >= 0).all()) and torch.allclose(logits.sum(1), torch.ones_like(logits[:, 0]), atol=1e-4):
-        raise SplitRefusedError(
-            "the network returns probabilities that sum to 1; leave the softmax at its end out, so that it returns "
-            "logits"
-        )
-
-
-def _check_end(module: fx.GraphModule, logits: fx.Node) -> None:
-    """Refuse networks whose last step is a sigmoid."""
-    last = type(module.get_submodule(str(logits.target))).__name__ if logits.op == "call_module" else str(logits.target)
-    if "sigmoid" in last.lower():
-        raise SplitRefusedError(
-            "the network ends in a sigmoid, as in multi-label classification; offramp takes networks that give one "
-            "label a sample. If it is one, leave the sigmoid out"
-        )
+def _told_apart(leaf: Tensor, given: int) -> Tensor:
+    """Samples that repeat the example's, made to differ: of real numbers, each further round is a little larger."""
+    if not leaf.is_floating_point() or leaf.ndim < 2:
+        return leaf
+    rounds = torch.arange(len(leaf), device=leaf.device) // given
+    return leaf * (1 + rounds / 8).to(leaf.dtype).view(-1, *[1] * (leaf.ndim - 1))
 
 
 def _by_fx(network: nn.Module, example: Hidden, axes: Any) -> fx.GraphModule:
@@ -227,8 +197,19 @@ def _by_fx(network: nn.Module, example: Hidden, axes: Any) -> fx.GraphModule:
         if name not in given:  # an argument left at its default: traced as a constant, with checks that it is
             _erase(graph, node)
     for name in reversed(given):
+        placed[name].args = ()  # given: its default, if it has one, must not stand before what has none
         next(iter(graph.nodes)).prepend(placed[name])
+    _name_changes(graph)
     return fx.GraphModule(network, graph)
+
+
+def _name_changes(graph: fx.Graph) -> None:
+    """Let what comes after `mask.masked_fill_(...)` read its result: else the mask computed again would lack it."""
+    before: set[fx.Node] = set()
+    for node in graph.nodes:
+        before.add(node)
+        if node.op == "call_method" and str(node.target).endswith("_") and not str(node.target).endswith("__"):
+            node.args[0].replace_all_uses_with(node, delete_user_cb=lambda user: user not in before)
 
 
 def _erase(graph: fx.Graph, node: fx.Node) -> None:
@@ -262,16 +243,21 @@ class _Observer(fx.Interpreter):
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
         self.counter = FlopCounterMode(display=False)
-        self.seen: list[tuple[Any, int]] = []
+        self.given: set[int] = set()
+        self.seen: list[tuple[Any, int, bool]] = []
 
     def run_node(self, n: fx.Node) -> Any:
         before = self.counter.get_total_flops()
         result = super().run_node(n)
         if n.op != "output":
+            memory = result.untyped_storage().data_ptr() if isinstance(result, Tensor) else None
+            if memory is not None and n.op in ("placeholder", "get_attr"):
+                self.given.add(memory)
             kept = ("tensor", tuple(result.shape), result.is_floating_point()) if isinstance(result, Tensor) else result
             if isinstance(result, tuple | list) and any(isinstance(part, Tensor) for part in result):
                 kept = "tensors"
-            self.seen.append((kept, (self.counter.get_total_flops() - before) // 2))
+            mul_adds = (self.counter.get_total_flops() - before) // 2
+            self.seen.append((kept, mul_adds, memory not in self.given))
         return result
 
 
@@ -280,15 +266,16 @@ def _observe(module: fx.GraphModule, probes: Sequence[Hidden]) -> tuple[tuple[Va
     runs, logits = [], []
     for probe in probes:
         observer = _Observer(module)
-        with observer.counter:
+        with sdpa_kernel(SDPBackend.MATH), observer.counter:  # fused attention would count nothing on CPUs
             logits.append(logits_of(observer.run(*pytree.tree_leaves(probe))))
         runs.append(observer.seen)
     values = []
     for columns in zip(*runs, strict=True):
-        results = tuple(result for result, _ in columns)
+        results = tuple(result for result, _, _ in columns)
         is_tensor = isinstance(results[0], tuple) and results[0][:1] == ("tensor",)
         shapes = tuple(result[1] for result in results) if is_tensor else None
-        values.append(Value(shapes, () if is_tensor else results, is_tensor and results[0][2], columns[0][1]))
+        real = is_tensor and results[0][2]
+        values.append(Value(shapes, () if is_tensor else results, real, columns[0][1], columns[0][2]))
     return tuple(values), logits
 
 

@@ -1,6 +1,8 @@
 """Networks in a row as one trunk, the cheap ones first."""
 
+import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from offramp.errors import InputError
+from offramp.trunk.factory import Factory
 from offramp.trunk.hidden import SAMPLES_FIRST, Hidden
 from offramp.trunk.preprocessing import AS_IS, Preprocessing
 from offramp.trunk.representation import Representation
@@ -36,6 +39,12 @@ def chain(*links: Trunk, name: str | None = None) -> "ChainTrunk":
         >>> both.num_exits, both.own_heads, both.bare_stages
         (12, (2, 11), range(3, 12))
     """
+    for link in links:
+        if not isinstance(link, Trunk):
+            raise InputError(
+                f"the links of a chain are trunks, got {type(link).__name__}; cut a network with offramp.split, or "
+                "make a function one with offramp.trunk.scores"
+            )
     return ChainTrunk(links, name="+".join(link.name for link in links) if name is None else name)
 
 
@@ -44,7 +53,7 @@ def scores(
     num_classes: int,
     *,
     name: str,
-    mul_adds: float = 0.0,
+    mul_adds: float,
     preprocessing: Preprocessing = AS_IS,
 ) -> Trunk:
     """Any function that gives class scores, as a link of a chain.
@@ -83,6 +92,11 @@ class _Function(nn.Module):
         found = torch.as_tensor(self.function(inputs))
         if found.ndim != 2 or found.shape[1] != self.num_classes:
             raise InputError(f"expected N x {self.num_classes} scores of the function, got {tuple(found.shape)}")
+        if bool((found >= 0).all()) and torch.allclose(found.sum(1).float(), torch.ones(len(found)), atol=1e-4):
+            raise InputError(
+                "the function gives probabilities; give scores, such as their logarithms (scikit-learn: "
+                "decision_function or predict_log_proba)"
+            )
         return found.float()
 
 
@@ -99,10 +113,19 @@ class _Begin(nn.Module):
         self._preprocessing = preprocessing
         self.first, self.last = first, last
 
+    def prepared(self, inputs: Hidden) -> Hidden:
+        """The chain's inputs as the link takes them."""
+        return self._link[0].prepare(self._preprocessing(inputs))
+
     def forward(self, hidden: Hidden) -> Hidden:
         inputs = hidden if self.first else hidden["inputs"]
-        reached = {"hidden": self.stage(self._link[0].prepare(self._preprocessing(inputs)))}
+        reached = {"hidden": self.stage(self.prepared(inputs))}
         return reached if self.last else {"inputs": inputs, **reached}
+
+    def extra_repr(self) -> str:
+        # What a trunk prints is part of its fingerprint: a link at another resolution is another network, and of a
+        # function nothing but its name is known.
+        return f"{self._link[0].name} {json.dumps(self._preprocessing.describe(), sort_keys=True)}"
 
 
 class _Continue(nn.Module):
@@ -137,8 +160,8 @@ class ChainTrunk(Trunk):
     def __init__(self, links: Sequence[Trunk], *, name: str) -> None:
         if len(links) < 2:
             raise InputError(f"a chain needs at least two networks, got {len(links)}")
-        classes = {link.name: link.num_classes for link in links}
-        if len(set(classes.values())) > 1:
+        if len({link.num_classes for link in links}) > 1:
+            classes = ", ".join(f"{link.name} with {link.num_classes}" for link in links)
             raise InputError(f"the networks of a chain must have the same classes, got {classes}")
         alike = all(link.preprocessing == links[0].preprocessing for link in links)
         stages: list[nn.Module] = []
@@ -156,6 +179,9 @@ class ChainTrunk(Trunk):
         self.preprocessing = links[0].preprocessing if alike else AS_IS
         self._place = place
         self.alike = alike
+        known = [replace(link.factory, preprocessing=link.preprocessing) for link in links if link.factory is not None]
+        if len(known) == len(links):
+            self.factory = Factory("chain", {"name": name}, links=tuple(known))
         self.declared_mul_adds = {
             stage: link.declared_mul_adds[local]
             for stage, (link, local) in enumerate(place)
@@ -165,7 +191,8 @@ class ChainTrunk(Trunk):
     @property
     def bare_stages(self) -> range:
         """The stages of the last network."""
-        return range(self.num_exits - self.links[-1].num_exits, self.num_exits)
+        last = self.links[-1]
+        return range(self.num_exits - last.num_exits + last.bare_stages.start, self.num_exits)
 
     @property
     def stages_of_links(self) -> tuple[range, ...]:
@@ -187,12 +214,18 @@ class ChainTrunk(Trunk):
         if depth == 0:
             return self.links[-1].axes(0) if self.alike else SAMPLES_FIRST
         link, local = self._place[depth - 1]
-        return {"inputs": self.axes(0), "hidden": link.axes(local + 1)}
+        riding = {"inputs": self.axes(0)} if depth <= self.stages_of_links[-1].start else {}
+        return {**riding, "hidden": link.axes(local + 1)}
 
     def representation(self, hidden: Hidden, stage: int) -> Representation:
         """What the stage's own network shows."""
         link, local = self._place[stage]
         return link.representation(hidden["hidden"], local)
+
+    def inputs_of_links(self, inputs: Hidden) -> list[Hidden]:
+        """The chain's inputs as each link takes them."""
+        begins = (self.stages[part.start] for part in self.stages_of_links)
+        return [begin.prepared(inputs) for begin in begins if isinstance(begin, _Begin)]
 
     def sizes(self, inputs: Hidden) -> Tensor:
         """The sizes of samples as the last network sees them."""
@@ -201,11 +234,11 @@ class ChainTrunk(Trunk):
 
     @property
     def grows(self) -> bool:
-        """Whether samples differ in size, as far as the inputs show it: raw ones are counted as they come."""
-        return self.alike and self.links[-1].grows
+        """Whether samples differ in size, as the last network sees them."""
+        return self.links[-1].grows
 
     def resized(self, inputs: Hidden, size: int) -> Hidden:
-        """The first sample at another size."""
+        """The first sample at another size, where links prepare inputs alike: raw ones do not show it."""
         return self.links[-1].resized(inputs, size)
 
     def batch_size(self, hidden: Hidden, depth: int) -> int:

@@ -7,9 +7,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from offramp.errors import InputError
+from offramp.trunk.factory import Factory, check_classes
 from offramp.trunk.trunk import Trunk
 
 __all__ = ["CifarResNet", "load_cifar_resnet"]
+
+MOST_LAYERS = 1202
+"""The deepest of He et al.; a number from a file must not ask for any amount of memory."""
 
 
 class _Stem(nn.Module):
@@ -67,8 +71,9 @@ class CifarResNet(Trunk):
     """
 
     def __init__(self, layers: int, *, num_classes: int = 10) -> None:
-        if layers < 8 or (layers - 2) % 6:
-            raise InputError(f"a CIFAR ResNet has 6n + 2 layers (20, 32, 44, 56, ...), got {layers}")
+        if type(layers) is not int or not 8 <= layers <= MOST_LAYERS or (layers - 2) % 6:
+            raise InputError(f"a CIFAR ResNet has 6n + 2 layers (20, 32, ... up to {MOST_LAYERS}), got {layers!r}")
+        check_classes(num_classes)
         blocks = (layers - 2) // 6
         stages: list[nn.Module] = []
         channels = 16
@@ -79,6 +84,7 @@ class CifarResNet(Trunk):
         stages[0] = nn.Sequential(_Stem(16), stages[0])
         super().__init__(f"cifar-resnet-{layers}", stages, {3 * blocks - 1: _Head(channels, num_classes)}, num_classes)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.factory = Factory("cifar_resnet", {"layers": layers, "num_classes": num_classes})
 
 
 def load_cifar_resnet(path: str | Path, layers: int, *, num_classes: int = 10) -> CifarResNet:

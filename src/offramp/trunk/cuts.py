@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from offramp.errors import InputError, SplitRefusedError
 from offramp.registry import unknown_name
-from offramp.trunk.capture import Call, SplitRefusedError
+from offramp.trunk.capture import Call
 from offramp.trunk.liveness import Liveness
 
 __all__ = ["LARGEST_SHARE", "find_cuts", "named_cuts"]
@@ -41,11 +42,12 @@ def find_cuts(liveness: Liveness) -> list[int]:
     working = [span for span in spans if _works(liveness, span)]
     blocks = _blocks(liveness, working)
     if blocks:
+        blocks = [*blocks, *_siblings(liveness, working, blocks)]
         cuts = {span.stop for span in blocks}
         inputs = [liveness.value(node) for node in liveness.graph.inputs]
-        first = blocks[0].start
         if not any(value.real for value in inputs):
-            cuts.add(first)  # words: looking them up costs nothing, so an exit after it is nearly free
+            # Words: looking them up costs nothing, so an exit after it is nearly free.
+            cuts.add(min(span.start for span in blocks))
     else:
         cuts = set(_layer_starts(liveness))
     cuts = {cut for cut in cuts if _sound(liveness, cut)}
@@ -67,11 +69,15 @@ def named_cuts(liveness: Liveness, names: Sequence[str]) -> list[int]:
     Returns:
         Positions, ascending.
     """
+    if not names:
+        raise InputError("at=[] names no module to cut after; leave it out to have them found")
     stops = {span.call.path: span.stop for span in _spans(liveness)}
     cuts = set()
     for name in names:
         if name not in stops:
             raise unknown_name("module that the network calls", name, stops)
+        if stops[name] > liveness.index[liveness.graph.logits]:
+            raise SplitRefusedError(f"cannot cut after '{name}': nothing is left for the network's own head behind it")
         if not _sound(liveness, stops[name]):
             raise SplitRefusedError(
                 f"cannot cut after '{name}': a value that crosses there has no axis of its own for the samples (they "
@@ -101,31 +107,40 @@ def _works(liveness: Liveness, span: _Span) -> bool:
 
 
 def _blocks(liveness: Liveness, spans: Sequence[_Span]) -> list[_Span]:
-    """The calls that are blocks, in order."""
+    """The calls that are blocks, in order: with as few values crossing as leaves no block too costly."""
     kinds: dict[str, list[_Span]] = defaultdict(list)
     for span in spans:
         kinds[_kind(liveness, span)].append(span)
-    repeated = {
-        kind: calls
+    widths = {
+        kind: max(len(liveness.crossing[call.stop]) for call in calls)
         for kind, calls in kinds.items()
-        if len(calls) > 1 and _apart(calls) and all(_sound(liveness, c.stop) for c in calls)
+        if len(calls) > 1 and _apart(calls) and all(_sound(liveness, call.stop) for call in calls)
     }
-    # What comes in a list (`blocks.3`) is what its author repeats; parts of it may come as often, under other names.
-    repeated = {k: c for k, c in repeated.items() if all(_listed(call) for call in c)} or repeated
-    for fewest in sorted({max(len(liveness.crossing[c.stop]) for c in calls) for calls in repeated.values()}):
-        clean = {
-            kind: calls
-            for kind, calls in repeated.items()
-            if all(len(liveness.crossing[call.stop]) <= fewest for call in calls)
-        }
-        every = [call for calls in clean.values() for call in calls]
-        innermost = [call for call in every if not any(_inside(other, call) for other in every)]
+    blocks: list[_Span] = []
+    for width in sorted(set(widths.values())):
+        narrow = [kinds[kind] for kind in widths if widths[kind] <= width]
+        # What comes in a list (`blocks.3`) is what its author repeats; parts of it may come as often.
+        listed = [calls for calls in narrow if 2 * sum(_listed(call) for call in calls) > len(calls)]
+        calls = [call for alike in listed or narrow for call in alike]
+        innermost = [call for call in calls if not any(_inside(other, call) for other in calls)]
         blocks = sorted(innermost, key=lambda span: span.stop)
-        cuts = [span.stop for span in blocks]
-        if max(_shares(liveness, cuts), default=1.0) <= LARGEST_SHARE or fewest > 1:
-            return blocks
-    best = [calls for calls in repeated.values() if all(len(liveness.crossing[c.stop]) == 1 for c in calls)]
-    return max(best, key=len, default=[])
+        costs = [value.mul_adds for value in liveness.graph.values]
+        if max(sum(costs[block.start : block.stop]) for block in blocks) <= LARGEST_SHARE * sum(costs):
+            break
+    return blocks
+
+
+def _siblings(liveness: Liveness, spans: Sequence[_Span], blocks: Sequence[_Span]) -> list[_Span]:
+    """Calls that stand in the same lists as blocks and are of another kind: a first block that is simpler."""
+    places = {_place(span) for span in blocks if _listed(span)}
+    most = max(len(liveness.crossing[span.stop]) for span in blocks)
+    alike = [span for span in spans if _listed(span) and _place(span) in places]
+    return [span for span in alike if _sound(liveness, span.stop) and len(liveness.crossing[span.stop]) <= most]
+
+
+def _place(span: _Span) -> str:
+    """A module's path without its numbers: `blocks..`, of `blocks.3.1`."""
+    return "".join(letter for letter in span.call.path.partition("@")[0] if not letter.isdigit())
 
 
 def _listed(span: _Span) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from offramp.errors import InputError, OfframpError
+from offramp.errors import InputError, MissingExtraError
 from offramp.registry import unknown_name
 from offramp.trunk.graph_samples import GraphTrunk
 from offramp.trunk.hidden import Hidden
@@ -16,10 +16,6 @@ try:
     import torch_geometric.nn as gnn
     from torch_geometric.nn.models.basic_gnn import BasicGNN
 except ImportError as error:
-
-    class MissingExtraError(OfframpError, ImportError):
-        """A library that an optional part builds on is not there."""
-
     raise MissingExtraError("graph networks need PyTorch Geometric; pip install 'offramp[graph]'") from error
 
 __all__ = ["graph_trunk"]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from torch import fx, nn
+from torch import fx
 
 from offramp.trunk.capture import Captured, Value
 from offramp.trunk.hidden import Axes
@@ -37,23 +37,26 @@ class Liveness:
     @cached_property
     def light(self) -> frozenset[fx.Node]:
         """Nodes that can be computed again: no weights in them, nor in anything they come from."""
-        modules = dict(self.graph.module.named_modules())
-        parameters = dict(self.graph.module.named_parameters())
         found: set[fx.Node] = set()
         for node in self.graph.nodes:
-            own = node.op in ("call_function", "call_method") or (
-                node.op == "get_attr" and str(node.target) not in parameters
-            )
-            if node.op == "call_module":
-                module = modules[str(node.target)]
-                own = next(module.parameters(), None) is None and not isinstance(
-                    module, nn.modules.batchnorm._BatchNorm
-                )
-            if node.op != "placeholder" and own and self.value(node).mul_adds == 0:
-                sources = [source for source in node.all_input_nodes if not self.is_number(source)]
-                if all(source in found or source.op == "placeholder" for source in sources):
-                    found.add(node)
+            if node.op == "placeholder" or self.value(node).mul_adds or not self._can_repeat(node):
+                continue
+            sources = [source for source in node.all_input_nodes if not self.is_number(source)]
+            if all(source in found or source.op == "placeholder" for source in sources):
+                found.add(node)
         return frozenset(found)
+
+    def _can_repeat(self, node: fx.Node) -> bool:
+        """Whether a node may run twice: it has no weights, and what it changes in place was computed as well."""
+        module = self.graph.module
+        if node.op == "get_attr":
+            return str(node.target) not in dict(module.named_parameters())
+        if node.op == "call_module":
+            called = module.get_submodule(str(node.target))
+            return not called.state_dict() and (self.value(node).own or not getattr(called, "inplace", False))
+        name = str(getattr(node.target, "__name__", node.target)).partition(".")[0]
+        in_place = node.kwargs.get("inplace") or (name.endswith("_") and not name.startswith("__"))
+        return self.value(node).own or not in_place
 
     def is_number(self, node: fx.Node) -> bool:
         """Whether a node's result is no tensor: a size, a shape, a flag."""
@@ -62,7 +65,15 @@ class Liveness:
 
     def carried_for(self, nodes: Sequence[fx.Node]) -> set[fx.Node]:
         """The values that running `nodes` needs from before them."""
-        inside, needed = set(nodes), set()
+        return {node for node in self._sources(nodes) - self.light if node.op != "get_attr"}
+
+    def repeated_for(self, nodes: Sequence[fx.Node]) -> list[fx.Node]:
+        """What is computed again from those values, in its order: some of it may be changed in place."""
+        return sorted(self._sources(nodes) & self.light, key=lambda node: self.index[node])
+
+    def _sources(self, nodes: Sequence[fx.Node]) -> set[fx.Node]:
+        """The nodes from before `nodes` that these come from, back to what is no longer light."""
+        inside = set(nodes)
         todo = [source for node in nodes for source in node.all_input_nodes]
         seen: set[fx.Node] = set()
         while todo:
@@ -72,9 +83,7 @@ class Liveness:
             seen.add(node)
             if node in self.light:
                 todo.extend(node.all_input_nodes)
-            elif node.op != "get_attr":
-                needed.add(node)
-        return needed
+        return seen
 
     @cached_property
     def crossing(self) -> tuple[frozenset[fx.Node], ...]:

@@ -169,7 +169,9 @@ def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 
 def _sums(nodes: Nodes) -> Tensor:
-    return nodes.values.new_zeros(nodes.count, nodes.values.shape[1]).index_add(0, nodes.graph, nodes.values)
+    # In full precision at least: a sum over many nodes is more than half precision holds.
+    values = nodes.values.to(torch.promote_types(nodes.values.dtype, torch.float32))
+    return values.new_zeros(nodes.count, values.shape[1]).index_add(0, nodes.graph, values)
 
 
 def _node_counts(nodes: Nodes) -> Tensor:

@@ -1,13 +1,16 @@
 """From raw inputs to what a trunk takes, as data: named steps and their parameters, never code."""
 
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from inspect import signature
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from offramp.errors import InputError
 from offramp.registry import Registry
 
 __all__ = ["AS_IS", "STEPS", "Preprocessing", "Step", "image_preprocessing", "photo_preprocessing", "shift_and_flip"]
@@ -15,6 +18,12 @@ __all__ = ["AS_IS", "STEPS", "Preprocessing", "Step", "image_preprocessing", "ph
 
 Step = Callable[..., Any]
 """One named step: (inputs, generator, **parameters) to inputs; random steps draw from `generator` alone."""
+
+Side = Annotated[int, range(1, 4097)]
+"""Pixels of a side. Bounded, as every number here may come from a file."""
+
+Shift = Annotated[int, range(257)]
+"""Pixels an image may move by."""
 
 
 def channels_first(inputs: Any, generator: torch.Generator, /) -> Tensor:
@@ -32,7 +41,7 @@ def normalize(
     return (inputs.float() * scale - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)
 
 
-def shift_and_flip(inputs: Tensor, generator: torch.Generator, /, *, shift: int) -> Tensor:
+def shift_and_flip(inputs: Tensor, generator: torch.Generator, /, *, shift: Shift) -> Tensor:
     """Move each image by up to `shift` pixels, zeros coming in, and mirror half of them."""
     count, _, height, width = inputs.shape
     padded = F.pad(inputs, (shift, shift, shift, shift))
@@ -44,17 +53,33 @@ def shift_and_flip(inputs: Tensor, generator: torch.Generator, /, *, shift: int)
     return padded[torch.arange(count)[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
-def resize(inputs: Tensor, generator: torch.Generator, /, *, size: int, mode: str) -> Tensor:
-    """Shrink or enlarge images so that their shorter side has `size` pixels, smoothed, in float32 of the same range."""
+def resize(
+    inputs: Tensor,
+    generator: torch.Generator,
+    /,
+    *,
+    size: Side,
+    mode: Literal["bilinear", "bicubic"],
+    squash: bool = False,
+) -> Tensor:
+    """Shrink or enlarge images so that their shorter side has `size` pixels, smoothed, in float32 of the same range.
+
+    Squashed, both sides have.
+    """
     height, width = inputs.shape[2:]
-    scale = size / min(height, width)
-    shape = (max(size, round(height * scale)), max(size, round(width * scale)))
-    return F.interpolate(inputs.float(), shape, mode=mode, antialias=True, align_corners=False)
+    # The longer side rounded down, as torchvision does.
+    shape = (size, size) if squash else tuple(size * side // min(height, width) for side in (height, width))
+    resized = F.interpolate(inputs.float(), shape, mode=mode, antialias=True, align_corners=False)
+    # Bicubic curves shoot past sharp edges; images of bytes end at 255, and networks have seen no others.
+    return resized if inputs.is_floating_point() else resized.clamp(0, 255)
 
 
-def center_crop(inputs: Tensor, generator: torch.Generator, /, *, size: int) -> Tensor:
+def center_crop(inputs: Tensor, generator: torch.Generator, /, *, size: Side) -> Tensor:
     """The square of `size` pixels in the middle."""
-    top, left = (inputs.shape[2] - size) // 2, (inputs.shape[3] - size) // 2
+    height, width = inputs.shape[2:]
+    if min(height, width) < size:
+        raise InputError(f"expected images of at least {size} x {size} pixels to crop, got {height} x {width}")
+    top, left = round((height - size) / 2), round((width - size) / 2)  # as torchvision does
     return inputs[:, :, top : top + size, left : left + size]
 
 
@@ -64,6 +89,9 @@ STEPS.add("channels_first", channels_first)
 STEPS.add("normalize", normalize)
 STEPS.add("resize", resize)
 STEPS.add("shift_and_flip", shift_and_flip)
+
+MOST_STEPS = 64
+MOST_CHANNELS = 4096
 
 
 @dataclass(frozen=True)
@@ -95,9 +123,59 @@ class Preprocessing:
         """These steps, then those of another."""
         return Preprocessing((*self.steps, *other.steps))
 
+    def check(self) -> None:
+        """Refuse steps that are not there and parameters a step does not take, before there is anything to prepare.
+
+        Example:
+            >>> Preprocessing().then("center_crop", size=10**9).check()
+            Traceback (most recent call last):
+            offramp.errors.InputError: step 'center_crop': expected 'size' in 1..4096, got 1000000000
+        """
+        if len(self.steps) > MOST_STEPS:
+            raise InputError(f"expected at most {MOST_STEPS} steps, got {len(self.steps)}")
+        for name, parameters in self.steps:
+            _check_step(name, parameters)
+
     def describe(self) -> list[Any]:
         """The steps as plain lists and dictionaries, as JSON would hold them."""
         return [[name, dict(parameters)] for name, parameters in self.steps]
+
+
+def _check_step(name: str, parameters: Mapping[str, Any]) -> None:
+    """Parameters against what the step's signature says of them."""
+    taken = {
+        parameter.name: parameter
+        for parameter in signature(STEPS.get(name)).parameters.values()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    needed = [key for key, parameter in taken.items() if parameter.default is parameter.empty]
+    if not set(needed) <= set(parameters) <= set(taken):
+        raise InputError(
+            f"step '{name}': expected the parameters {', '.join(taken) or 'none'}, got {reprlib.repr(list(parameters))}"
+        )
+    for key, value in parameters.items():
+        expected = _unlike(value, taken[key].annotation)
+        if expected:
+            raise InputError(f"step '{name}': expected '{key}' {expected}, got {reprlib.repr(value)}")
+    if name == "normalize" and (len(parameters["mean"]) != len(parameters["std"]) or 0 in parameters["std"]):
+        raise InputError("step 'normalize': expected a mean and a std other than 0 for each channel")
+
+
+def _unlike(value: Any, annotation: Any) -> str | None:
+    """What was expected, where a value is not of the annotated kind; of other kinds than these nothing is known."""
+    if get_origin(annotation) is Annotated:
+        kind, bounds = get_args(annotation)
+        return _unlike(value, kind) or (None if value in bounds else f"in {bounds.start}..{bounds.stop - 1}")
+    if get_origin(annotation) is Literal:
+        allowed = get_args(annotation)
+        return None if isinstance(value, str) and value in allowed else f"to be one of {', '.join(allowed)}"
+    if annotation == Sequence[float]:
+        listed = isinstance(value, list | tuple) and 0 < len(value) <= MOST_CHANNELS
+        return None if listed and not any(_unlike(one, float) for one in value) else "to be a list of numbers"
+    if annotation is float:
+        number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e30
+        return None if number else "to be a number"
+    return None if annotation not in (bool, int, str) or type(value) is annotation else f"to be {annotation.__name__}"
 
 
 AS_IS = Preprocessing()
@@ -117,7 +195,7 @@ def image_preprocessing(*, mean: Sequence[float], std: Sequence[float], scale: f
 
 
 def photo_preprocessing(
-    side: int, *, resized: int, mode: str, mean: Sequence[float], std: Sequence[float]
+    side: int, *, resized: int, mode: str, mean: Sequence[float], std: Sequence[float], squash: bool = False
 ) -> Preprocessing:
     """The usual preparation of byte photographs `N x H x W x 3`: shorter side resized, middle square, normalised.
 
@@ -127,7 +205,9 @@ def photo_preprocessing(
         mode: "bilinear" or "bicubic".
         mean: Channel means, of numbers from 0 to 1.
         std: Channel standard deviations.
+        squash: Resize both sides, whatever the shape.
     """
     prepared = image_preprocessing(mean=mean, std=std)
-    steps = (("resize", {"size": resized, "mode": mode}), ("center_crop", {"size": side}))
+    resizing = {"size": resized, "mode": mode, **({"squash": True} if squash else {})}
+    steps = (("resize", resizing), ("center_crop", {"size": side}))
     return Preprocessing((prepared.steps[0], *steps, *prepared.steps[1:]))

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from offramp.errors import InputError
-from offramp.trunk.capture import SplitRefusedError, call_network, capture, logits_of
+from offramp.errors import InputError, SplitRefusedError
+from offramp.trunk.capture import capture
 from offramp.trunk.cuts import find_cuts, named_cuts
-from offramp.trunk.hidden import SAMPLES_FIRST, Axes, Hidden, at_length, leaf_axes
+from offramp.trunk.hidden import SAMPLES_FIRST, Axes, Hidden, at_length, batch_size, leaf_axes
 from offramp.trunk.liveness import Liveness
 from offramp.trunk.representation import Representation, Tokens
+from offramp.trunk.task import agree, call_network, check_problem, logits_of
 from offramp.trunk.trunk import Trunk
 
 __all__ = ["SplitTrunk", "split"]
@@ -45,7 +46,8 @@ def split(
         at: Modules to cut after, by their path (`layer3.2`); found if left out.
         axes: `Axes` of the inputs, as a tree like theirs, or a prefix. If left out, samples come first, and the second
             axis of integer inputs is the length of a text.
-        mask: The name of the input that marks real tokens; `attention_mask` if there is one.
+        mask: The name of the input that marks real tokens, where samples differ in length; exits must not look at
+            padding. If left out, the one input with "mask" in its name.
         name: Part of the fingerprint; the class of the model if left out.
 
     Returns:
@@ -57,15 +59,28 @@ def split(
         >>> trunk.num_exits, trunk(torch.zeros(5, 4)).shape
         (5, torch.Size([5, 3]))
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"expected a torch.nn.Module, got {model!r}; of a function, offramp.trunk.scores makes a trunk"
+        )
+    check_problem(model)
     model.eval()
+    example = dict(example) if isinstance(example, Mapping) else example
+    if not all(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(example)):
+        raise InputError(
+            "expected an example of tensors, as the network takes them; torch.as_tensor turns arrays into them"
+        )
     axes = _guessed_axes(example) if axes is None else axes
+    if not batch_size(example, axes):
+        raise InputError("expected an example of at least one sample, got none")
+    if mask is None and isinstance(example, Mapping):
+        masks = [str(key) for key in example if "mask" in str(key)]
+        mask = masks[0] if len(masks) == 1 else None
+    if mask is not None:
+        example = _padded(example, mask)
     graph = capture(model, example, axes)
     liveness = Liveness(graph)
     cuts = find_cuts(liveness) if at is None else named_cuts(liveness, at)
-    if mask is None and isinstance(example, Mapping) and "attention_mask" in example:
-        mask = "attention_mask"
-    if mask is not None and (not isinstance(example, Mapping) or mask not in example):
-        raise InputError(f"mask names an input, but there is no input '{mask}'; give the inputs as a dictionary")
     name = type(model).__name__.lower() if name is None else name
     trunk = SplitTrunk(name, liveness, cuts, example, axes, mask)
     _check_composed(trunk, model, example)
@@ -96,11 +111,7 @@ class _First(nn.Module):
         self.names, self.spec = tuple(names), spec
 
     def forward(self, inputs: Hidden) -> Any:
-        try:
-            leaves = self.spec.flatten_up_to(inputs)
-        except ValueError as error:
-            raise InputError(f"expected inputs like the example the network was split with: {error}") from error
-        return self.stage(dict(zip(self.names, leaves, strict=True)))
+        return self.stage(dict(zip(self.names, _leaves(inputs, self.spec), strict=True)))
 
 
 class SplitTrunk(Trunk):
@@ -128,12 +139,15 @@ class SplitTrunk(Trunk):
         assert shapes is not None
         super().__init__(name, stages[:-1], {len(carried) - 1: stages[-1]}, shapes[0][1])
         self.captured_by = graph.by
+        self._spec = pytree.tree_structure(example)
         self._mask = mask
         self._mask_node = None if mask is None else named[mask].name
         pads = dict(zip(graph.inputs, (ax.pad for ax in leaf_axes(example, axes)), strict=True))
         found = [{node.name: liveness.axes(node, pads.get(node, 0.0)) for node in nodes} for nodes in carried]
         self._axes = [axes, *found]
-        self._seen = [_newest(liveness, nodes).name for nodes in carried]
+        seen = [_newest(liveness, nodes) for nodes in carried]
+        self._seen = [node.name for node in seen]
+        self._channels_first = {node.name for node in seen if _of_convolution(liveness, node)}
 
     def axes(self, depth: int) -> Any:
         """As given for the inputs, as found for everything else."""
@@ -141,10 +155,16 @@ class SplitTrunk(Trunk):
 
     def representation(self, hidden: Hidden, stage: int) -> Representation:
         """The value computed last: a map, tokens, or a vector."""
-        value: Tensor = hidden[self._seen[stage]]
+        name = self._seen[stage]
+        value: Tensor = hidden[name]
         if value.ndim == 3:
-            if self._axes[stage + 1][self._seen[stage]].lengths:
-                return Tokens(value, mask=None if self._mask_node is None else hidden[self._mask_node])
+            lengths = self._axes[stage + 1][name].lengths
+            value = value.mT if lengths == (2,) or name in self._channels_first else value
+            if lengths:
+                everywhere = torch.ones(value.shape[:2], dtype=torch.bool, device=value.device)
+                return Tokens(value, mask=everywhere if self._mask_node is None else hidden[self._mask_node])
+            if name in self._channels_first:
+                return value.mT
             tokens = value.shape[1]
             prefix = tokens - isqrt(tokens) ** 2
             return Tokens(value, prefix=prefix if prefix <= LARGEST_PREFIX < tokens else 0)
@@ -154,7 +174,9 @@ class SplitTrunk(Trunk):
 
     def prepare(self, inputs: Any) -> Hidden:
         """As any trunk does; the columns behind the longest sample are dropped."""
-        prepared = super().prepare(inputs)
+        # A plain dictionary of what tokenizers give, which is a mapping of their own.
+        prepared = super().prepare(dict(inputs) if isinstance(inputs, Mapping) else inputs)
+        _leaves(prepared, self._spec)
         if self._mask is None:
             return prepared
         used = prepared[self._mask].bool().any(0).nonzero()
@@ -173,10 +195,31 @@ class SplitTrunk(Trunk):
 
 
 def _guessed_axes(example: Hidden) -> Any:
-    """Samples first; of whole numbers, the second axis is the length of a text."""
-    return pytree.tree_map(
-        lambda leaf: Axes(lengths=(1,)) if not leaf.is_floating_point() and leaf.ndim > 1 else SAMPLES_FIRST, example
-    )
+    """Samples first; of whole numbers, the second axis is the length of a text; a single number is for all samples."""
+
+    def guessed(leaf: Tensor) -> Axes:
+        if leaf.ndim > 1 and not leaf.is_floating_point():
+            return Axes(lengths=(1,))
+        return SAMPLES_FIRST if leaf.ndim else Axes(batch=None)
+
+    return pytree.tree_map(guessed, example)
+
+
+def _padded(example: Hidden, mask: str) -> Hidden:
+    """The example with half of its first sample taken for padding, so that a mask that is lost does not go unseen."""
+    if not isinstance(example, Mapping) or mask not in example:
+        raise InputError(f"mask names an input, but there is no input '{mask}'; give the inputs as a dictionary")
+    marks = example[mask].clone()
+    marks[0, (marks.shape[1] + 1) // 2 :] = 0
+    return {**example, mask: marks}
+
+
+def _leaves(inputs: Hidden, spec: pytree.TreeSpec) -> list[Any]:
+    try:
+        return spec.flatten_up_to(inputs)
+    except ValueError as error:
+        names = f" ({', '.join(map(str, spec.context))})" if spec.type is dict else ""
+        raise InputError(f"expected inputs like the example the network was split with{names}: {error}") from error
 
 
 def _leaf_names(example: Hidden) -> list[str]:
@@ -203,6 +246,21 @@ def _newest(liveness: Liveness, nodes: Sequence[fx.Node]) -> fx.Node:
     return max(computed, key=lambda node: liveness.index[node])
 
 
+def _of_convolution(liveness: Liveness, node: fx.Node) -> bool:
+    """Whether a value of three axes comes from a convolution along its last, channels before positions."""
+    while not liveness.value(node).mul_adds:
+        target = str(getattr(node.target, "__name__", node.target))
+        if any(word in target for word in ("permute", "transpose", "mT", "flatten", "reshape", "view")):
+            return False
+        sources = [source for source in node.all_input_nodes if liveness.value(source).real]
+        if not sources:
+            return False
+        node = max(sources, key=lambda source: liveness.index[source])
+    if node.op == "call_module":
+        return isinstance(liveness.graph.module.get_submodule(str(node.target)), nn.Conv1d)
+    return "conv1d" in str(node.target)
+
+
 def _part(
     liveness: Liveness, nodes: Sequence[fx.Node], before: Sequence[fx.Node], after: Sequence[fx.Node] | None
 ) -> fx.GraphModule:
@@ -213,12 +271,17 @@ def _part(
     def bring(node: fx.Node) -> Any:
         if node not in made:
             if liveness.is_number(node) and node not in inside:
-                return _number(liveness, liveness.value(node).results, graph, made, before)
+                try:
+                    return _number(liveness, liveness.value(node).results, graph, made, before)
+                except SplitRefusedError:
+                    # A product or sum of numbers that can be read off one by one.
+                    if not node.all_input_nodes or not all(map(liveness.is_number, node.all_input_nodes)):
+                        raise
             made[node] = graph.node_copy(node, bring)
         return made[node]
 
     inside = set(nodes)
-    for node in nodes:
+    for node in [*liveness.repeated_for(nodes), *nodes]:
         if node.op != "placeholder":
             bring(node)
     if after is None:
@@ -242,7 +305,7 @@ def _number(
         return tuple(_number(liveness, part, graph, made, before) for part in zip(*results, strict=True))
     for node in before if isinstance(results[0], int) else ():
         for axis, sizes in enumerate(zip(*(liveness.value(node).shapes or ()), strict=True)):
-            factor = results[0] // sizes[0]
+            factor = results[0] // max(1, sizes[0])
             if len(set(sizes)) > 1 and [factor * size for size in sizes] == list(results):
                 size = graph.call_method("size", (made[node], axis))
                 return size if factor == 1 else graph.call_function(operator.mul, (size, factor))
@@ -255,7 +318,7 @@ def _number(
 def _check_composed(trunk: SplitTrunk, model: nn.Module, example: Hidden) -> None:
     with torch.no_grad():
         whole, composed = logits_of(call_network(model, example)), trunk(example)
-    if not torch.allclose(whole, composed, rtol=1e-4, atol=1e-5):
+    if not agree(composed, whole):
         distance = float((whole - composed).abs().max())
         raise SplitRefusedError(
             f"the stages put together differ from the network by up to {distance:.3g}; cut elsewhere (at=[...]), or "

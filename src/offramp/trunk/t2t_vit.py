@@ -8,11 +8,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from offramp.errors import InputError
+from offramp.trunk.factory import Factory, check_classes
 from offramp.trunk.hidden import Hidden
 from offramp.trunk.representation import Tokens
 from offramp.trunk.trunk import Trunk
 
 __all__ = ["T2TViT", "load_t2t_vit"]
+
+LARGEST_SIDE = 2048
+"""Pixels; a number from a file must not ask for any amount of memory."""
 
 
 class _Performer(nn.Module):
@@ -107,18 +111,23 @@ class T2TViT(Trunk):
     """
 
     def __init__(self, depth: int, *, num_classes: int = 1000, image_side: int = 224) -> None:
-        if depth not in (7, 14) or image_side < 16 or image_side % 16:
-            raise InputError(f"expected depth 7 or 14 and a multiple of 16 as image side, got {depth} and {image_side}")
+        sides = range(16, LARGEST_SIDE + 1, 16)
+        if type(depth) is not int or depth not in (7, 14) or type(image_side) is not int or image_side not in sides:
+            raise InputError(
+                f"expected depth 7 or 14 and a multiple of 16 up to {LARGEST_SIDE} as image side, got {depth!r} and "
+                f"{image_side!r}"
+            )
+        check_classes(num_classes)
         width, heads, ratio = (256, 4, 2) if depth == 7 else (384, 6, 3)
         stages: list[nn.Module] = [_Block(width, heads, ratio) for _ in range(depth)]
         stages[0] = nn.Sequential(_Stem(width, image_side), stages[0])
         super().__init__(f"t2t-vit-{depth}", stages, {depth - 1: _Head(width, num_classes)}, num_classes)
+        self.factory = Factory("t2t_vit", {"depth": depth, "num_classes": num_classes, "image_side": image_side})
 
     def representation(self, hidden: Hidden, stage: int) -> Tokens:
         """The tokens after `stage`, class token first, through the final layer norm."""
-        head = self.heads[str(self.num_exits - 1)]
-        assert isinstance(head, _Head)
-        return Tokens(head.norm(hidden), prefix=1)
+        norm = self.heads[str(self.num_exits - 1)].get_submodule("norm")
+        return Tokens(norm(hidden), prefix=1)
 
 
 def load_t2t_vit(path: str | Path, depth: int, *, num_classes: int = 1000, image_side: int = 224) -> T2TViT:

@@ -1,5 +1,6 @@
 """Image classifiers of the timm library as trunks, with the preparation they were trained with."""
 
+from math import floor
 from typing import Any
 
 import torch
@@ -22,8 +23,12 @@ def timm_trunk(model: nn.Module) -> SplitTrunk:
         The trunk.
     """
     config = _config(model)
-    example = torch.randn(2, *config["input_size"], generator=torch.Generator().manual_seed(0))
-    trunk = split(model, example, name=str(config.get("architecture") or type(model).__name__.lower()))
+    example = torch.randn(3, *config["input_size"], generator=torch.Generator().manual_seed(0))
+    trunk = split(
+        model,
+        example.to(next(model.parameters()).dtype),
+        name=str(config.get("architecture") or type(model).__name__.lower()),
+    )
     trunk.preprocessing = timm_preprocessing(model)
     return trunk
 
@@ -31,10 +36,20 @@ def timm_trunk(model: nn.Module) -> SplitTrunk:
 def timm_preprocessing(model: nn.Module) -> Preprocessing:
     """How a timm model's pretrained weights want byte images `N x H x W x 3` prepared, as data."""
     config = _config(model)
-    side = int(config["input_size"][-1])
-    resized = round(side / float(config.get("crop_pct") or 1.0))
-    mode = {"bicubic": "bicubic"}.get(str(config.get("interpolation")), "bilinear")
-    return photo_preprocessing(side, resized=resized, mode=mode, mean=config["mean"], std=config["std"])
+    (height, side), crop = config["input_size"][-2:], config.get("crop_mode") or "center"
+    if height != side or crop not in ("center", "squash"):
+        raise InputError(
+            f"expected square images, cropped from the center or squashed, got {height} x {side} pixels and crop_mode "
+            f"'{crop}'; use offramp.split(model, example) and prepare them yourself"
+        )
+    return photo_preprocessing(
+        side,
+        resized=floor(side / (config.get("crop_pct") or 0.875)),  # both as timm does
+        mode="bicubic" if config.get("interpolation") == "bicubic" else "bilinear",
+        mean=config["mean"],
+        std=config["std"],
+        squash=crop == "squash",
+    )
 
 
 def _config(model: nn.Module) -> dict[str, Any]:

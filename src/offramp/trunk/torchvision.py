@@ -26,8 +26,8 @@ def torchvision_trunk(model: nn.Module, *, weights: Any = None, side: int = 224)
     """
     preprocessing = AS_IS if weights is None else torchvision_preprocessing(weights)
     side = side if weights is None else _transforms(weights).crop_size[0]
-    example = torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0))
-    trunk = split(model, example)
+    example = torch.randn(3, 3, side, side, generator=torch.Generator().manual_seed(0))
+    trunk = split(model, example.to(next(model.parameters()).dtype))
     trunk.preprocessing = preprocessing
     return trunk
 
@@ -42,7 +42,8 @@ def torchvision_preprocessing(weights: Any) -> Preprocessing:
 
 
 def _transforms(weights: Any) -> Any:
-    transforms = weights.transforms() if hasattr(weights, "transforms") else None
+    transforms = getattr(weights, "transforms", None)
+    transforms = transforms() if callable(transforms) else None
     if not hasattr(transforms, "crop_size"):
         raise InputError(
             f"expected an entry of torchvision's weights of a classifier (ResNet18_Weights.DEFAULT), got {weights!r}"

@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from offramp.errors import InputError
-from offramp.trunk.capture import SplitRefusedError
+from offramp.errors import InputError, SplitRefusedError
 from offramp.trunk.hidden import Axes
 from offramp.trunk.split import SplitTrunk, split
+from offramp.trunk.task import check_problem
 
 __all__ = ["MeanClassifier", "text_trunk"]
 
@@ -40,8 +40,9 @@ class MeanClassifier(nn.Module):
 def text_trunk(model: nn.Module, *, name: str | None = None) -> SplitTrunk:
     """Cut a text classifier into its embeddings and its layers.
 
-    Inputs are dictionaries with `input_ids` and `attention_mask`, `N x T` each, as tokenizers give them (padding on the
-    right). Columns behind the longest text are dropped; a text costs what its own tokens cost.
+    Inputs are dictionaries with `input_ids` and `attention_mask`, `N x T` each, padded on the right, as tokenizers give
+    them when called with `return_token_type_ids=False`. Columns behind the longest text are dropped; a text costs what
+    its own tokens cost.
 
     Args:
         model: A `...ForSequenceClassification`, or an encoder inside a `MeanClassifier`.
@@ -63,11 +64,7 @@ def text_trunk(model: nn.Module, *, name: str | None = None) -> SplitTrunk:
             f"expected a text classifier of the transformers library, got {type(model).__name__}, which has no "
             "config.vocab_size; use offramp.split for other networks"
         )
-    problem = getattr(config, "problem_type", None)
-    if problem not in (None, "single_label_classification"):
-        raise SplitRefusedError(
-            f"the network is tuned for {problem.replace('_', ' ')}; offramp takes networks that give one label a text"
-        )
+    check_problem(model)
     if getattr(config, "is_encoder_decoder", False):
         raise SplitRefusedError(
             f"{type(model).__name__} has an encoder and a decoder, and answers at the end of the decoder alone; put "

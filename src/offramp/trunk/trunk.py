@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
+from offramp.trunk.factory import Factory
 from offramp.trunk.hidden import SAMPLES_FIRST, Axes, Hidden, at_length, batch_size, concatenate, select
 from offramp.trunk.preprocessing import AS_IS
 from offramp.trunk.representation import Representation
@@ -36,6 +37,7 @@ class Trunk(nn.Module):
     Attributes:
         preprocessing: From raw inputs to what the network takes; nothing unless set.
         declared_mul_adds: What stages cost a sample, where counting cannot tell.
+        factory: What makes this trunk, weights apart; None where nothing is known of it.
 
     Example:
         >>> stages = [nn.Linear(4, 8), nn.Linear(8, 8)]
@@ -46,6 +48,8 @@ class Trunk(nn.Module):
 
     def __init__(self, name: str, stages: Sequence[nn.Module], heads: dict[int, nn.Module], num_classes: int) -> None:
         super().__init__()
+        if not isinstance(name, str):
+            raise InputError(f"expected a text as name of a trunk, got {name!r}")
         if len(stages) - 1 not in heads:
             raise InputError(
                 f"trunk '{name}' has {len(stages)} stages and heads after stages {sorted(heads)}; "
@@ -57,6 +61,7 @@ class Trunk(nn.Module):
         self.num_classes = num_classes
         self.preprocessing = AS_IS
         self.declared_mul_adds: Mapping[int, float] = {}
+        self.factory: Factory | None = None
         self.requires_grad_(False)
         self.eval()
 
@@ -152,7 +157,12 @@ class Trunk(nn.Module):
         What is code is known by the name alone: give networks that compute differently different names.
         """
         digest = hashlib.sha256(json.dumps([self.name, self.num_classes, str(self)]).encode())
-        for key, value in sorted(self.state_dict().items()):
-            digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
-            digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+        for key, state in sorted(self.state_dict().items()):
+            for value in pytree.tree_leaves(state):  # what quantised modules keep is packed into tuples
+                if not isinstance(value, Tensor):
+                    digest.update(f"{key} {value}".encode())
+                    continue
+                digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+                plain = value.dequantize() if value.is_quantized else value
+                digest.update(plain.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()

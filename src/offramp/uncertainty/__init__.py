@@ -20,10 +20,11 @@ from offramp.uncertainty.conformal import (
     mean_set_size,
     prediction_set,
 )
-from offramp.uncertainty.temperature import fit_temperatures, scale
+from offramp.uncertainty.temperature import believable, fit_temperatures, scale
 
 __all__ = [
     "ConformalVariant",
+    "believable",
     "bootstrap_interval",
     "bootstrap_ratio_interval",
     "calibration_error",

@@ -9,7 +9,10 @@ from torch import Tensor
 
 from offramp.errors import InputError
 
-__all__ = ["fit_temperatures", "scale"]
+__all__ = ["believable", "fit_temperatures", "scale"]
+
+LOWEST_BELIEVABLE = 0.2
+"""Sharper than any exit of the benchmarks needs; reached where a small tune split holds no error of an exit."""
 
 # Temperatures stay in [1/100, 100]. Logits that separate the classes want T -> 0 and useless ones T -> infinity; a
 # hundredfold is beyond what miscalibration alone asks for, and 100 times a usual logit is far from overflow.
@@ -193,3 +196,22 @@ def _check_chunk(logits: Tensor, labels: Tensor) -> None:
             f"expected labels in 0..{logits.shape[-1] - 1}, got {labels.min().item()}..{labels.max().item()}; "
             "number the classes as the logits do"
         )
+
+
+def believable(temperatures: Tensor) -> Tensor:
+    """Temperatures without those that only say that hardly an error was seen.
+
+    An exit that is never wrong on a small split would be taken for one that never is. No answer is made that sure:
+    logits are expected on their usual scale, and multiplied by 5 at most.
+
+    Args:
+        temperatures: Of any shape.
+
+    Returns:
+        The same, at least 0.2.
+
+    Example:
+        >>> believable(torch.tensor([0.01, 1.5]))
+        tensor([0.2000, 1.5000])
+    """
+    return temperatures.clamp_min(LOWEST_BELIEVABLE)

@@ -1,0 +1,324 @@
+"""A frontier from an artifact, or a word on what is wrong with it."""
+
+import math
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from offramp.artifact import Artifact, Field, read_artifact
+from offramp.cost import Costs, CostTable
+from offramp.errors import ArtifactError, InputError, UnknownNameError, UntrustedNameError
+from offramp.exits import Averaging, ExitBank, LadderExits
+from offramp.frontier.contributions import Contribution
+from offramp.frontier.frontier import Frontier
+from offramp.frontier.saving import BANKS, COSTS, PRECISIONS
+from offramp.policy import POLICIES, OperatingPoint, Policy
+from offramp.trunk import POOLINGS, STEPS, Factory, Preprocessing, Trunk, build
+from offramp.trunk.factory import MOST_CLASSES
+
+__all__ = ["load"]
+
+MOST = 100_000
+"""Features of a stage, sets of classifiers or points at most."""
+
+MOST_EXITS = 10_000
+"""Stages at most: sixteen of the deepest ResNets have 9,600."""
+
+
+def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str] = ()) -> Frontier:
+    """Read a frontier that was saved.
+
+    Nothing in the folder is run. The network is made from a registered name, from a `package.module:function` the
+    caller trusts, or given by the caller; it must be the one the frontier was fitted for.
+
+    Args:
+        path: The folder.
+        trunk: The network, where it is not to be made from its name. It is left as it is, weights included.
+        trust: Names `package.module:function` that may be imported and called.
+
+    Returns:
+        The frontier.
+
+    Raises:
+        ArtifactError: If anything in the folder is not as docs/artifact.md says; it names the file and the field.
+        UntrustedNameError: If the network's factory is code that `trust` does not name.
+        UnknownNameError: If the network's factory is not registered here.
+    """
+    artifact = read_artifact(path)
+    content = artifact.content
+    # The exits first: theirs is a file of its own size, which bounds what the network's factory is asked for.
+    bank = _bank(artifact)
+    trunk = _trunk(artifact, trunk, trust)
+    _check_stages(content.at("exits"), bank, trunk)
+    exits, points = _Tensors(artifact, "exits"), _Tensors(artifact, "points")
+    costs = {policy: _costs(field, policy, points, bank) for policy, field in content.at("costs").entries().items()}
+    listed = {policy: _points(field, policy, points, bank) for policy, field in content.at("points").entries().items()}
+    if not listed or not set(listed) <= set(costs):
+        raise content.at("points").wrong(f"at least one policy, each with costs ({', '.join(costs)})")
+    points.check_all_read()
+    return Frontier(
+        trunk=trunk,
+        preprocessing=_preprocessing(content.at("preprocessing")),
+        pooling=POOLINGS.get(_one_of(content.at("pooling"), POOLINGS)),
+        bank=bank,
+        costs=costs,
+        points=listed,
+        temperatures=exits.read("temperatures", (bank.stacked, trunk.num_exits), positive=True),
+        full_accuracy=content.at("full_accuracy").number(),
+        contributions=[_contribution(field) for field in content.at("contributions").items()],
+        provenance={key: field.value for key, field in content.at("provenance").entries().items()},
+    )
+
+
+def _one_of(field: Field, known: Iterable[str]) -> str:
+    if field.text() not in known:
+        raise field.wrong(f"one of those registered here ({', '.join(known)})")
+    return field.text()
+
+
+def _contribution(field: Field) -> Contribution:
+    parts = field.items()
+    if len(parts) != 3:
+        raise field.wrong("a name, a gain, and whether it is kept")
+    name, gain, kept = parts
+    return Contribution(name.text(), gain.number(), kept.flag())
+
+
+def _preprocessing(field: Field) -> Preprocessing:
+    steps = []
+    for step in field.items():
+        parts = step.items()
+        if len(parts) != 2:
+            raise step.wrong("a step's name and its parameters")
+        name, parameters = parts
+        steps.append((_one_of(name, STEPS), {key: value.value for key, value in parameters.entries().items()}))
+    made = Preprocessing(tuple(steps))
+    try:
+        made.check()
+    except InputError as error:
+        raise ArtifactError(f"{field.file}, field '{field.place}': {error}") from error
+    return made
+
+
+def _factory(field: Field, classes: int) -> Factory:
+    name, options = field.at("name").text(), field.at("options").entries()
+    if ":" not in name and "num_classes" in options:
+        options["num_classes"].integer(low=classes, high=classes)
+    links = tuple(_factory(link, classes) for link in field.at("links").items())
+    plain = {key: option.value for key, option in options.items()}
+    return Factory(name, plain, _preprocessing(field.at("preprocessing")), links)
+
+
+def _trunk(artifact: Artifact, trunk: Trunk | None, trust: Collection[str]) -> Trunk:
+    """The network the frontier was fitted for, and no other."""
+    field = artifact.content.at("trunk")
+    embedded = field.at("weights").flag()
+    if trunk is None:
+        trunk = _made(field, trust)
+        if embedded:
+            _embed(artifact, trunk)
+    for name in ("name", "num_classes", "num_exits"):
+        if field.at(name).value != getattr(trunk, name):
+            raise field.at(name).wrong(f"{getattr(trunk, name)!r}, which '{trunk.name}' has; give the right trunk=...")
+    if trunk.fingerprint() != field.at("fingerprint").text():
+        raise ArtifactError(
+            f"{field.file}, field '{field.place}.fingerprint': the frontier was fitted for another network than this "
+            f"'{trunk.name}', or for other weights of it; give that network with trunk=..., or fit again"
+        )
+    return trunk
+
+
+def _made(field: Field, trust: Collection[str]) -> Trunk:
+    where = f"{field.file}, field '{field.place}.factory'"
+    if field.at("factory").value is None:
+        raise ArtifactError(
+            f"{where}: the network '{field.at('name').text()}' was saved without a name to make it by; give it with "
+            "trunk=..."
+        )
+    factory = _factory(field.at("factory"), field.at("num_classes").integer(low=2, high=MOST_CLASSES))
+    try:
+        return build(factory, trust=trust)
+    except (UnknownNameError, UntrustedNameError) as error:
+        raise type(error)(f"{where}: {error}") from error
+    except InputError as error:
+        raise ArtifactError(f"{where}: {error}") from error
+
+
+def _embed(artifact: Artifact, trunk: Trunk) -> None:
+    """Give a network just made the weights of the artifact, in their precision."""
+    saved = _Tensors(artifact, "trunk")
+    own = dict(trunk.named_parameters(remove_duplicate=False)) | dict(trunk.named_buffers(remove_duplicate=False))
+    for name, tensor in saved.named.items():
+        real = name in own and own[name].is_floating_point() and tensor.is_floating_point()
+        if real:
+            own[name].data = own[name].data.to(tensor.dtype)
+        elif name in own and own[name].dtype != tensor.dtype:
+            raise saved.wrong(name, f"expected {own[name].dtype}, got {tensor.dtype}")
+    try:
+        trunk.load_state_dict(dict(saved.named))
+    except RuntimeError as error:
+        raise ArtifactError(f"{saved.file}: does not fit the network '{trunk.name}': {str(error)[:500]}") from error
+
+
+def _bank(artifact: Artifact) -> ExitBank:
+    """The exits with the weights of the file: made without memory of their own, so that no number asks for any."""
+    field, trunk = artifact.content.at("exits"), artifact.content.at("trunk")
+    length = trunk.at("num_exits").integer(low=1, high=MOST_EXITS)
+    classes = trunk.at("num_classes").integer(low=2, high=MOST_CLASSES)
+    kind = _one_of(field.at("kind"), BANKS)
+    precision = PRECISIONS[_one_of(field.at("precision"), PRECISIONS)]
+    widths = field.at("widths").integers(low=1, high=MOST)
+    if len(widths) != length:
+        raise field.at("widths").wrong(f"{length} numbers, one a stage")
+    stages, averaging = (field.at(name).integers(high=length - 1) for name in ("stages", "averaging"))
+    stacked = field.at("stacked").integer(low=1, high=MOST if kind != "ladder" else 1)
+    width = field.at("width").integer(low=int(kind == "ladder"), high=MOST if kind == "ladder" else 0)
+    tensors = _Tensors(artifact, "exits")
+    state = {name: tensor for name, tensor in tensors.named.items() if name != "temperatures"}
+    for name, tensor in state.items():
+        tensors.read(name, tuple(tensor.shape), dtype=precision)
+    try:
+        with torch.device("meta"):
+            if kind == "ladder":
+                bank: ExitBank = LadderExits(widths, stages, classes, width=width)
+            else:
+                bank = BANKS[kind](widths, stages, classes, stacked=stacked)
+            bank.averaging = Averaging(averaging, torch.zeros(len(averaging)), torch.ones(len(averaging)))
+        bank.load_state_dict(state, assign=True)
+    except (InputError, RuntimeError) as error:
+        reason = str(error)[:500]
+        raise ArtifactError(f"{tensors.file}: does not fit {field.file}, field '{field.place}': {reason}") from error
+    return bank.eval()
+
+
+def _check_stages(field: Field, bank: ExitBank, trunk: Trunk) -> None:
+    """Every stage has one classifier, and averaging is of the network's own."""
+    rest = tuple(stage for stage in range(trunk.num_exits) if stage not in trunk.own_heads)
+    if bank.stages != rest:
+        raise field.at("stages").wrong(f"the stages without a head of the network's own, {list(rest)}")
+    averaging = bank.averaging
+    if averaging.stages not in ((), trunk.own_heads):
+        raise field.at("averaging").wrong(f"none, or the stages of the network's own heads, {list(trunk.own_heads)}")
+    shares, temperatures = averaging.shares, averaging.temperatures
+    if bool(((shares < 0) | (shares >= 1) | (temperatures <= 0)).any()) or bool(shares[:1].any()):
+        raise field.at("averaging").wrong("shares from 0 to below 1, the first 0, and temperatures above 0")
+
+
+def _costs(field: Field, policy: str, tensors: "_Tensors", bank: ExitBank) -> Costs:
+    powers, length = field.integer(low=1, high=8), len(bank.widths)
+    columns = {
+        column: tensors.read(
+            f"costs.{policy}.{column}", (powers,) if column == "bare" else (powers, length), dtype=torch.float64
+        )
+        for column in COSTS
+    }
+    tables = [{column: values[power] for column, values in columns.items()} for power in range(powers)]
+    return Costs(tuple(CostTable(**table, carries_state=bank.carries_state) for table in tables))
+
+
+def _points(field: Field, policy: str, tensors: "_Tensors", bank: ExitBank) -> list[OperatingPoint]:
+    if policy not in POLICIES:
+        raise field.wrong(f"a policy that is registered here ({', '.join(POLICIES)})")
+    rows = field.items()
+    if not 0 < len(rows) <= MOST:
+        raise field.wrong(f"1 to {MOST} points")
+    rule, length = POLICIES.get(policy), len(bank.widths)
+    temperatures = tensors.read(f"{policy}.temperatures", (len(rows), length), positive=True)
+    parameters = {
+        name: tensors.read(f"{policy}.parameters.{name}", (len(rows), *_shape(rule, name, length)))
+        for name in sorted(rule.parameters)
+    }
+    conformal = {
+        level: tensors.read(f"{policy}.conformal.{level!r}", (len(rows), length), infinite=True)
+        for level in tensors.miscoverages(policy)
+    }
+    points: list[OperatingPoint] = []
+    for index, row in enumerate(rows):
+        promised = {key: value.number() for key, value in row.at("promised").entries().items()}
+        if not {"cost", "accuracy"} <= set(promised):
+            raise row.at("promised").wrong("at least cost and accuracy")
+        if points and promised["cost"] < points[-1].promised["cost"]:
+            raise row.at("promised").wrong("a cost no lower than that of the point before")
+        try:
+            point = OperatingPoint(
+                policy,
+                {name: tensor[index] for name, tensor in parameters.items()},
+                row.at("active").integers(high=length - 1),
+                temperatures[index],
+                row.at("classifier").integer(high=bank.stacked - 1),
+                {level: tensor[index] for level, tensor in conformal.items()},
+                promised,
+            )
+        except InputError as error:
+            raise ArtifactError(f"{row.file}, field '{row.place}.active': {error}") from error
+        points.append(point)
+    return points
+
+
+def _shape(rule: Policy, name: str, length: int) -> tuple[int, ...]:
+    """Of one parameter at one point."""
+    if name not in rule.per_exit:
+        return ()
+    return (length, rule.vectors[name]) if name in rule.vectors else (length,)
+
+
+class _Tensors:
+    """The tensors of one file, and which of them were read."""
+
+    def __init__(self, artifact: Artifact, name: str) -> None:
+        self.file = str(Path(artifact.content.file).with_name(f"{name}.safetensors"))
+        if name not in artifact.tensors:
+            raise ArtifactError(f"{self.file}: is not in the manifest's field 'files'; save the frontier again")
+        self.named = artifact.tensors[name]
+        self._read: set[str] = set()
+
+    def wrong(self, name: str, reason: str) -> ArtifactError:
+        """The error that says what is wrong with a tensor."""
+        return ArtifactError(f"{self.file}, tensor '{name}': {reason}; save the frontier again")
+
+    def read(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        dtype: torch.dtype = torch.float32,
+        positive: bool = False,
+        infinite: bool = False,
+    ) -> Tensor:
+        """A tensor of this shape and type, its numbers finite, positive, or infinite upwards where that is said."""
+        if name not in self.named:
+            raise self.wrong(name, "is missing")
+        found = self.named[name]
+        if found.dtype != dtype or tuple(found.shape) != shape:
+            raise self.wrong(
+                name, f"expected {dtype} of shape {shape}, got {found.dtype} of shape {tuple(found.shape)}"
+            )
+        good = found.isfinite() | ((found == math.inf) & infinite)
+        if not bool((good & (found > 0) if positive else good).all()):
+            raise self.wrong(name, f"expected {'positive' if positive else 'finite'} numbers, got others")
+        self._read.add(name)
+        return found
+
+    def miscoverages(self, policy: str) -> list[float]:
+        """The levels of a policy's conformal thresholds."""
+        prefix = f"{policy}.conformal."
+        levels = [name.removeprefix(prefix) for name in sorted(self.named) if name.startswith(prefix)]
+        for level in levels:
+            if not _is_share(level):
+                raise self.wrong(prefix + level, "expected a miscoverage between 0 and 1 in the name")
+        return [float(level) for level in levels]
+
+    def check_all_read(self) -> None:
+        """Refuse a tensor that stands for nothing."""
+        for name in self.named:
+            if name not in self._read:
+                raise self.wrong(name, "stands for nothing the manifest knows")
+
+
+def _is_share(text: str) -> bool:
+    try:
+        return 0 < float(text) < 1 and repr(float(text)) == text
+    except ValueError:
+        return False

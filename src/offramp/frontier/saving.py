@@ -1,0 +1,150 @@
+"""A frontier as an artifact."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from offramp.artifact import write_artifact
+from offramp.cost import Costs
+from offramp.errors import InputError
+from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearExits
+from offramp.frontier.frontier import Frontier
+from offramp.policy import OperatingPoint
+from offramp.trunk import Factory, Trunk
+from offramp.trunk.build import MOST_NETWORKS
+
+__all__ = ["BANKS", "COSTS", "PRECISIONS", "save"]
+
+BANKS: dict[str, type[ExitBank]] = {
+    "cumulative": CumulativeLinearExits,
+    "ladder": LadderExits,
+    "linear": LinearExits,
+}
+"""Kinds of exits, by the name an artifact gives them."""
+
+COSTS = ("stage", "carry", "answer", "decide", "bare")
+"""The columns of a cost table."""
+
+PRECISIONS = {
+    str(dtype).removeprefix("torch."): dtype for dtype in (torch.bfloat16, torch.half, torch.float, torch.double)
+}
+"""What the exits' weights may be in."""
+
+
+def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None, weights: bool = False) -> None:
+    """Write a frontier into a folder: exits, temperatures, thresholds, costs, all points, and where they came from.
+
+    Args:
+        frontier: What to save.
+        path: The folder.
+        factory: What makes the trunk, as `offramp.load` will look it up: `Factory("package.module:function", options)`;
+            a registered trunk knows its own.
+        weights: Embed the network's weights, so that what the factory makes need not have them.
+
+    Example:
+        >>> # save(frontier, "resnet-offramp", weights=True), then load("resnet-offramp") anywhere
+    """
+    trunk, bank = frontier.trunk, frontier.bank
+    frontier.preprocessing.check()
+    factory = trunk.factory if factory is None else replace(factory, preprocessing=trunk.preprocessing)
+    content = {
+        "trunk": {
+            "factory": None if factory is None else _factory_content(factory),
+            "name": trunk.name,
+            "fingerprint": trunk.fingerprint(),
+            "num_classes": trunk.num_classes,
+            "num_exits": trunk.num_exits,
+            "weights": weights,
+        },
+        "preprocessing": frontier.preprocessing.describe(),
+        "pooling": frontier.pooling.name,
+        "exits": _bank_content(bank),
+        "costs": {policy: len(costs.tables) for policy, costs in frontier.costs.items()},
+        "points": {policy: [_point_content(point) for point in points] for policy, points in frontier.points.items()},
+        "full_accuracy": frontier.full_accuracy,
+        "contributions": [[one.name, one.gain, one.kept] for one in frontier.contributions],
+        "provenance": dict(frontier.provenance),
+    }
+    tensors = {
+        "exits": {**bank.state_dict(), "temperatures": _checked("temperatures", frontier.temperatures, torch.float32)},
+        "points": {**_cost_tensors(frontier.costs), **_point_tensors(frontier.points)},
+    }
+    if weights:
+        tensors["trunk"] = _weights(trunk)
+    write_artifact(path, content, tensors)
+
+
+def _factory_content(factory: Factory) -> dict[str, Any]:
+    if factory.size > MOST_NETWORKS:
+        raise InputError(f"a chain of {factory.size} networks cannot be saved, {MOST_NETWORKS} at most")
+    factory.preprocessing.check()
+    return {
+        "name": factory.name,
+        "options": dict(factory.options),
+        "preprocessing": factory.preprocessing.describe(),
+        "links": [_factory_content(link) for link in factory.links],
+    }
+
+
+def _bank_content(bank: ExitBank) -> dict[str, Any]:
+    kinds = [kind for kind, made in BANKS.items() if type(bank) is made]
+    precisions = {str(value.dtype).removeprefix("torch.") for value in bank.state_dict().values()}
+    if not kinds or len(precisions) != 1 or not precisions <= set(PRECISIONS):
+        raise InputError(
+            f"expected exits of kind {', '.join(BANKS)} in one precision of {', '.join(PRECISIONS)}, got "
+            f"{type(bank).__name__} in {', '.join(sorted(precisions))}; other exits cannot be saved"
+        )
+    return {
+        "kind": kinds[0],
+        "precision": precisions.pop(),
+        "widths": list(bank.widths),
+        "stages": list(bank.stages),
+        "stacked": bank.stacked,
+        "width": bank.width if isinstance(bank, LadderExits) else 0,
+        "averaging": list(bank.averaging.stages),
+    }
+
+
+def _weights(trunk: Trunk) -> dict[str, Tensor]:
+    state = trunk.state_dict()
+    if any(not isinstance(value, Tensor) or value.is_quantized for value in state.values()):
+        raise InputError(
+            f"the weights of '{trunk.name}' are quantised and cannot be embedded; save with weights=False and a "
+            "factory that makes the network with its weights"
+        )
+    return state
+
+
+def _cost_tensors(costs: Mapping[str, Costs]) -> dict[str, Tensor]:
+    return {
+        f"costs.{policy}.{column}": torch.stack([getattr(table, column) for table in priced.tables]).double()
+        for policy, priced in costs.items()
+        for column in COSTS
+    }
+
+
+def _point_content(point: OperatingPoint) -> dict[str, Any]:
+    return {"active": list(point.active), "classifier": point.classifier, "promised": dict(point.promised)}
+
+
+def _point_tensors(points: Mapping[str, Sequence[OperatingPoint]]) -> dict[str, Tensor]:
+    """Every number of the points, stacked: thousands of small tensors would take longer to open than to use."""
+    tensors = {}
+    for policy, listed in points.items():
+        tensors[f"{policy}.temperatures"] = torch.stack([point.temperatures for point in listed])
+        for name in listed[0].parameters:
+            tensors[f"{policy}.parameters.{name}"] = torch.stack([point.parameters[name] for point in listed])
+        for miscoverage in listed[0].conformal_thresholds:
+            columns = [point.conformal_thresholds[miscoverage] for point in listed]
+            tensors[f"{policy}.conformal.{miscoverage!r}"] = torch.stack(columns)
+    return {name: _checked(name, tensor, torch.float32) for name, tensor in tensors.items()}
+
+
+def _checked(name: str, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    if tensor.dtype != dtype:
+        raise InputError(f"expected {name} in {dtype}, got {tensor.dtype}; convert it before saving")
+    return tensor

@@ -1,0 +1,72 @@
+"""Ways to change a saved artifact and make its hashes right again, as somebody with bad intentions would."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import offramp
+from offramp.artifact import _sealed
+
+Content = dict[str, Any]
+
+
+def reseal(folder: Path, change: Callable[[Content], object]) -> None:
+    """Change what a manifest says, its content included, and seal it again."""
+    file = folder / "manifest.json"
+    whole = json.loads(file.read_bytes())
+    del whole["seal"]
+    change(whole)
+    file.write_bytes(_sealed(whole))
+
+
+def rewrite(folder: Path, name: str, change: Callable[[dict[str, Tensor]], object]) -> None:
+    """Change the tensors of a file, and everything that vouches for it."""
+    tensors = load_file(folder / name)
+    change(tensors)
+    save_file(tensors, folder / name)
+    rehash(folder, name)
+
+
+def rehash(folder: Path, name: str) -> None:
+    raw = (folder / name).read_bytes()
+    entry = {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
+    reseal(folder, lambda whole: whole["files"].update({name: entry}))
+
+
+def at(whole: Content, path: str) -> tuple[Any, Any]:
+    """The object or list that holds a place such as `content.points.threshold.0.active`, and its key."""
+    *way, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    for part in way:
+        whole = whole[part]  # type: ignore[index]
+    return whole, last
+
+
+def assert_same(one: offramp.Frontier, other: offramp.Frontier, inputs: Any) -> None:
+    """Two frontiers say the same, point by point, bit by bit."""
+    assert {policy: len(points) for policy, points in one.points.items()} == {
+        policy: len(points) for policy, points in other.points.items()
+    }
+    assert str(one) == str(other)
+    assert one.provenance == other.provenance
+    assert list(one.contributions) == list(other.contributions)
+    assert torch.equal(one.temperatures, other.temperatures)
+    for policy, points in one.points.items():
+        for index in {0, len(points) // 2, len(points) - 1}:
+            answers = [frontier._network(frontier.points[policy][index]).predict(inputs) for frontier in (one, other)]
+            assert_same_answers(*answers)
+
+
+def assert_same_answers(one: offramp.Answer, other: offramp.Answer) -> None:
+    assert torch.equal(one.labels, other.labels)
+    assert torch.equal(one.probabilities, other.probabilities)
+    assert torch.equal(one.exits, other.exits)
+    assert torch.equal(one.relative_cost, other.relative_cost)
+    assert one.prediction_sets.keys() == other.prediction_sets.keys()
+    for level, sets in one.prediction_sets.items():
+        assert torch.equal(sets, other.prediction_sets[level])

@@ -1,0 +1,87 @@
+"""Frontiers of every kind, small and quick to fit, with inputs to ask them."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+import offramp
+from offramp.frontier import Frontier
+from offramp.trunk import CifarResNet, Preprocessing, Trunk, chain
+from offramp.trunk.transformers import text_trunk
+from tests.frontier import chain_examples, examples
+from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images
+
+FEW = replace(SMALL, warmup_epochs=1)
+
+
+def fitted(trunk: Trunk, *, settings: offramp.JointSettings = FEW, **options: Any) -> Frontier:
+    data = images(90, seed=1), images(60, seed=2)
+    return offramp.fit(trunk, *data, settings=settings, progress=False, **options)
+
+
+def resnet(settings: offramp.JointSettings = FEW) -> Frontier:
+    return fitted(examples.trunk(), settings=settings, preprocessing=PREPROCESSING)
+
+
+def half() -> Frontier:
+    return fitted(examples.trunk().half(), preprocessing=PREPROCESSING)
+
+
+def linked() -> Frontier:
+    torch.manual_seed(1)
+    first = CifarResNet(8, num_classes=3)
+    return fitted(chain(first, examples.trunk(), name="weak and strong"), preprocessing=PREPROCESSING)
+
+
+def linked_apart() -> Frontier:
+    """The first network sees images of half the side."""
+    first, second = CifarResNet(8, num_classes=3), examples.trunk()
+    smaller = Preprocessing((PREPROCESSING.steps[0], ("resize", {"size": 16, "mode": "bilinear"})))
+    first.preprocessing = smaller.followed_by(Preprocessing(PREPROCESSING.steps[1:]))
+    second.preprocessing = PREPROCESSING
+    return fitted(chain(first, second))
+
+
+def averaged() -> Frontier:
+    """Two networks that know more together than either."""
+    data = chain_examples.vectors(300, seed=1), chain_examples.vectors(200, seed=2)
+    return offramp.fit(chain_examples.pair(), *data, settings=chain_examples.FEW, progress=False)
+
+
+def bert(seed: int = 0) -> Trunk:
+    torch.manual_seed(seed)
+    sizes: dict[str, Any] = dict.fromkeys(("num_hidden_layers", "num_labels"), 3)
+    sizes |= {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 30}
+    model = BertForSequenceClassification(BertConfig(**sizes))  # type: ignore[no-untyped-call]
+    return text_trunk(model, name="tiny-bert")
+
+
+def texts(count: int, *, seed: int) -> tuple[dict[str, Any], Any]:
+    draw = np.random.default_rng(seed)
+    mask = (np.arange(8) < draw.integers(2, 9, (count, 1))).astype(np.int64)
+    ids = draw.integers(1, 30, (count, 8)) * mask
+    return {"input_ids": ids, "attention_mask": mask}, ids[:, 0] % 3
+
+
+def of_texts() -> Frontier:
+    return offramp.fit(bert(), texts(80, seed=1), texts(60, seed=2), settings=FEW, progress=False)
+
+
+PICTURES, VECTORS, TEXTS = images(20, seed=3)[0], chain_examples.vectors(20, seed=3)[0], texts(20, seed=3)[0]
+MADE_BY_NAME: dict[str, tuple[Callable[[], Frontier], Any]] = {
+    "ladder": (resnet, PICTURES),
+    "linear": (lambda: resnet(LINEAR), PICTURES),
+    "paper": (lambda: resnet(replace(offramp.PAPER, cost_weights=(0.03, 0.3), warmup_epochs=1, epochs=1)), PICTURES),
+    "cumulative": (lambda: resnet(replace(LINEAR, exits="cumulative")), PICTURES),
+    "half precision": (half, PICTURES),
+    "chain": (linked, PICTURES),
+    "chain of other preprocessing": (linked_apart, PICTURES),
+}
+"""Those whose network knows its factory."""
+
+GIVEN: dict[str, tuple[Callable[[], Frontier], Any]] = {"averaged": (averaged, VECTORS), "texts": (of_texts, TEXTS)}
+"""Those whose network the caller has to give, or to name what makes it."""

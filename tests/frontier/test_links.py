@@ -1,0 +1,408 @@
+"""Networks of a chain that pay for themselves and networks that do not, by hand and for real."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import offramp
+from offramp.cost import count_trunk
+from offramp.features import ArraySource, BatchSource, MemorySource, StoreSource, extract, split_by_id
+from offramp.frontier import Contribution, Frontier, drop_links, fit_frontier, outcomes
+from offramp.frontier.fit import _as_source
+from offramp.policy import OperatingPoint
+from offramp.trunk import POOLINGS, STEPS, Axes, ChainTrunk, Hidden, Preprocessing, Tokens, Trunk, chain, scores
+from tests.frontier.chain_examples import FEW, QUICK, K, check_predictions, fit, network, pair, vectors
+from tests.frontier.examples import images
+
+
+def plain(name: str, layers: int) -> Trunk:
+    stages: list[nn.Module] = [nn.Linear(2, 2) for _ in range(layers)]
+    return Trunk(name, stages, {layers - 1: nn.Linear(2, 2)}, num_classes=2)
+
+
+class Fits:
+    """Pretends to fit: a frontier whose area is what `worth` says of the chain, and a note of what was asked."""
+
+    def __init__(self, worth: dict[str, float]) -> None:
+        self.worth = worth
+        self.asked: list[tuple[str, tuple[int, ...]]] = []
+
+    def __call__(self, trunk: Trunk, sources: Sequence[BatchSource]) -> Frontier:
+        assert len(sources) == 3
+        assert all(source.widths == sources[0].widths for source in sources)
+        assert sources[0].own_heads == trunk.own_heads
+        self.asked.append((trunk.name, sources[0].widths))
+        accuracy = self.worth[trunk.name]
+        promised = {"cost": 0.05, "accuracy": accuracy}
+        point = OperatingPoint("threshold", {}, (trunk.num_exits - 1,), torch.ones(trunk.num_exits), promised=promised)
+        nothing: Any = None
+        return Frontier(
+            trunk=trunk,
+            preprocessing=trunk.preprocessing,
+            pooling=nothing,
+            bank=nothing,
+            costs={},
+            points={"threshold": [point]},
+            temperatures=nothing,
+            full_accuracy=0.9,
+            contributions=[Contribution(str(exit), 0.0, kept=exit != 1) for exit in range(trunk.num_exits - 1)],
+        )
+
+
+def dropped(worth: dict[str, float], *links: Trunk) -> tuple[Frontier, list[tuple[str, tuple[int, ...]]]]:
+    """The frontier that is kept, and what was fitted on the way."""
+    trunk = chain(*links) if len(links) > 1 else links[0]
+    fits = Fits(worth)
+    return drop_links(trunk, sources(trunk), fits), fits.asked
+
+
+def sources(trunk: Trunk) -> list[MemorySource]:
+    """Stage s has s + 1 features, so that widths say which stages are there."""
+    widths = tuple(range(1, trunk.num_exits + 1))
+    own = {stage: torch.zeros(1, 2) for stage in trunk.own_heads}
+    return [MemorySource(torch.zeros(1, sum(widths)), own, torch.tensor([0]), widths)] * 3
+
+
+A, B, C = plain("a", 1), plain("b", 2), plain("c", 2)
+
+
+class TestBookkeeping:
+    def test_a_single_network_is_fitted_and_that_is_all(self) -> None:
+        frontier, asked = dropped({"c": 0.5}, C)
+        assert frontier.trunk is C
+        assert asked == [("c", (1, 2))]
+        assert told(frontier) == []
+
+    def test_a_link_that_pays_is_kept(self) -> None:
+        frontier, asked = dropped({"b+c": 0.8, "c": 0.7}, B, C)
+        assert frontier.trunk.name == "b+c"
+        assert asked == [("b+c", (1, 2, 3, 4)), ("c", (3, 4))]
+        assert told(frontier) == [("b", 0.1, True)]
+
+    @pytest.mark.parametrize("alone", [0.8, 0.85])
+    def test_a_link_that_does_not_pay_is_dropped_also_on_a_tie(self, alone: float) -> None:
+        frontier, asked = dropped({"b+c": 0.8, "c": alone}, B, C)
+        assert frontier.trunk is C
+        assert len(asked) == 2
+        assert told(frontier) == [("b", 0.8 - alone, False)]
+
+    def test_three_that_all_pay(self) -> None:
+        frontier, asked = dropped({"a+b+c": 0.8, "b+c": 0.7, "a+c": 0.6}, A, B, C)
+        assert frontier.trunk.name == "a+b+c"
+        assert asked == [("a+b+c", (1, 2, 3, 4, 5)), ("b+c", (2, 3, 4, 5)), ("a+c", (1, 4, 5))]
+        assert told(frontier) == [("a", 0.1, True), ("b", 0.2, True)]
+
+    def test_one_of_three_goes_and_the_other_is_judged_without_it(self) -> None:
+        # Beside b, a brings less than nothing, and b little; without a, b is worth a lot.
+        worth = {"a+b+c": 0.8, "b+c": 0.82, "a+c": 0.79, "c": 0.6}
+        frontier, asked = dropped(worth, A, B, C)
+        assert frontier.trunk.name == "b+c"
+        assert asked[3:] == [("c", (4, 5))]  # what has been fitted is not fitted again
+        assert told(frontier) == [("a", -0.02, False), ("b", 0.22, True)]
+
+    def test_a_link_that_seemed_not_to_pay_may_stay_once_another_is_gone(self) -> None:
+        worth = {"a+b+c": 0.8, "b+c": 0.83, "a+c": 0.82, "c": 0.7}
+        frontier, _ = dropped(worth, A, B, C)
+        assert frontier.trunk.name == "b+c"
+        assert told(frontier) == [("a", -0.03, False), ("b", 0.13, True)]
+
+    def test_both_of_three_go(self) -> None:
+        worth = {"a+b+c": 0.8, "b+c": 0.83, "a+c": 0.85, "c": 0.9}
+        frontier, asked = dropped(worth, A, B, C)
+        assert frontier.trunk is C
+        assert told(frontier) == [("b", -0.05, False), ("a", -0.05, False)]
+        assert [name for name, _ in asked] == ["a+b+c", "b+c", "a+c", "c"]
+        assert asked[-1] == ("c", (4, 5))
+
+    def test_what_cannot_be_fitted_without_a_link_keeps_it(self) -> None:
+        last = scores(lambda inputs: inputs, 2, name="function", mul_adds=10)
+        frontier, asked = dropped({"b+function": 0.5}, B, last)
+        assert frontier.trunk.name == "b+function"
+        assert [name for name, _ in asked] == ["b+function"]
+
+    def test_the_table_tells(self) -> None:
+        frontier, _ = dropped({"a+b+c": 0.8, "b+c": 0.82, "a+c": 0.79, "c": 0.6}, A, B, C)
+        lines = str(frontier).splitlines()
+        assert lines[0] == "frontier of b+c by threshold, measured on the tune split"
+        assert lines[-2] == "links bring, in points of mean accuracy: a -2.00 (dropped), b +22.00"
+        assert lines[-1] == "exits dropped, as they bring nothing: 1"
+
+    def test_a_long_name_stays_on_its_line(self) -> None:
+        links = [plain(f"a-network-of-quite-a-long-name-{index}", 1) for index in range(4)]
+        frontier = Fits({chain(*links).name: 0.5})(chain(*links), sources(chain(*links)))
+        assert str(frontier).splitlines()[0].startswith(f"frontier of {chain(*links).name} by threshold")
+        assert max(map(len, str(frontier).splitlines()[1:])) < 60
+
+    def test_a_network_without_links_or_dropped_exits_ends_with_the_table(self) -> None:
+        frontier, _ = dropped({"a": 0.5}, A)
+        assert str(frontier).splitlines()[-1].startswith("└")
+
+
+def told(frontier: Frontier) -> list[tuple[str, Any, bool]]:
+    """What is said of links, which come before the exits."""
+    first = len(frontier.contributions) - (frontier.trunk.num_exits - 1)
+    assert [one.name for one in frontier.contributions[first:]] == list(map(str, range(frontier.trunk.num_exits - 1)))
+    return [(one.name, pytest.approx(one.gain), one.kept) for one in frontier.contributions[:first]]
+
+
+@pytest.fixture(scope="module")
+def together() -> Frontier:
+    return fit(pair())
+
+
+class TestFits:
+    def test_a_cheap_network_that_knows_something_is_kept(self, together: Frontier, tmp_path: Path) -> None:
+        assert together.trunk.name == "first+second"
+        assert together.contributions[0].name == "first"
+        assert together.contributions[0].gain > 0.02
+        assert len(together.contributions) == 1 + 4
+        assert together.bank.averaging.shares[1] > 0
+        check_predictions(together, vectors(200, seed=7), tmp_path, costs=(0.1, 0.4, 0.8, 1.2))
+
+    def test_a_network_that_sees_nothing_is_dropped(self, tmp_path: Path) -> None:
+        blind, good = network("blind", width=300), network("second", width=400, layers=3)
+        frontier = fit(chain(blind, good))
+        assert frontier.trunk is good
+        assert [one.name for one in frontier.contributions] == ["blind", "0", "1"]
+        assert frontier.contributions[0].gain < 0
+        assert not frontier.contributions[0].kept
+        assert frontier.bank.averaging.stages == ()
+        check_predictions(frontier, vectors(200, seed=7), tmp_path, costs=(0.3, 0.6, 1.2))
+
+    def test_a_network_that_sees_nothing_is_dropped_from_three(self, together: Frontier, tmp_path: Path) -> None:
+        frontier = fit(chain(network("blind", width=300), *chain_links(together)))
+        assert frontier.trunk.name == "first+second"
+        assert [(one.name, one.kept) for one in frontier.contributions[:2]] == [("blind", False), ("first", True)]
+        assert [one.name for one in frontier.contributions[1:]] == [one.name for one in together.contributions]
+        check_predictions(frontier, vectors(200, seed=7), tmp_path, costs=(0.1, 0.6, 1.2))
+
+    def test_changes_are_against_the_last_network_alone(self, together: Frontier, tmp_path: Path) -> None:
+        inputs, labels = vectors(300, seed=7)
+        source = ArraySource(inputs, labels, name="test")
+        store = extract(together.trunk, source, tmp_path, poolings=("auto",), dtype=torch.float32, progress=False)
+        rows = StoreSource(store, pooling="auto")
+        assert isinstance(together.trunk, ChainTrunk)
+        last = float((together.trunk.links[-1](torch.tensor(inputs)).argmax(1).numpy() == labels).mean())
+        everything = together.points["threshold"][-1]
+        measured = together.evaluate(rows, [everything])[0]
+        assert measured.accuracy > last  # the average is better
+        assert measured.change == pytest.approx(measured.accuracy - last)
+        seen = outcomes(together.bank, rows, together.temperatures)
+        assert float(seen.full_correct.double().mean()) == pytest.approx(last)
+        assert float(seen.correct[0, :, -1].double().mean()) > last
+
+    def test_full_accuracy_and_bare_cost_are_the_last_networks(self, tmp_path: Path) -> None:
+        trunk = pair()
+        inputs, labels = vectors(700, seed=3)
+        store = extract(trunk, ArraySource(inputs, labels, name="all"), tmp_path, progress=False)
+        rows = split_by_id(store.ids(), [350, 250, 100])
+        parts = [StoreSource(store, pooling="auto", rows=part) for part in rows]
+        frontier = fit_frontier(trunk, *parts, example=torch.tensor(inputs[:1]), settings=QUICK)
+        answers = trunk.links[-1](torch.tensor(inputs[rows[1]])).argmax(1).numpy()
+        assert frontier.full_accuracy == pytest.approx((answers == labels[rows[1]]).mean())
+        bare = count_trunk(trunk.links[-1], torch.tensor(inputs[:1]), POOLINGS.get("auto")).bare
+        assert all(costs.tables[0].bare == bare[0] for costs in frontier.costs.values())
+        last = frontier.points["threshold"][-1].promised["accuracy"]
+        assert last > frontier.full_accuracy
+        assert f"{100 * (last - frontier.full_accuracy):+.2f}" in str(frontier)
+
+
+def chain_links(frontier: Frontier) -> tuple[Trunk, ...]:
+    assert isinstance(frontier.trunk, ChainTrunk)
+    return frontier.trunk.links
+
+
+PHOTOS = offramp.image_preprocessing(mean=(0.5,) * 3, std=(0.25,) * 3)
+
+
+def coarse(size: int) -> Preprocessing:
+    return Preprocessing((PHOTOS.steps[0], ("resize", {"size": size, "mode": "bilinear"}), *PHOTOS.steps[1:]))
+
+
+def small_images(count: int, *, seed: int) -> tuple[Any, Any]:
+    inputs, labels = images(count, seed=seed)
+    return np.ascontiguousarray(inputs[:, ::4, ::4]), labels
+
+
+def convolutions(name: str, channels: int, preprocessing: Preprocessing, *, blind: bool = False) -> Trunk:
+    """Two random layers and a head on the centroids of what they give; a blind one looks at nothing."""
+    torch.manual_seed(channels)
+    stages: list[nn.Module] = [
+        nn.Sequential(nn.Conv2d(3, channels, 3, padding=1), nn.ReLU()),
+        nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1), nn.ReLU()),
+    ]
+    linear = nn.Linear(channels, K)
+    inputs, labels = small_images(200, seed=97)
+    with torch.no_grad():
+        if blind:
+            next(stages[0].parameters()).zero_()
+        pooled = nn.Sequential(*stages)(preprocessing(inputs)).mean((2, 3))
+        centroids = torch.stack([pooled[torch.tensor(labels) == label].mean(0) for label in range(K)])
+        apart = centroids - centroids.mean(0)
+        linear.weight.copy_(4 * apart / apart.square().sum(1).mean().clamp_min(1e-6))
+        linear.bias.copy_(-linear.weight @ centroids.mean(0))
+    head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), linear)
+    trunk = Trunk(name, stages, {1: head}, num_classes=K)
+    trunk.preprocessing = preprocessing
+    return trunk
+
+
+def fit_images(trunk: Trunk, **options: Any) -> Frontier:
+    train, validation = small_images(200, seed=1), small_images(200, seed=2)
+    return offramp.fit(trunk, train, validation, settings=FEW, progress=False, **options)
+
+
+class TestPreparations:
+    def test_a_lower_resolution_first(self, tmp_path: Path) -> None:
+        frontier = fit_images(chain(convolutions("low", 4, coarse(4)), convolutions("high", 32, PHOTOS)))
+        assert frontier.trunk.name == "low+high"
+        assert frontier.preprocessing == Preprocessing()
+        check_predictions(frontier, small_images(100, seed=5), tmp_path, costs=(0.1, 0.5, 1.2))
+
+    def test_the_last_network_alone_prepares_raw_inputs_itself(self, tmp_path: Path) -> None:
+        frontier = fit_images(chain(convolutions("low", 48, coarse(6), blind=True), convolutions("high", 32, PHOTOS)))
+        assert frontier.trunk.name == "high"
+        assert frontier.preprocessing == PHOTOS
+        check_predictions(frontier, small_images(100, seed=5), tmp_path, costs=(0.5, 1.2))
+
+    def test_what_remains_of_three_prepares_raw_inputs_alike(self, tmp_path: Path) -> None:
+        low = convolutions("low", 64, coarse(4), blind=True)
+        frontier = fit_images(chain(low, convolutions("first", 4, PHOTOS), convolutions("second", 32, PHOTOS)))
+        assert frontier.trunk.name == "first+second"
+        assert frontier.preprocessing == PHOTOS
+        check_predictions(frontier, small_images(100, seed=5), tmp_path / "test", costs=(0.1, 1.2))
+
+    def test_links_that_are_called_the_same_are_told_apart(self, tmp_path: Path) -> None:
+        # One network at two resolutions before another: without one link or the other, the names that remain are equal.
+        def three() -> ChainTrunk:
+            return chain(
+                convolutions("low", 4, coarse(4)), convolutions("low", 4, coarse(6)), convolutions("high", 32, PHOTOS)
+            )
+
+        first = fit_images(three(), store=tmp_path)
+        checkpoints = sorted(tmp_path.glob("fit-*.safetensors"))
+        assert len(checkpoints) >= 3
+        before = [path.stat().st_mtime_ns for path in checkpoints]
+        second = fit_images(three(), store=tmp_path)
+        assert sorted(tmp_path.glob("fit-*.safetensors")) == checkpoints
+        assert [path.stat().st_mtime_ns for path in checkpoints] == before  # nothing was fitted again
+        assert first.contributions == second.contributions
+        assert [p.promised for p in first.points["gates"]] == [p.promised for p in second.points["gates"]]
+
+
+WORDS = ["red green blue", "one two three four five six seven eight", "fox dog"]
+
+
+def words(inputs: Any, generator: torch.Generator, /) -> dict[str, torch.Tensor]:
+    """Texts as token ids, a word a token."""
+    numbers = [[1 + sum(word.encode()) % 60 for word in str(text).split()] for text in inputs]
+    ids = torch.zeros(len(numbers), max(map(len, numbers)), dtype=torch.long)
+    for row, found in zip(ids, numbers, strict=True):
+        row[: len(found)] = torch.tensor(found)
+    return {"ids": ids, "mask": (ids > 0).float()}
+
+
+STEPS.add("words of links", words)
+
+
+def texts(count: int, *, seed: int) -> tuple[Any, Any]:
+    """Texts of one to seven words, most of them of the class; an array of objects, as tables of texts are."""
+    draw = np.random.default_rng(seed)
+    labels = draw.integers(0, K, count)
+    made = np.empty(count, dtype=object)
+    for row, label in enumerate(labels):
+        subjects = np.where(draw.random(draw.integers(1, 8)) < 0.7, label, draw.integers(0, K))
+        made[row] = " ".join(str(draw.choice(WORDS[subject].split())) for subject in subjects)
+    return made, labels
+
+
+class _Embed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(61, 32, padding_idx=0)
+
+    def forward(self, hidden: Hidden) -> Hidden:
+        return {"states": self.table(hidden["ids"]), "mask": hidden["mask"]}
+
+
+class _Mix(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.back = nn.Linear(32, 200), nn.Linear(200, 32)
+
+    def forward(self, hidden: Hidden) -> Hidden:
+        return {**hidden, "states": hidden["states"] + self.back(torch.tanh(self.wide(hidden["states"])))}
+
+
+class _MeanHead(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(32, K)
+
+    def forward(self, hidden: Hidden) -> torch.Tensor:
+        weights = hidden["mask"] / hidden["mask"].sum(1, keepdim=True)
+        logits: torch.Tensor = self.linear((hidden["states"] * weights[..., None]).sum(1))
+        return logits
+
+
+class TextTrunk(Trunk):
+    """Words, each by itself: what a text costs grows with its words."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        super().__init__("words", [_Embed(), _Mix(), _Mix()], {2: _MeanHead()}, num_classes=K)
+        self.preprocessing = Preprocessing().then("words of links")
+
+    def axes(self, depth: int) -> Axes:
+        return Axes(lengths=(1,))
+
+    def sizes(self, inputs: Hidden) -> torch.Tensor:
+        sizes: torch.Tensor = inputs["mask"].sum(1)
+        return sizes
+
+    def representation(self, hidden: Hidden, stage: int) -> Tokens:
+        return Tokens(hidden["states"], mask=hidden["mask"].bool())
+
+
+def by_hand(inputs: Any) -> Any:
+    """Log-probabilities from a count of each class's words: any function may be a link."""
+    counts = [[sum(word in subject.split() for word in str(text).split()) for subject in WORDS] for text in inputs]
+    return np.log((np.array(counts) + 0.3) / (np.array(counts) + 0.3).sum(1, keepdims=True))
+
+
+class TestTexts:
+    def test_a_function_of_texts_before_a_network(self, tmp_path: Path) -> None:
+        trunk = chain(scores(by_hand, K, name="counts", mul_adds=50), TextTrunk())
+
+        def run() -> Frontier:
+            train, validation = texts(300, seed=1), texts(300, seed=2)
+            return offramp.fit(trunk, train, validation, settings=FEW, store=tmp_path / "store", progress=False)
+
+        frontier = run()
+        assert frontier.trunk is trunk
+        kept = frontier.contributions[0]
+        assert (kept.name, kept.kept) == ("counts", True)
+        inputs, labels = texts(150, seed=5)
+        check_predictions(frontier, (inputs, labels), tmp_path / "test", costs=(0.3, 1.2))
+        # Those who go to the end pay for their words, and the function the same for all.
+        answer = frontier.choose(cost=1.2, policy="threshold").predict(inputs)
+        words_of = torch.tensor([len(text.split()) for text in inputs])
+        ended = answer.exits == 3
+        table = frontier.costs["threshold"].of(words_of)
+        torch.testing.assert_close(table.bare, 2.0 * 2 * 32 * 200 * words_of + 32 * K, check_dtype=False)
+        assert len({*words_of[ended].tolist()}) > 2
+        assert (table.stage[:, 0] == 50).all()
+        assert [p.promised for p in run().points["gates"]] == [p.promised for p in frontier.points["gates"]]
+
+    def test_texts_are_known_by_what_they_say(self) -> None:
+        def named(*said: str, kind: Any = object) -> str:
+            # Made anew each time, so that they lie elsewhere in memory.
+            return _as_source((np.array(["".join(text) for text in said], dtype=kind), np.arange(len(said))), "t").name
+
+        assert named("ab", "cde") == named("ab", "cde")
+        assert len({named("ab", "cde"), named("ab", "cdf"), named("ab", "cde", kind="U"), named("ab", "cde", "f")}) == 4

@@ -1,0 +1,380 @@
+"""Folders made up by somebody, every hash right: refused by file and field, or the same answers; nothing else."""
+
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import offramp
+from offramp.errors import ArtifactError, OfframpError, UnknownNameError, UntrustedNameError
+from offramp.frontier import Frontier
+from tests.artifact_examples import assert_same, at, rehash, reseal, rewrite
+from tests.frontier.artifact_examples import PICTURES, VECTORS, averaged, linked, resnet
+from tests.frontier.examples import LINEAR
+
+
+def saved(made: Frontier, folder: Path) -> tuple[Frontier, Path]:
+    offramp.save(made, folder, weights=made.trunk.factory is not None)
+    return made, folder
+
+
+@pytest.fixture(scope="module")
+def ladder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Frontier, Path]:
+    return saved(resnet(), tmp_path_factory.mktemp("ladder"))
+
+
+@pytest.fixture(scope="module")
+def linear(tmp_path_factory: pytest.TempPathFactory) -> tuple[Frontier, Path]:
+    return saved(resnet(LINEAR), tmp_path_factory.mktemp("linear"))
+
+
+@pytest.fixture(scope="module")
+def links(tmp_path_factory: pytest.TempPathFactory) -> tuple[Frontier, Path]:
+    return saved(linked(), tmp_path_factory.mktemp("chain"))
+
+
+@pytest.fixture(scope="module")
+def average(tmp_path_factory: pytest.TempPathFactory) -> tuple[Frontier, Path]:
+    return saved(averaged(), tmp_path_factory.mktemp("average"))
+
+
+@pytest.fixture
+def folder(ladder: tuple[Frontier, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(ladder[1], tmp_path / "copy"))
+
+
+def refused(folder: Path, *told: str, **options: Any) -> None:
+    with pytest.raises(OfframpError) as caught:
+        offramp.load(folder, **options)
+    message = str(caught.value)
+    assert isinstance(caught.value, ArtifactError | UnknownNameError | UntrustedNameError)
+    assert str(folder) in message
+    for text in told:
+        assert text in message
+    assert len(message) < 1500
+
+
+def put(path: str, value: Any) -> Callable[[dict[str, Any]], object]:
+    def change(whole: dict[str, Any]) -> None:
+        holder, key = at(whole, path)
+        holder[key] = value
+
+    return change
+
+
+REMOVED = object()
+POINT = "points.threshold.1"
+FACTORY = "trunk.factory"
+WRONG: dict[str, list[Any]] = {
+    "trunk": [REMOVED, None, [], "cifar"],
+    "trunk.factory": [REMOVED, [], "cifar_resnet", {}],
+    "trunk.factory.name": [REMOVED, None, 3, "x" * 2000, "cifar-resnet", "", "chain"],
+    "trunk.factory.options": [REMOVED, None, [], {}, {"depth": 1}],
+    "trunk.factory.options.layers": [10**9, "8", None, [[8]], 14, 8.0, True],
+    "trunk.factory.options.num_classes": [10**9, 4, "3", None],
+    "trunk.factory.options.self": [1],
+    "trunk.factory.links": [REMOVED, None, {}, [1], [{}], "ab"],
+    "trunk.factory.preprocessing": [REMOVED, None, 1, [["gone", {}]], [["normalize"]], [[1, {}]], [["resize", []]]],
+    "trunk.fingerprint": [REMOVED, "", "0" * 64, 5],
+    "trunk.num_classes": [REMOVED, 4, 10**9, 10**400, "3", 3.0, -1],
+    "trunk.num_exits": [REMOVED, 4, 0, 10**9, None],
+    "trunk.weights": [REMOVED, 1, "true", False],
+    "preprocessing": [REMOVED, {}, [["eval", {"code": "1"}]], [["channels_first", {}, 1]], "none"],
+    "preprocessing.1.1.scale": ["1", None, 10**400, [1], REMOVED],
+    "preprocessing.1.1.mean": [[0.5], "0.5", [[0.5] * 3], [None] * 3, REMOVED, []],
+    "preprocessing.1.1.std": [[0.0] * 3, [0.5] * 4],
+    "preprocessing.1.1.device": ["cuda"],
+    "pooling": [REMOVED, "", "os:system", 3, ["auto"]],
+    "exits": [REMOVED, []],
+    "exits.kind": [REMOVED, "linear", "cumulative", "pickle", 1],
+    "exits.precision": [REMOVED, "float64", "float16", "int8", "O", 32],
+    "exits.widths": [
+        REMOVED,
+        [],
+        [256, 512],
+        [10**9] * 3,
+        [10**5] * 3,
+        [256, 512, 1025],
+        [-1, 512, 1024],
+        "abc",
+        [1.5] * 3,
+    ],
+    "exits.stages": [REMOVED, [], [1, 0], [0, 0], [0, 3], [0], [0, 1, 2], [-1, 0], [0, 1.0], ["0", "1"]],
+    "exits.stacked": [REMOVED, 0, 2, 10**5, 10**9, True],
+    "exits.width": [REMOVED, 0, 7, 10**5, 10**9, -8, "8"],
+    "exits.averaging": [REMOVED, [2], [0, 1], [5], None, [-1]],
+    "costs": [REMOVED, [], {}, {"gates": 1}],
+    "costs.threshold": [REMOVED, 0, 2, 3, 10**9, "1", None],
+    "costs.other": [1],
+    "points": [REMOVED, {}, [], {"magic": []}, {"sampled_gates": []}],
+    "points.threshold": [REMOVED, [], {}, None, [1]],
+    f"{POINT}": [None, {}, 7],
+    f"{POINT}.active": [REMOVED, [], [0], [2, 1], [1, 1, 2], [0, 1, 2, 3], [0, 10**9], "012", [-1, 2]],
+    f"{POINT}.classifier": [REMOVED, 1, -1, 10**9, 0.0, None],
+    f"{POINT}.promised": [REMOVED, {}, {"cost": 0.5}, [], {"cost": "0.5", "accuracy": 0.5}],
+    f"{POINT}.promised.cost": [REMOVED, 0.0, "low", None, 10**400, 10**9],
+    f"{POINT}.promised.more": ["text", None, [1]],
+    "full_accuracy": [REMOVED, None, "1", [1], 10**400],
+    "contributions": [REMOVED, {}, [1], [[]], [["a", 0.1]], [["a", 0.1, True, 1]], [[1, 0.1, True]]],
+    "contributions.0": [["a", "0.1", True], ["a", 0.1, 1], ["a", None, True], [0.1, "a", True], "abc"],
+    "provenance": [REMOVED, [], None],
+}
+"""Fields of `content`, and what they must not be."""
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        pytest.param(path, value, id=f"{path}-{index}")
+        for path, values in WRONG.items()
+        for index, value in enumerate(values)
+    ],
+)
+def test_a_field_that_does_not_fit_is_refused_by_name(folder: Path, path: str, value: Any) -> None:
+    def change(whole: dict[str, Any]) -> None:
+        holder, key = at(whole["content"], path)
+        if value is REMOVED:
+            del holder[key]
+        else:
+            holder[key] = value
+
+    reseal(folder, change)
+    refused(folder)
+
+
+def test_fields_nobody_knows_change_nothing(ladder: tuple[Frontier, Path], folder: Path) -> None:
+    reseal(folder, lambda whole: whole["content"].update(more={"code": "import os"}))
+    assert_same(ladder[0], offramp.load(folder), PICTURES)
+
+
+@pytest.mark.parametrize(
+    "name", ["os:system", "builtins:eval", "builtins:__import__", "subprocess:run", "posix:system"]
+)
+def test_code_is_refused_without_trust_and_must_give_a_trunk_with_it(
+    folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reseal(folder, put("content.trunk.factory.name", name))
+    called: list[Any] = []
+    monkeypatch.setattr("os.system", lambda *arguments, **options: called.append(options))
+    with pytest.raises(UntrustedNameError, match=r"manifest\.json, field 'content\.trunk\.factory'.*trust="):
+        offramp.load(folder)
+    assert not called
+    refused(folder, "content.trunk.factory", trust=[name])
+
+
+def test_a_name_that_is_not_registered_says_where(folder: Path) -> None:
+    reseal(folder, put("content.trunk.factory.name", "cifar_resnets"))
+    with pytest.raises(UnknownNameError, match=r"content\.trunk\.factory': .*did you mean 'cifar_resnet'"):
+        offramp.load(folder)
+
+
+def test_a_chain_of_very_many_networks_is_not_made(links: tuple[Frontier, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(links[1], tmp_path / "copy"))
+    assert_same(links[0], offramp.load(folder), PICTURES)
+
+    def change(whole: dict[str, Any]) -> None:
+        factory = whole["content"]["trunk"]["factory"]
+        link = {**factory["links"][0], "options": {"layers": 1202, "num_classes": 3}}
+        factory["links"] = [link] * 10_000
+
+    reseal(folder, change)
+    refused(folder, "content.trunk.factory", "at most 16 networks")
+
+
+def test_a_chain_with_a_link_of_somebodys(links: tuple[Frontier, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(links[1], tmp_path / "copy"))
+    reseal(folder, put("content.trunk.factory.links.0.name", "os:system"))
+    with pytest.raises(UntrustedNameError, match="os:system"):
+        offramp.load(folder)
+
+
+Tensors = dict[str, Tensor]
+Change = Callable[[Tensors], object]
+
+
+def to(key: str, change: Callable[[Tensor], Tensor], *, new: str | None = None) -> Change:
+    """Another tensor in place of one, or beside it under a new name."""
+    return lambda named: named.update({new or key: change(named[key]).clone()})
+
+
+def every(change: Callable[[Tensor], Tensor]) -> Change:
+    return lambda named: named.update({key: change(tensor) for key, tensor in named.items()})
+
+
+def more(name: str) -> Change:
+    return lambda named: named.update({name: torch.zeros(1)})
+
+
+def filled(key: str, value: float) -> Change:
+    return lambda named: named[key].fill_(value)
+
+
+THRESHOLD, WEIGHT, SETS = "threshold.parameters.threshold", "gates.parameters.weight", "threshold.conformal.0.05"
+STEM = "stages.0.0.conv1.weight"
+LEVELS = ("0.050", "5e-2", "1.0", "0.0", "-0.1", "nan", "inf", "", "x", "1_0", "0.05 ")
+CHANGED: dict[str, dict[str, Change]] = {
+    "exits.safetensors": {
+        "empty": lambda named: named.clear(),
+        "one less": lambda named: named.pop("mix"),
+        "one more": more("more"),
+        "no temperatures": lambda named: named.pop("temperatures"),
+        "temperature 0": filled("temperatures", 0),
+        "temperature infinite": filled("temperatures", math.inf),
+        "temperature of another exit": to("temperatures", lambda _: torch.ones(1, 4)),
+        "a weight NaN": filled("mix", math.nan),
+        "a weight infinite": filled("head", -math.inf),
+        "another shape": to("head", lambda head: head.mT.contiguous()),
+        "one number": to("head", lambda head: head.sum()),
+        "all double": every(Tensor.double),
+        "one half": to("mix", Tensor.half),
+        "all half": every(Tensor.half),
+        "whole numbers": to("mix", Tensor.long),
+        "complex": to("mix", lambda mix: mix.to(torch.complex64)),
+        "booleans": to("mix", Tensor.bool),
+    },
+    "points.safetensors": {
+        "empty": lambda named: named.clear(),
+        "one more": more("more"),
+        "a policy more": more("magic.temperatures"),
+        "a parameter more": more("threshold.parameters.more"),
+        "no thresholds": lambda named: named.pop(THRESHOLD),
+        "thresholds NaN": filled(THRESHOLD, math.nan),
+        "a point less": to("threshold.temperatures", lambda rows: rows[1:]),
+        "negative temperatures": to("threshold.temperatures", Tensor.neg),
+        "gates of one number": to(WEIGHT, lambda weight: weight[..., :1].contiguous()),
+        "gates deeper": to(WEIGHT, lambda weight: weight[..., None]),
+        "costs in single": to("costs.gates.stage", Tensor.float),
+        "costs infinite": filled("costs.gates.stage", math.inf),
+        "costs NaN": filled("costs.threshold.bare", math.nan),
+        "no costs": lambda named: named.pop("costs.threshold.bare"),
+        "more powers": to("costs.threshold.bare", lambda bare: bare.repeat(3)),
+        "conformal NaN": filled(SETS, math.nan),
+        "conformal below": filled(SETS, -math.inf),
+        "conformal double": to(SETS, Tensor.double),
+        **{f"conformal at {level}": to(SETS, Tensor.clone, new=f"threshold.conformal.{level}") for level in LEVELS},
+    },
+    "trunk.safetensors": {
+        "empty": lambda named: named.clear(),
+        "one less": lambda named: named.pop(STEM),
+        "one more": more("more"),
+        "another number": to(STEM, lambda weight: weight + 1),
+        "all double": every(lambda tensor: tensor.double() if tensor.is_floating_point() else tensor),
+        "one half": to(STEM, Tensor.half),
+        "whole numbers": to(STEM, Tensor.long),
+        "complex": every(lambda tensor: tensor.to(torch.complex64)),
+        "another shape": to(STEM, lambda weight: weight[:, :2].contiguous()),
+    },
+}
+"""What tensors must not be, though everything that vouches for them does."""
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        pytest.param(file, change, id=f"{file}-{name}")
+        for file, ways in CHANGED.items()
+        for name, change in ways.items()
+    ],
+)
+def test_a_tensor_that_does_not_fit_is_refused_by_name(
+    folder: Path, file: str, change: Callable[[Tensors], object]
+) -> None:
+    rewrite(folder, file, change)
+    named = file if file != "trunk.safetensors" else ""  # other weights show in the fingerprint, which the manifest has
+    refused(folder, named)
+
+
+@pytest.mark.parametrize("file", ["exits.safetensors", "points.safetensors", "trunk.safetensors"])
+def test_a_file_the_manifest_does_not_list_is_missing(folder: Path, file: str) -> None:
+    reseal(folder, lambda whole: whole["files"].pop(file))
+    refused(folder, file)
+
+
+def test_files_that_were_swapped(folder: Path) -> None:
+    exits, points = folder / "exits.safetensors", folder / "points.safetensors"
+    first = exits.read_bytes()
+    exits.write_bytes(points.read_bytes())
+    points.write_bytes(first)
+    refused(folder, "exits.safetensors")
+    for file in (exits, points):
+        rehash(folder, file.name)
+    refused(folder, "exits.safetensors")
+
+
+def test_conformal_thresholds_may_be_infinite(folder: Path) -> None:
+    rewrite(folder, "points.safetensors", lambda named: named["threshold.conformal.0.05"].fill_(math.inf))
+    answer = offramp.load(folder).choose(cost=2, policy="threshold").predict(PICTURES)
+    assert answer.prediction_sets[0.05].all()
+
+
+def test_points_out_of_order_are_refused(folder: Path) -> None:
+    reseal(folder, lambda whole: whole["content"]["points"]["threshold"].reverse())
+    refused(folder, "content.points.threshold[1].promised", "no lower")
+
+
+@pytest.mark.parametrize(("path", "value"), [("exits.stacked", 3), ("exits.width", 8), ("exits.kind", "cumulative")])
+def test_linear_exits_of_other_sizes(linear: tuple[Frontier, Path], tmp_path: Path, path: str, value: Any) -> None:
+    folder = Path(shutil.copytree(linear[1], tmp_path / "copy"))
+    reseal(folder, put(f"content.{path}", value))
+    refused(folder)
+
+
+def test_huge_exits_take_no_memory(linear: tuple[Frontier, Path], tmp_path: Path) -> None:
+    """A hundred thousand features, sets and classes: 4e15 bytes, if anybody were to make room for them first."""
+    folder = Path(shutil.copytree(linear[1], tmp_path / "copy"))
+
+    def change(whole: dict[str, Any]) -> None:
+        whole["content"]["exits"].update(widths=[100_000] * 3, stacked=100_000)
+        whole["content"]["trunk"].update(num_classes=1_000_000)
+        whole["content"]["trunk"]["factory"]["options"].update(num_classes=1_000_000)
+
+    reseal(folder, change)
+    refused(folder, "exits.safetensors")
+
+
+@pytest.mark.timeout(60)
+def test_very_many_exits_take_little_time(linear: tuple[Frontier, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(linear[1], tmp_path / "copy"))
+
+    def change(whole: dict[str, Any]) -> None:
+        whole["content"]["exits"].update(kind="cumulative", widths=[100_000] * 10_000, stages=list(range(9_999)))
+        whole["content"]["trunk"].update(num_exits=10_000)
+
+    reseal(folder, change)
+    refused(folder, "exits.safetensors")
+    reseal(folder, lambda whole: whole["content"]["trunk"].update(num_exits=10_001))
+    refused(folder, "content.trunk.num_exits")
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda named: named["averaging.shares"].fill_(0.5), "the first 0"),
+        (lambda named: named["averaging.shares"].mul_(20), "below 1"),
+        (lambda named: named["averaging.shares"].neg_().sub_(torch.tensor([0.0, 0.1])), "from 0"),
+        (lambda named: named["averaging.temperatures"].zero_(), "above 0"),
+        (lambda named: named["averaging.temperatures"].fill_(math.nan), "averaging.temperatures"),
+        (lambda named: named.update({"averaging.shares": torch.zeros(3)}), "averaging.shares"),
+    ],
+)
+def test_averages_that_are_none(
+    average: tuple[Frontier, Path], tmp_path: Path, change: Callable[[Tensors], object], told: str
+) -> None:
+    made, source = average
+    folder = Path(shutil.copytree(source, tmp_path / "copy"))
+    assert_same(made, offramp.load(folder, trunk=made.trunk), VECTORS)
+    rewrite(folder, "exits.safetensors", change)
+    refused(folder, told, trunk=made.trunk)
+
+
+def test_inputs_of_another_size_are_refused_in_words(ladder: tuple[Frontier, Path], folder: Path) -> None:
+    reseal(folder, put("content.pooling", "mean"))
+    with pytest.raises(
+        offramp.errors.InputError, match="the exit after stage 0 reads 256 features, these inputs give 16"
+    ):
+        offramp.load(folder).choose(cost=2).predict(PICTURES)

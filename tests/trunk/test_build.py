@@ -1,0 +1,191 @@
+"""Trunks by name: what makes them, what is refused, and whose code runs."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from offramp.errors import InputError, UnknownNameError, UntrustedNameError
+from offramp.trunk import CifarResNet, Factory, T2TViT, Trunk, build, chain, image_preprocessing
+from offramp.trunk.build import MOST_NETWORKS
+
+PREPARED = image_preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3)
+HERE = __name__
+CALLS: list[Any] = []
+
+
+def make_trunk(layers: int = 8) -> Trunk:
+    return CifarResNet(layers)
+
+
+def record(**options: Any) -> None:
+    CALLS.append(options)
+
+
+def fail(kind: str) -> Trunk:
+    raise {"memory": MemoryError, "file": FileNotFoundError, "assert": AssertionError, "recursion": RecursionError}[
+        kind
+    ]
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    CALLS.clear()
+    monkeypatch.setitem(sys.modules, HERE, sys.modules[__name__])
+
+
+@pytest.mark.parametrize(
+    "trunk",
+    [CifarResNet(14, num_classes=5), T2TViT(7, num_classes=4, image_side=32), chain(make_trunk(), make_trunk(14))],
+)
+def test_a_trunk_is_made_again_from_its_factory(trunk: Trunk) -> None:
+    assert trunk.factory is not None
+    again = build(trunk.factory)
+    assert (type(again), again.name, again.num_classes) == (type(trunk), trunk.name, trunk.num_classes)
+    assert again.factory == trunk.factory
+    again.load_state_dict(trunk.state_dict())
+    assert again.fingerprint() == trunk.fingerprint()
+
+
+def test_a_chain_keeps_its_name_and_what_its_links_prepare() -> None:
+    links = [make_trunk(), make_trunk(14)]
+    links[0].preprocessing = PREPARED
+    trunk = chain(*links, name="both")
+    assert trunk.factory is not None
+    again = build(trunk.factory)
+    assert again.name == "both"
+    assert str(again) == str(trunk)
+    assert [link.preprocessing for link in again.links] == [PREPARED, links[1].preprocessing]  # type: ignore[union-attr]
+
+
+def test_a_chain_with_a_link_nobody_knows_has_no_factory() -> None:
+    unknown = Trunk("own", [torch.nn.Flatten()], {0: torch.nn.Linear(3072, 10)}, 10)
+    assert chain(unknown, make_trunk()).factory is None
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("cifar_resnet", {}),
+        ("cifar_resnet", {"layers": 10**9}),
+        ("cifar_resnet", {"layers": 6 * 10**400 + 2}),
+        ("cifar_resnet", {"layers": 9}),
+        ("cifar_resnet", {"layers": -4}),
+        ("cifar_resnet", {"layers": 8.0}),
+        ("cifar_resnet", {"layers": "8"}),
+        ("cifar_resnet", {"layers": True}),
+        ("cifar_resnet", {"layers": None}),
+        ("cifar_resnet", {"layers": [[8]]}),
+        ("cifar_resnet", {"layers": 8, "num_classes": 10**9}),
+        ("cifar_resnet", {"layers": 8, "num_classes": 0}),
+        ("cifar_resnet", {"layers": 8, "num_classes": "10"}),
+        ("cifar_resnet", {"layers": 8, "self": 1}),
+        ("cifar_resnet", {"layers": 8, "weights": "x"}),
+        ("cifar_resnet", {"layers": 8, "": 1}),
+        ("t2t_vit", {"depth": 8}),
+        ("t2t_vit", {"depth": 7.0}),
+        ("t2t_vit", {"depth": [7]}),
+        ("t2t_vit", {"depth": 7, "image_side": 10**9 * 16}),
+        ("t2t_vit", {"depth": 7, "image_side": 0}),
+        ("t2t_vit", {"depth": 7, "image_side": "32"}),
+        ("t2t_vit", {"depth": 7, "num_classes": 10**9}),
+        ("chain", {}),
+        ("chain", {"links": [1, 2]}),
+        ("chain", {"name": "x"}),
+    ],
+)
+def test_options_that_make_no_trunk(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"'{name}' cannot make a trunk"):
+        build(Factory(name, options))
+
+
+@pytest.mark.parametrize("name", [["list"], 3])
+def test_a_chain_by_a_name_that_is_no_text(name: Any) -> None:
+    link = Factory("cifar_resnet", {"layers": 8})
+    with pytest.raises(InputError, match="'chain' cannot make a trunk"):
+        build(Factory("chain", {"name": name}, links=(link, link)))
+
+
+class TestLinks:
+    def test_belong_to_chains(self) -> None:
+        link = Factory("cifar_resnet", {"layers": 8})
+        with pytest.raises(InputError, match="only a 'chain' has links"):
+            build(Factory("os:system", {}, links=(link, link)))
+
+    def test_are_as_many_as_memory_holds(self) -> None:
+        link = Factory("cifar_resnet", {"layers": 1202})
+        for _ in range(5):
+            link = Factory("chain", links=(link, link))
+        with pytest.raises(InputError, match=f"at most {MOST_NETWORKS} networks, got 32"):
+            build(link)
+
+    def test_are_trusted_one_by_one(self) -> None:
+        links = (Factory("cifar_resnet", {"layers": 8}), Factory("os:system", {"command": "true"}))
+        with pytest.raises(UntrustedNameError, match="os:system"):
+            build(Factory("chain", links=links), trust=[f"{HERE}:make_trunk"])
+
+
+class TestTrust:
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "os:system",
+            "builtins:eval",
+            "builtins:exec",
+            "subprocess:Popen",
+            "runpy:run_path",
+            ":",
+            "a:b:c",
+            f"{HERE}:record",
+        ],
+    )
+    def test_code_is_neither_imported_nor_called_unless_allowed(self, name: str) -> None:
+        for trust in ((), ["other:name"], "x" + name, f"{name},{name}", {name + "x": 1}):
+            with pytest.raises(UntrustedNameError, match="trust="):
+                build(Factory(name, {"command": "true"}), trust=trust)
+        assert not CALLS
+
+    def test_an_untrusted_module_is_not_imported(self) -> None:
+        code = (
+            "import sys; from offramp.trunk import Factory, build\n"
+            "try: build(Factory('antigravity:fly'))\n"
+            "except PermissionError: sys.exit('antigravity' in sys.modules)"
+        )
+        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+    @pytest.mark.parametrize("trust", [[f"{HERE}:make_trunk"], {f"{HERE}:make_trunk"}, f"{HERE}:make_trunk"])
+    def test_what_is_allowed_is_called(self, trust: Any) -> None:
+        made = build(Factory(f"{HERE}:make_trunk", {"layers": 14}, PREPARED), trust=trust)
+        assert made.name == "cifar-resnet-14"
+        assert made.preprocessing == PREPARED
+
+    def test_a_part_of_a_trusted_text_is_not(self) -> None:
+        with pytest.raises(UntrustedNameError):
+            build(Factory("s:s"), trust="os:system")
+
+    @pytest.mark.parametrize(
+        ("name", "options", "told"),
+        [
+            (f"{HERE}:record", {"a": 1}, "expected .* to give a trunk, got NoneType"),
+            ("builtins:dict", {"a": 1}, "expected .* to give a trunk, got dict"),
+            (f"{HERE}:gone", {}, "cannot import"),
+            ("no_such_module:make", {}, "cannot import"),
+            (":make", {}, "cannot import"),
+            (f"{HERE}:CALLS", {}, "cannot make a trunk"),
+            (f"{HERE}:make_trunk", {"depth": 3}, "cannot make a trunk"),
+            (f"{HERE}:fail", {"kind": "memory"}, "cannot make a trunk"),
+            (f"{HERE}:fail", {"kind": "file"}, "cannot make a trunk"),
+            (f"{HERE}:fail", {"kind": "assert"}, "cannot make a trunk"),
+            (f"{HERE}:fail", {"kind": "recursion"}, "cannot make a trunk"),
+        ],
+    )
+    def test_even_then_it_must_give_a_trunk(self, name: str, options: dict[str, Any], told: str) -> None:
+        with pytest.raises(InputError, match=told):
+            build(Factory(name, options), trust=[name])
+
+
+def test_unknown_names_suggest_the_near_one() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'cifar_resnet'"):
+        build(Factory("cifar_resnets"))

@@ -1,0 +1,102 @@
+"""Small models of timm with random weights, and their preparation against timm's own transforms."""
+
+import json
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import timm
+import torch
+from PIL import Image
+from timm import data
+from torch import nn
+
+from offramp.errors import InputError, SplitRefusedError
+from offramp.testing import check_trunk
+from offramp.trunk import SplitTrunk, Tokens
+from offramp.trunk.timm import timm_preprocessing, timm_trunk
+
+
+def model(name: str = "test_resnet", **options: Any) -> Any:
+    torch.manual_seed(0)
+    return timm.create_model(name, pretrained=False, **{"num_classes": 5, **options})
+
+
+def photo(height: int, width: int) -> npt.NDArray[np.uint8]:
+    """Something smooth, as photographs are."""
+    noise = np.random.default_rng(0).integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
+    return np.asarray(Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC))
+
+
+@pytest.mark.parametrize(("name", "blocks"), [("test_resnet", 4), ("test_vit", 6), ("test_efficientnet", 5)])
+def test_trunks(name: str, blocks: int) -> None:
+    network = model(name)
+    trunk = timm_trunk(network)
+    assert trunk.num_exits >= blocks
+    assert trunk.num_classes == 5
+    assert trunk.name == name
+    images = torch.randn(3, 3, 160, 160, generator=torch.Generator().manual_seed(1))
+    check_trunk(trunk, images, images[:2], network=network, exact=trunk.captured_by == "torch.fx")
+    prepared = trunk.prepare(trunk.preprocessing(photo(200, 300)[None]))
+    assert trunk(prepared).shape == (1, 5)
+
+
+def test_a_class_token_comes_before_the_patches() -> None:
+    trunk: SplitTrunk = timm_trunk(model("test_vit"))
+    hidden = torch.randn(2, 3, 160, 160)
+    for stage in list(trunk.stages)[:3]:
+        hidden = stage(hidden)
+    shown = trunk.representation(hidden, 2)
+    assert isinstance(shown, Tokens)
+    assert shown.values.shape[1] == 101
+    assert shown.prefix == 1
+
+
+class TestPreprocessing:
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            {"interpolation": "bilinear", "crop_pct": 0.875, "mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)},
+            {"input_size": (3, 224, 224), "crop_pct": 0.9},  # 248.9 pixels, which timm takes for 248
+            {"crop_pct": None},
+            {"crop_pct": 1.0},
+            {"crop_mode": "squash"},
+            {"crop_mode": "squash", "crop_pct": 1.0, "interpolation": "bilinear"},
+        ],
+    )
+    @pytest.mark.parametrize(("height", "width"), [(300, 411), (411, 300), (233, 233), (120, 131)])
+    def test_against_timm(self, options: dict[str, Any], height: int, width: int) -> None:
+        network = model("test_efficientnet", pretrained_cfg_overlay=options)
+        library: Any = data
+        transform = library.create_transform(**library.resolve_data_config(network.pretrained_cfg))
+        expected = transform(Image.fromarray(photo(height, width)))
+        found = timm_preprocessing(network)(photo(height, width)[None])
+        assert found.shape == (1, *expected.shape)
+        # Pillow rounds to bytes after each direction: a few of 255 levels, in units of the standard deviation.
+        distance = (found[0] - expected).abs() * torch.tensor(network.pretrained_cfg["std"])[:, None, None]
+        assert float(distance.max()) < 4 / 255
+        assert float(distance.mean()) < 0.5 / 255
+
+    def test_is_data(self) -> None:
+        steps = timm_preprocessing(model()).describe()
+        assert json.loads(json.dumps(steps)) == steps
+        assert [name for name, _ in steps] == ["channels_first", "resize", "center_crop", "normalize"]
+        assert steps[1][1] == {"size": 168, "mode": "bilinear"}  # 160 / 0.95
+
+    @pytest.mark.parametrize("options", [{"crop_mode": "border"}, {"input_size": (3, 160, 128)}])
+    def test_refuses_what_it_cannot_express(self, options: dict[str, Any]) -> None:
+        with pytest.raises(InputError, match="expected square images, cropped from the center or squashed"):
+            timm_preprocessing(model(pretrained_cfg_overlay=options))
+
+
+class TestRefusals:
+    def test_other_networks(self) -> None:
+        for function in (timm_trunk, timm_preprocessing):
+            with pytest.raises(InputError, match=r"expected a timm model, .* got Linear; use offramp\.split"):
+                function(nn.Linear(3, 2))
+
+    def test_no_classifier(self) -> None:
+        with pytest.raises(SplitRefusedError, match="expected scores N x K"):
+            timm_trunk(model(num_classes=0, global_pool=""))

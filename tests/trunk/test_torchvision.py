@@ -1,0 +1,82 @@
+"""Small models of torchvision with random weights, and their preparation against torchvision's own transforms."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision import models
+
+from offramp.errors import InputError
+from offramp.testing import check_trunk
+from offramp.trunk.preprocessing import AS_IS
+from offramp.trunk.torchvision import torchvision_preprocessing, torchvision_trunk
+
+
+def model(name: str = "resnet18") -> Any:
+    torch.manual_seed(0)
+    return models.get_model(name, weights=None, num_classes=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks"), [("resnet18", 8), ("mobilenet_v3_small", 11), ("squeezenet1_1", 8), ("shufflenet_v2_x0_5", 16)]
+)
+def test_trunks(name: str, blocks: int) -> None:
+    network = model(name)
+    trunk = torchvision_trunk(network, side=64)
+    assert trunk.num_exits >= blocks
+    assert trunk.num_classes == 5
+    assert trunk.captured_by == "torch.fx"
+    assert trunk.preprocessing == AS_IS
+    images = torch.randn(3, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    check_trunk(trunk, images, images[:2], network=network)
+
+
+def test_weights_say_how_images_are_prepared() -> None:
+    weights = models.MobileNet_V3_Small_Weights.DEFAULT  # named, not downloaded
+    trunk = torchvision_trunk(model("mobilenet_v3_small"), weights=weights)
+    assert trunk.preprocessing == torchvision_preprocessing(weights)
+    photos = np.random.default_rng(0).integers(0, 256, (2, 240, 300, 3), dtype=np.uint8)
+    assert trunk(trunk.prepare(trunk.preprocessing(photos))).shape == (2, 5)
+
+
+class TestPreprocessing:
+    @pytest.mark.parametrize(
+        "weights",
+        [
+            models.ResNet18_Weights.DEFAULT,
+            models.ResNet50_Weights.IMAGENET1K_V2,
+            models.EfficientNet_B0_Weights.DEFAULT,
+            models.EfficientNet_B1_Weights.IMAGENET1K_V2,
+            models.Swin_T_Weights.DEFAULT,
+            models.ViT_B_16_Weights.IMAGENET1K_SWAG_E2E_V1,
+        ],
+        ids=str,
+    )
+    @pytest.mark.parametrize(("height", "width"), [(400, 517), (517, 400), (301, 301), (120, 131)])
+    def test_against_torchvision(self, weights: Any, height: int, width: int) -> None:
+        noise = np.random.default_rng(0).integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
+        photo = Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC)
+        expected = weights.transforms()(photo)
+        found = torchvision_preprocessing(weights)(np.asarray(photo)[None])
+        assert found.shape == (1, *expected.shape)
+        # Pillow rounds to bytes after each direction: a few of 255 levels, in units of the standard deviation.
+        distance = (found[0] - expected).abs() * torch.tensor(weights.transforms().std)[:, None, None]
+        assert float(distance.max()) < 4 / 255
+        assert float(distance.mean()) < 0.5 / 255
+
+    def test_is_data(self) -> None:
+        steps = torchvision_preprocessing(models.ResNet50_Weights.IMAGENET1K_V2).describe()
+        assert json.loads(json.dumps(steps)) == steps
+        assert steps[1:3] == [["resize", {"size": 232, "mode": "bilinear"}], ["center_crop", {"size": 224}]]
+
+    @pytest.mark.parametrize(
+        "weights", ["DEFAULT", models.segmentation.FCN_ResNet50_Weights.DEFAULT, models.ResNet18_Weights]
+    )
+    def test_refuses_what_is_no_classifier(self, weights: Any) -> None:
+        with pytest.raises(InputError, match=r"expected an entry of torchvision's weights of a classifier"):
+            torchvision_preprocessing(weights)
+        with pytest.raises(InputError, match=r"expected an entry of torchvision's weights of a classifier"):
+            torchvision_trunk(model(), weights=weights)
