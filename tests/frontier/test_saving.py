@@ -119,7 +119,9 @@ class TestWhichNetwork:
     def test_without_a_factory_it_must_be_given(self, frontier: Frontier, tmp_path: Path) -> None:
         frontier.trunk.factory, kept = None, frontier.trunk.factory
         try:
-            offramp.save(frontier, tmp_path, weights=True)
+            with pytest.raises(InputError, match="of no use without a name to make the network by"):
+                offramp.save(frontier, tmp_path, weights=True)
+            offramp.save(frontier, tmp_path)
         finally:
             frontier.trunk.factory = kept
         with pytest.raises(ArtifactError, match=r"without a name to make it by; give it with trunk="):

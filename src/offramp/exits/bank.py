@@ -72,8 +72,8 @@ class ExitBank(nn.Module, ABC):
         """Operations a sample of (carrying the state past `stage`, answering there)."""
 
     @abstractmethod
-    def take(self, point: int) -> "ExitBank":
-        """The exits of one cost weight alone; the bank itself where they are shared."""
+    def take(self, *points: int) -> "ExitBank":
+        """The exits of some cost weights alone, in that order; the bank itself where they are shared."""
 
     @abstractmethod
     def copy_points(self, other: "ExitBank", points: Tensor) -> None:

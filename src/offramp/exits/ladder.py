@@ -103,7 +103,7 @@ class LadderExits(ExitBank):
         zeros = self.center.new_zeros(count, self.width)
         return zeros, zeros
 
-    def take(self, point: int) -> "LadderExits":
+    def take(self, *points: int) -> "LadderExits":
         """The ladder itself: all cost weights share it."""
         return self
 

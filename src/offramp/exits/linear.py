@@ -67,9 +67,9 @@ class LinearExits(ExitBank):
         """The same exits, copied for `count` cost weights."""
         return self._restacked(torch.zeros(count, dtype=torch.long))
 
-    def take(self, point: int) -> "LinearExits":
-        """The exits of one cost weight alone."""
-        return self._restacked(torch.tensor([point]))
+    def take(self, *points: int) -> "LinearExits":
+        """The exits of some cost weights alone, in that order."""
+        return self._restacked(torch.tensor(points))
 
     def copy_points(self, other: ExitBank, points: Tensor) -> None:
         """Take over the weights of another bank at `points`."""

@@ -1,7 +1,7 @@
 """The whole trade-off between cost and accuracy, and choosing a point on it."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rich.console import Console
@@ -117,7 +117,11 @@ class Frontier:
                 "frontier.trunk, which may have fewer networks than the chain that was fitted"
             )
         costs = [self.costs[point.policy] for point in points]
-        return measure(points, outcomes(self.bank, source, self.temperatures), costs, seed=seed)
+        # Only the classifiers that the points ask: of sixteen sets, a threshold uses one.
+        used = sorted({point.classifier for point in points})
+        seen = outcomes(self.bank.take(*used), source, self.temperatures[used])
+        asked = [replace(point, classifier=used.index(point.classifier)) for point in points]
+        return measure(asked, seen, costs, seed=seed)
 
     def __str__(self) -> str:
         """A table of a dozen points of the preferred policy, and what is not in force."""

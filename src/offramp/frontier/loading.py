@@ -121,7 +121,10 @@ def _trunk(artifact: Artifact, trunk: Trunk | None, trust: Collection[str]) -> T
             _embed(artifact, trunk)
     for name in ("name", "num_classes", "num_exits"):
         if field.at(name).value != getattr(trunk, name):
-            raise field.at(name).wrong(f"{getattr(trunk, name)!r}, which '{trunk.name}' has; give the right trunk=...")
+            raise ArtifactError(
+                f"{field.file}, field '{field.place}.{name}': the frontier was fitted for a network with {name} "
+                f"{field.at(name).value!r}, this one has {getattr(trunk, name)!r}; give that network with trunk=..."
+            )
     if trunk.fingerprint() != field.at("fingerprint").text():
         raise ArtifactError(
             f"{field.file}, field '{field.place}.fingerprint': the frontier was fitted for another network than this "

@@ -45,12 +45,19 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
             a registered trunk knows its own.
         weights: Embed the network's weights, so that what the factory makes need not have them.
 
-    Example:
-        >>> # save(frontier, "resnet-offramp", weights=True), then load("resnet-offramp") anywhere
     """
+    if not isinstance(frontier, Frontier):
+        raise InputError(
+            f"expected a frontier, got {type(frontier).__name__}; save what offramp.fit gave, all points of it"
+        )
     trunk, bank = frontier.trunk, frontier.bank
     frontier.preprocessing.check()
     factory = trunk.factory if factory is None else replace(factory, preprocessing=trunk.preprocessing)
+    if weights and factory is None:
+        raise InputError(
+            f"weights of '{trunk.name}' would be of no use without a name to make the network by; give factory=Factory("
+            "'package.module:function'), or leave weights out and load with trunk=..."
+        )
     content = {
         "trunk": {
             "factory": None if factory is None else _factory_content(factory),
