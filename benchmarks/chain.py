@@ -10,7 +10,6 @@ split into tune and calibrate, in rotations. Figures are on the official test ro
 
 import sys
 from dataclasses import replace
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -18,14 +17,14 @@ import numpy as np
 import torch
 
 from benchmarks.bars import Bar, parser, report, say
-from benchmarks.cifar import AUGMENTED, PREPROCESSING, cached, cifar10, resnet
+from benchmarks.cifar import AUGMENTED, PREPROCESSING, cached, cifar10, resnet, store_of
 from benchmarks.frontier_quality import CURVE, SIZES, at_costs, spread, summary
 from benchmarks.texts import intents, minilm
 from offramp.cost import count_trunk
-from offramp.features import BatchSource, Source, Store, StoreSource, extract, split_by_id
+from offramp.features import BatchSource, Store, StoreSource, split_by_id
 from offramp.frontier import Frontier, drop_links, fit_frontier
 from offramp.methods import DEFAULT
-from offramp.trunk import POOLINGS, ChainTrunk, Preprocessing, Trunk, chain
+from offramp.trunk import POOLINGS, ChainTrunk, Trunk, chain
 
 STATIC = (20, 32, 44)
 """The smaller networks somebody would take instead."""
@@ -37,14 +36,6 @@ TEXT_ASKED = 0.15
 """What both text networks are asked to cost at the bar. Budgets are set on train rows; test rows may cost more."""
 
 TEXT_CURVE = (0.05, 0.1, 0.12, TEXT_ASKED, 0.17, 0.2, 0.3, 0.5)
-
-
-def store_of(name: str, trunk: Trunk, source: Source, *views: Preprocessing) -> Store:
-    """Features under `benchmarks/.cache`, extracted on first use."""
-    folder = Path(__file__).parent / ".cache" / name
-    if (folder / "manifest.json").exists():
-        return Store.open(folder)
-    return extract(trunk, source, folder, views=views or (Preprocessing(),))
 
 
 def images_chain() -> ChainTrunk:

@@ -11,7 +11,7 @@ from offramp.errors import InputError
 from offramp.features import Rows, Source, Store, extract, sample_ids
 from offramp.trunk import Preprocessing, Trunk, image_preprocessing, load_cifar_resnet
 
-__all__ = ["AUGMENTED", "PREPROCESSING", "cached", "cifar10", "data_folder", "resnet"]
+__all__ = ["AUGMENTED", "PREPROCESSING", "cached", "cifar10", "data_folder", "resnet", "store_of"]
 
 PREPROCESSING = image_preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 """What the ResNets were trained with."""
@@ -94,7 +94,20 @@ def cached(layers: int, split: str, pooling: str, *, augmented: bool = False) ->
     """
     name = f"resnet{layers}-{split}-{pooling}" + ("-augmented" if augmented else "")
     views = (PREPROCESSING, AUGMENTED) if augmented else (PREPROCESSING,)
+    return store_of(name, resnet(layers), cifar10(split), *views, pooling=pooling)
+
+
+def store_of(name: str, trunk: Trunk, source: Source, *views: Preprocessing, pooling: str = "auto") -> Store:
+    """Features under `benchmarks/.cache`, extracted on first use.
+
+    Args:
+        name: Of the folder.
+        trunk: The network.
+        source: What it runs over.
+        *views: How each view is prepared; inputs as they are if left out.
+        pooling: Name of a pooling.
+    """
     folder = Path(__file__).parent / ".cache" / name
     if (folder / "manifest.json").exists():
         return Store.open(folder)
-    return extract(resnet(layers), cifar10(split), folder, poolings=(pooling,), views=views)
+    return extract(trunk, source, folder, poolings=(pooling,), views=views or (Preprocessing(),))

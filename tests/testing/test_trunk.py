@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from offramp.testing import check_trunk
 from offramp.trunk import Axes, Hidden, Representation, Tokens, Trunk
+from tests.trunk.examples import FirstToken
 
 
 class Layer(nn.Module):
@@ -24,22 +25,12 @@ class Layer(nn.Module):
         return {"tokens": torch.tanh(self.linear(hidden["tokens"] + mean)), "mask": hidden["mask"]}
 
 
-class Head(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 3)
-
-    def forward(self, hidden: dict[str, Tensor]) -> Tensor:
-        logits: Tensor = self.linear(hidden["tokens"][:, 0])
-        return logits
-
-
 class Texts(Trunk):
     """A good trunk; the tests break it in one place each."""
 
     def __init__(self) -> None:
         torch.manual_seed(0)
-        super().__init__("texts", [Layer(), Layer(), Layer()], {2: Head()}, num_classes=3)
+        super().__init__("texts", [Layer(), Layer(), Layer()], {2: FirstToken()}, num_classes=3)
 
     def axes(self, depth: int) -> Any:
         return Axes(lengths=(1,))
@@ -145,7 +136,7 @@ class TestSamples:
             check(trunk)
 
     def test_mixed_by_the_head(self) -> None:
-        class Ranking(Head):
+        class Ranking(FirstToken):
             def forward(self, hidden: dict[str, Tensor]) -> Tensor:
                 logits = super().forward(hidden)
                 return logits - logits.amax()

@@ -85,6 +85,18 @@ class Attending(nn.Module):
         return x + added
 
 
+class FirstToken(nn.Module):
+    """A head of three classes on the first of tokens of width 4."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, hidden: dict[str, Tensor]) -> Tensor:
+        logits: Tensor = self.linear(hidden["tokens"][:, 0])
+        return logits
+
+
 class Words(nn.Module):
     """A text classifier: token numbers and marks of the real ones, by name."""
 

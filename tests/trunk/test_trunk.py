@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from offramp.errors import InputError
 from offramp.trunk import Axes, CifarResNet, Hidden, Representation, T2TViT, Trunk
+from tests.trunk.examples import FirstToken
 
 
 class Mixing(nn.Module):
@@ -26,21 +27,11 @@ class Mixing(nn.Module):
         return {**hidden, "tokens": tokens}
 
 
-class Head(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(4, 3)
-
-    def forward(self, hidden: dict[str, Tensor]) -> Tensor:
-        logits: Tensor = self.linear(hidden["tokens"][:, 0])
-        return logits
-
-
 class TokenTrunk(Trunk):
     """Sequences of different lengths, a mask, and a table all samples share; a head in the middle."""
 
     def __init__(self) -> None:
-        super().__init__("tokens", [Mixing() for _ in range(3)], {2: Head(), 1: Head()}, num_classes=3)
+        super().__init__("tokens", [Mixing() for _ in range(3)], {2: FirstToken(), 1: FirstToken()}, num_classes=3)
 
     def axes(self, depth: int) -> Any:
         return {"tokens": Axes(lengths=(1,)), "mask": Axes(lengths=(1,)), "table": Axes(batch=None)}
@@ -182,7 +173,7 @@ class TestTrunk:
     def test_the_last_stage_needs_a_head(self) -> None:
         class Headless(TokenTrunk):
             def __init__(self) -> None:
-                Trunk.__init__(self, "headless", [Mixing(), Mixing()], {0: Head()}, num_classes=3)
+                Trunk.__init__(self, "headless", [Mixing(), Mixing()], {0: FirstToken()}, num_classes=3)
 
         with pytest.raises(InputError, match=r"'headless' has 2 stages and heads after stages \[0\]"):
             Headless()
@@ -198,7 +189,9 @@ class TestTrunk:
         # The same weights, of another network.
         class Renamed(TokenTrunk):
             def __init__(self) -> None:
-                Trunk.__init__(self, "renamed", [Mixing() for _ in range(3)], {2: Head(), 1: Head()}, num_classes=3)
+                Trunk.__init__(
+                    self, "renamed", [Mixing() for _ in range(3)], {2: FirstToken(), 1: FirstToken()}, num_classes=3
+                )
 
         trunk, renamed = TokenTrunk(), Renamed()
         renamed.load_state_dict(trunk.state_dict())

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils.flop_counter import FlopCounterMode
 
 from offramp.errors import InputError, SplitRefusedError
-from offramp.trunk.hidden import Hidden, at_length, batch_size, leaf_axes, select
+from offramp.trunk.hidden import Hidden, at_length, batch_size, leaf_axes, lengths_of, select
 from offramp.trunk.task import agree, call_network, check_end, check_task, logits_of
 
 __all__ = ["Call", "Captured", "Value", "capture"]
@@ -155,11 +155,7 @@ def capture(network: nn.Module, example: Hidden, axes: Any) -> Captured:
 
 def _probes(example: Hidden, axes: Any) -> tuple[list[Hidden], tuple[int, ...], tuple[int, ...]]:
     """The example at several numbers of samples and lengths."""
-    lengths = {
-        leaf.shape[axis]
-        for leaf, ax in zip(pytree.tree_leaves(example), leaf_axes(example, axes), strict=True)
-        for axis in ax.lengths
-    }
+    lengths = lengths_of(example, axes)
     if len(lengths) > 1:
         raise InputError(f"expected one length in all inputs that have one, found {sorted(lengths)}")
     growing = bool(lengths)

@@ -15,6 +15,7 @@ from offramp.trunk.factory import Factory
 from offramp.trunk.hidden import SAMPLES_FIRST, Hidden
 from offramp.trunk.preprocessing import AS_IS, Preprocessing
 from offramp.trunk.representation import Representation
+from offramp.trunk.task import are_probabilities
 from offramp.trunk.trunk import Trunk
 
 __all__ = ["ChainTrunk", "chain", "scores"]
@@ -92,7 +93,7 @@ class _Function(nn.Module):
         found = torch.as_tensor(self.function(inputs))
         if found.ndim != 2 or found.shape[1] != self.num_classes:
             raise InputError(f"expected N x {self.num_classes} scores of the function, got {tuple(found.shape)}")
-        if bool((found >= 0).all()) and torch.allclose(found.sum(1).float(), torch.ones(len(found)), atol=1e-4):
+        if are_probabilities(found.float()):
             raise InputError(
                 "the function gives probabilities; give scores, such as their logarithms (scikit-learn: "
                 "decision_function or predict_log_proba)"

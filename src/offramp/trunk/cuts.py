@@ -116,6 +116,7 @@ def _blocks(liveness: Liveness, spans: Sequence[_Span]) -> list[_Span]:
         for kind, calls in kinds.items()
         if len(calls) > 1 and _apart(calls) and all(_sound(liveness, call.stop) for call in calls)
     }
+    costs = [value.mul_adds for value in liveness.graph.values]
     blocks: list[_Span] = []
     for width in sorted(set(widths.values())):
         narrow = [kinds[kind] for kind in widths if widths[kind] <= width]
@@ -124,7 +125,6 @@ def _blocks(liveness: Liveness, spans: Sequence[_Span]) -> list[_Span]:
         calls = [call for alike in listed or narrow for call in alike]
         innermost = [call for call in calls if not any(_inside(other, call) for other in calls)]
         blocks = sorted(innermost, key=lambda span: span.stop)
-        costs = [value.mul_adds for value in liveness.graph.values]
         if max(sum(costs[block.start : block.stop]) for block in blocks) <= LARGEST_SHARE * sum(costs):
             break
     return blocks
@@ -163,12 +163,9 @@ def _apart(calls: Sequence[_Span]) -> bool:
 
 
 def _inside(inner: _Span, outer: _Span) -> bool:
-    return (
-        inner is not outer
-        and outer.start <= inner.start
-        and inner.stop <= outer.stop
-        and ((inner.start, inner.stop) != (outer.start, outer.stop))
-    )
+    """Whether a call lies within another that does more."""
+    within = outer.start <= inner.start and inner.stop <= outer.stop
+    return within and (inner.start, inner.stop) != (outer.start, outer.stop)
 
 
 def _sound(liveness: Liveness, cut: int) -> bool:
@@ -203,9 +200,11 @@ def _refined(liveness: Liveness, cuts: list[int], candidates: Sequence[int]) -> 
         shares = _shares(liveness, ends)
         found = None
         for (start, stop), share in zip(zip([0, *ends], ends, strict=False), shares, strict=True):
+            if share <= LARGEST_SHARE:
+                continue
             inner = [cut for cut in set(candidates) if start < cut < stop and _sound(liveness, cut)]
             inner = [cut for cut in inner if 0 < _shares(liveness, [start, cut])[1] < share]
-            if share > LARGEST_SHARE and inner:
+            if inner:
                 found = min(
                     inner,
                     key=lambda cut: (

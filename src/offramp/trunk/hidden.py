@@ -16,7 +16,17 @@ from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
 
-__all__ = ["SAMPLES_FIRST", "Axes", "Hidden", "at_length", "batch_size", "concatenate", "leaf_axes", "select"]
+__all__ = [
+    "SAMPLES_FIRST",
+    "Axes",
+    "Hidden",
+    "at_length",
+    "batch_size",
+    "concatenate",
+    "leaf_axes",
+    "lengths_of",
+    "select",
+]
 
 Hidden = Any  # a pytree of tensors; Python's types cannot say so
 
@@ -68,6 +78,20 @@ def leaf_axes(hidden: Hidden, axes: Any) -> list[Axes]:
         (1,)
     """
     return [ax for _, ax in _pairs(hidden, axes)[0]]
+
+
+def lengths_of(hidden: Hidden, axes: Any) -> set[int]:
+    """The lengths that the leaves of a hidden state have; none where nothing grows.
+
+    Args:
+        hidden: A pytree of tensors.
+        axes: `Axes` of its leaves: the same tree, or a prefix of it.
+
+    Example:
+        >>> lengths_of(torch.zeros(2, 7), Axes(lengths=(1,)))
+        {7}
+    """
+    return {leaf.shape[axis] for leaf, ax in _pairs(hidden, axes)[0] for axis in ax.lengths}
 
 
 def batch_size(hidden: Hidden, axes: Any = SAMPLES_FIRST) -> int:

@@ -46,13 +46,17 @@ class Liveness:
                 found.add(node)
         return frozenset(found)
 
+    @cached_property
+    def _weights(self) -> frozenset[str]:
+        """The paths of all weights."""
+        return frozenset(name for name, _ in self.graph.module.named_parameters())
+
     def _can_repeat(self, node: fx.Node) -> bool:
         """Whether a node may run twice: it has no weights, and what it changes in place was computed as well."""
-        module = self.graph.module
         if node.op == "get_attr":
-            return str(node.target) not in dict(module.named_parameters())
+            return str(node.target) not in self._weights
         if node.op == "call_module":
-            called = module.get_submodule(str(node.target))
+            called = self.graph.module.get_submodule(str(node.target))
             return not called.state_dict() and (self.value(node).own or not getattr(called, "inplace", False))
         name = str(getattr(node.target, "__name__", node.target)).partition(".")[0]
         in_place = node.kwargs.get("inplace") or (name.endswith("_") and not name.startswith("__"))

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from offramp.errors import InputError, SplitRefusedError
 from offramp.trunk.capture import capture
 from offramp.trunk.cuts import find_cuts, named_cuts
-from offramp.trunk.hidden import SAMPLES_FIRST, Axes, Hidden, at_length, batch_size, leaf_axes
+from offramp.trunk.hidden import SAMPLES_FIRST, Axes, Hidden, at_length, batch_size, leaf_axes, lengths_of
 from offramp.trunk.liveness import Liveness
 from offramp.trunk.representation import Representation, Tokens
 from offramp.trunk.task import agree, call_network, check_problem, logits_of
@@ -159,12 +159,13 @@ class SplitTrunk(Trunk):
         value: Tensor = hidden[name]
         if value.ndim == 3:
             lengths = self._axes[stage + 1][name].lengths
-            value = value.mT if lengths == (2,) or name in self._channels_first else value
+            positions_last = lengths == (2,) or name in self._channels_first
+            if positions_last and not lengths:
+                return value
+            value = value.mT if positions_last else value
             if lengths:
                 everywhere = torch.ones(value.shape[:2], dtype=torch.bool, device=value.device)
                 return Tokens(value, mask=everywhere if self._mask_node is None else hidden[self._mask_node])
-            if name in self._channels_first:
-                return value.mT
             tokens = value.shape[1]
             prefix = tokens - isqrt(tokens) ** 2
             return Tokens(value, prefix=prefix if prefix <= LARGEST_PREFIX < tokens else 0)
@@ -186,12 +187,7 @@ class SplitTrunk(Trunk):
         """Tokens of each sample where there is a mask, or the length of all of them; ones where nothing grows."""
         if self._mask is not None:
             return torch.as_tensor(inputs[self._mask]).sum(1).float()
-        lengths = {
-            leaf.shape[axis]
-            for leaf, ax in zip(pytree.tree_leaves(inputs), leaf_axes(inputs, self.axes(0)), strict=True)
-            for axis in ax.lengths
-        }
-        return super().sizes(inputs) * max(lengths, default=1)
+        return super().sizes(inputs) * max(lengths_of(inputs, self.axes(0)), default=1)
 
 
 def _guessed_axes(example: Hidden) -> Any:

@@ -9,7 +9,7 @@ from torch import Tensor, fx, nn
 from offramp.errors import SplitRefusedError
 from offramp.trunk.hidden import Hidden
 
-__all__ = ["agree", "call_network", "check_end", "check_problem", "check_task", "logits_of"]
+__all__ = ["agree", "are_probabilities", "call_network", "check_end", "check_problem", "check_task", "logits_of"]
 
 
 def call_network(network: nn.Module, inputs: Hidden) -> Any:
@@ -39,6 +39,11 @@ def agree(found: Tensor, expected: Tensor, *, rtol: float = 1e-4, atol: float = 
     precise = torch.finfo(expected.dtype).bits >= 32
     rounding = largest * (atol if precise else torch.finfo(expected.dtype).eps ** 0.5)
     return torch.allclose(found, expected, rtol=rtol, atol=max(atol, rounding))
+
+
+def are_probabilities(scores: Tensor) -> bool:
+    """Whether the rows of `N x K` scores are probabilities: none below 0, each row summing to 1."""
+    return bool((scores >= 0).all()) and torch.allclose(scores.sum(1), torch.ones_like(scores[:, 0]), atol=1e-4)
 
 
 def check_problem(network: nn.Module) -> None:
@@ -73,7 +78,7 @@ def check_task(logits: Any) -> None:
             "the network has a single output: a regression, or two classes as one score; offramp takes networks with "
             "K >= 2 scores a sample. For two classes, wrap it so that it returns (0, score)"
         )
-    if bool((logits >= 0).all()) and torch.allclose(logits.sum(1), torch.ones_like(logits[:, 0]), atol=1e-4):
+    if are_probabilities(logits):
         raise SplitRefusedError(
             "the network returns probabilities that sum to 1; leave the softmax at its end out, so that it returns "
             "logits"
