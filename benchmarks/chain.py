@@ -101,7 +101,9 @@ def one_rotation(rotation: int) -> dict[str, Any]:
 def fit_texts(task: str, rotation: int) -> tuple[Frontier, StoreSource]:
     """A text encoder's frontier of one rotation, and the test rows."""
     trunk = minilm(task)
-    train, test = (store_of(f"minilm-{task}-{part}", trunk, intents(task, part)) for part in ("train", "test"))
+    train, test = (
+        store_of(f"minilm-{task}-{part}", trunk, intents(task, part), trunk.preprocessing) for part in ("train", "test")
+    )
     rows = np.arange(train.num_rows)
     unseen = rows[rows % 3 == 2]  # the trunk was tuned on the others
     size = len(unseen) // 6
@@ -109,7 +111,7 @@ def fit_texts(task: str, rotation: int) -> tuple[Frontier, StoreSource]:
     more, tune, calibrate = (unseen[part] for part in parts)
     fit = np.sort(np.concatenate([rows[rows % 3 != 2], more]))
     sources = [StoreSource(train, pooling="auto", rows=part) for part in (fit, tune, calibrate)]
-    example = trunk.prepare(intents(task, "train").read(0, 1).inputs)
+    example = trunk.prepare(trunk.preprocessing(intents(task, "train").read(0, 1).inputs))
     frontier = fit_frontier(trunk, *sources, example=example, settings=TEXT)
     return frontier, StoreSource(test, pooling="auto")
 

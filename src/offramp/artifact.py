@@ -21,7 +21,7 @@ from offramp.errors import ArtifactError
 
 __all__ = ["VERSION", "Artifact", "Field", "read_artifact", "write_artifact"]
 
-VERSION = 1
+VERSION = 2
 """Of the format. A reader takes this version and, through `_UPGRADES`, every older one."""
 
 MANIFEST = "manifest.json"
@@ -36,7 +36,9 @@ DEEPEST = 32
 LONGEST = 1000
 """Characters of a text at most."""
 
-_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: lambda content: {**content, "classes": []},  # version 2 names classes, and attaches files to preprocessing
+}
 """For each older version, the step from its content to the next version's."""
 
 _FILE_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}\.safetensors")

@@ -1,10 +1,8 @@
 """The one progress bar: on stderr, and only where somebody looks at it."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 __all__ = ["progress_bar"]
 
@@ -29,6 +27,13 @@ def progress_bar(
         >>> with progress_bar("counting", 3, unit="numbers", show=False) as advance:
         ...     advance(3)
     """
+    # Here and not above: without anybody to look, rich need not be imported, which takes longer than all of offramp.
+    if not (show and sys.stderr.isatty()):
+        yield lambda count: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -37,7 +42,7 @@ def progress_bar(
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not (show and console.is_terminal)) as progress:
+    with Progress(*columns, console=console) as progress:
         task = progress.add_task(description, total=total, completed=done, rate="")
 
         def advance(count: int) -> None:

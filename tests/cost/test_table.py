@@ -147,6 +147,33 @@ class TestRelativeCost:
             assert found[row].item() == pytest.approx(paid / 200.8)
 
 
+class TestRelativeCostAlone:
+    """Nothing is carried and nothing decided: stages and one head."""
+
+    @pytest.mark.parametrize("carries_state", [True, False])
+    @pytest.mark.parametrize("count", [1, 7])
+    def test_stages_and_a_head(self, carries_state: bool, count: int) -> None:
+        priced = table(carries_state=carries_state)
+        assert priced.relative_cost_alone(range(0, 2), count) == pytest.approx(30.2 / 100.4)
+        assert priced.relative_cost_alone([1, 2], count) == pytest.approx(50.3 / 100.4)
+        assert priced.relative_cost_alone(range(3, 4), count) == pytest.approx(40.4 / 100.4)
+
+    def test_the_bare_network_costs_itself(self) -> None:
+        assert table(carries_state=True).relative_cost_alone(range(4), 5) == pytest.approx(1)
+
+    def test_is_a_ratio_of_totals(self) -> None:
+        # A short sample and a long one: the long one counts for more.
+        stage = double([[1.0, 1.0, 8.0], [10.0, 20.0, 30.0]])
+        answer = double([[0.5, 0.5, 1.0], [0.5, 0.25, 1.0]])
+        zero = torch.zeros(3, dtype=torch.float64)
+        priced = CostTable(stage, zero, answer, zero, double([9.0, 31.0]), False)
+        assert priced.relative_cost_alone(range(0, 2), 2) == pytest.approx((2.5 + 30.25) / 40)
+
+    def test_of_texts(self) -> None:
+        found = quadratic().of(torch.tensor([1.0, 3.0, 5.0])).relative_cost_alone(range(0, 2), 3)
+        assert found == pytest.approx(30.2 / 100.4)  # here all parts grow alike
+
+
 FIELDS = ("stage", "carry", "answer", "decide", "bare")
 
 

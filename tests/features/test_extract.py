@@ -295,7 +295,8 @@ def test_no_bar_without_a_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[
 def test_bar_on_a_terminal_shows_throughput(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=120)
-    monkeypatch.setattr("offramp.progress.Console", lambda stderr: console)
+    monkeypatch.setattr("rich.console.Console", lambda stderr: console)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     trunk, source = VectorTrunk([nn.Identity()], 2), vectors(np.zeros((30, 2)), np.zeros(30, np.int64))
     extract(trunk, source, tmp_path / "shown", poolings=("mean",), batch_size=3, shard_mb=0.0005)
     assert "30/30" in shown.getvalue()

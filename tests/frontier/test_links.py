@@ -13,7 +13,7 @@ import offramp
 from offramp.cost import count_trunk
 from offramp.features import ArraySource, BatchSource, MemorySource, StoreSource, extract, split_by_id
 from offramp.frontier import Contribution, Frontier, drop_links, fit_frontier, outcomes
-from offramp.frontier.fit import _as_source
+from offramp.frontier.fit import as_source
 from offramp.policy import OperatingPoint
 from offramp.trunk import POOLINGS, STEPS, Axes, ChainTrunk, Hidden, Preprocessing, Tokens, Trunk, chain, scores
 from tests.frontier.chain_examples import FEW, QUICK, K, check_predictions, fit, network, pair, vectors
@@ -402,7 +402,7 @@ class TestTexts:
     def test_texts_are_known_by_what_they_say(self) -> None:
         def named(*said: str, kind: Any = object) -> str:
             # Made anew each time, so that they lie elsewhere in memory.
-            return _as_source((np.array(["".join(text) for text in said], dtype=kind), np.arange(len(said))), "t").name
+            return as_source((np.array(["".join(text) for text in said], dtype=kind), np.arange(len(said))), "t").name
 
         assert named("ab", "cde") == named("ab", "cde")
         assert len({named("ab", "cde"), named("ab", "cdf"), named("ab", "cde", kind="U"), named("ab", "cde", "f")}) == 4

@@ -1,5 +1,7 @@
 """Folders made up by somebody, every hash right: refused by file and field, or the same answers; nothing else."""
 
+import hashlib
+import json
 import math
 import shutil
 from collections.abc import Callable
@@ -14,8 +16,10 @@ import offramp
 from offramp.errors import ArtifactError, OfframpError, UnknownNameError, UntrustedNameError
 from offramp.frontier import Frontier
 from tests.artifact_examples import assert_same, at, rehash, reseal, rewrite
+from tests.frontier import text_examples
 from tests.frontier.artifact_examples import PICTURES, VECTORS, averaged, linked, resnet
 from tests.frontier.examples import LINEAR
+from tests.frontier.text_examples import RAW
 
 
 def saved(made: Frontier, folder: Path) -> tuple[Frontier, Path]:
@@ -120,6 +124,7 @@ WRONG: dict[str, list[Any]] = {
     f"{POINT}.promised.cost": [REMOVED, 0.0, "low", None, 10**400, 10**9],
     f"{POINT}.promised.more": ["text", None, [1]],
     "full_accuracy": [REMOVED, None, "1", [1], 10**400],
+    "classes": [REMOVED, None, {}, "abc", ["a"], ["a", "b"], ["a"] * 4, [1, 2, 3], ["a", "b", None], ["a" * 1001] * 3],
     "contributions": [REMOVED, {}, [1], [[]], [["a", 0.1]], [["a", 0.1, True, 1]], [[1, 0.1, True]]],
     "contributions.0": [["a", "0.1", True], ["a", 0.1, 1], ["a", None, True], [0.1, "a", True], "abc"],
     "provenance": [REMOVED, [], None],
@@ -370,6 +375,181 @@ def test_averages_that_are_none(
     assert_same(made, offramp.load(folder, trunk=made.trunk), VECTORS)
     rewrite(folder, "exits.safetensors", change)
     refused(folder, told, trunk=made.trunk)
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> tuple[Frontier, Path]:
+    return saved(text_examples.fitted(), tmp_path_factory.mktemp("texts"))
+
+
+@pytest.fixture
+def texts(spoken: tuple[Frontier, Path], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(spoken[1], tmp_path / "copy"))
+
+
+def file_of(content: bytes) -> tuple[str, Tensor]:
+    """A file as an artifact holds it: named by its hash."""
+    return hashlib.sha256(content).hexdigest(), torch.tensor(list(content), dtype=torch.uint8)
+
+
+class TestAttachments:
+    """The files that preparation needs: what is wrong with them is told by file, and by field or tensor."""
+
+    def hash_of(self, folder: Path) -> str:
+        whole = json.loads((folder / "manifest.json").read_bytes())
+        named: str = whole["content"]["preprocessing"][0][1]["tokenizer"]["sha256"]
+        return named
+
+    def exchange(self, folder: Path, content: bytes) -> None:
+        """Put another file in place of the tokenizer, everything that vouches for it included."""
+        name, tensor = file_of(content)
+        rewrite(folder, "attachments.safetensors", Tensors.clear)
+        rewrite(folder, "attachments.safetensors", lambda named: named.update({name: tensor}))
+        for place in ("content", "content.trunk.factory"):
+            reseal(folder, put(f"{place}.preprocessing.0.1.tokenizer.sha256", name))
+
+    def test_untouched(self, spoken: tuple[Frontier, Path], texts: Path) -> None:
+        assert_same(spoken[0], offramp.load(texts), RAW)
+
+    @pytest.mark.parametrize("given", [False, True], ids=["made", "given"])
+    def test_other_content_than_its_hash_says(self, spoken: tuple[Frontier, Path], texts: Path, given: bool) -> None:
+        name = self.hash_of(texts)
+        rewrite(texts, "attachments.safetensors", lambda named: named[name][7].add_(1))
+        refused(
+            texts,
+            f"attachments.safetensors, tensor '{name}': expected content of the hash that is its name",
+            trunk=spoken[0].trunk if given else None,
+        )
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            Tensor.float,
+            Tensor.long,
+            Tensor.char,
+            Tensor.bool,
+            lambda content: content[None],
+            lambda content: content.view(-1, 1),
+        ],
+        ids=["float", "long", "char", "bool", "row", "column"],
+    )
+    def test_what_are_no_bytes(self, texts: Path, change: Callable[[Tensor], Tensor]) -> None:
+        name = self.hash_of(texts)
+        rewrite(texts, "attachments.safetensors", to(name, change))
+        refused(texts, "attachments.safetensors", f"tensor '{name}': expected torch.uint8 of shape")
+
+    def test_a_tensor_that_is_missing(self, texts: Path) -> None:
+        rewrite(texts, "attachments.safetensors", lambda named: named.clear())
+        refused(texts, "manifest.json", "preprocessing[0][1].tokenizer'", "the hash of a tensor of attachments")
+
+    def test_a_file_that_is_missing(self, texts: Path) -> None:
+        reseal(texts, lambda whole: whole["files"].pop("attachments.safetensors"))
+        refused(texts, "manifest.json", "preprocessing[0][1].tokenizer'", "the hash of a tensor of attachments")
+        (texts / "attachments.safetensors").unlink()
+        refused(texts, "manifest.json", "preprocessing[0][1].tokenizer'")
+
+    @pytest.mark.parametrize("place", ["content", "content.trunk.factory"])
+    @pytest.mark.parametrize(
+        ("value", "told"),
+        [
+            ({"sha256": "0" * 64}, "the hash of a tensor of attachments.safetensors"),
+            ({"sha256": ""}, "the hash of a tensor of attachments.safetensors"),
+            ({"sha256": 3}, "expected a text"),
+            ({"sha256": ["a"]}, "expected a text"),
+            ({"sha256": "a" * 5000}, "expected a text of at most"),
+            ({}, "is missing"),
+            ({"path": "/etc/passwd"}, "is missing"),
+            ("/etc/passwd", "to be an attached file"),
+            (None, "to be an attached file"),
+        ],
+    )
+    def test_a_hash_of_nothing(
+        self, spoken: tuple[Frontier, Path], texts: Path, place: str, value: Any, told: str
+    ) -> None:
+        reseal(texts, put(f"{place}.preprocessing.0.1.tokenizer", value))
+        given = spoken[0].trunk if place == "content" else None  # the quicker way there
+        refused(texts, "manifest.json", f"field '{place}.preprocessing", told, trunk=given)
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"{}", b"\x80\x04]", b"null", b'{"model": {"type": "Magic"}}', b"\xff" * 99, b"[" * 10_000],
+        ids=range(7),
+    )
+    def test_what_is_no_tokenizer(self, texts: Path, content: bytes) -> None:
+        self.exchange(texts, content)
+        refused(texts, "manifest.json", "preprocessing'", "JSON cannot be read")
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            *(("longest", value) for value in (0, -1, 2, 2**17 + 1, 10**400, "8", None, 8.0, True, REMOVED)),
+            *(("pad", value) for value in (-1, 2**24, 10**400, "0", None, 0.0, REMOVED)),
+            ("more", 1),
+        ],
+    )
+    def test_parameters_of_the_step(self, spoken: tuple[Frontier, Path], texts: Path, key: str, value: Any) -> None:
+        def change(whole: dict[str, Any]) -> None:
+            parameters = whole["content"]["preprocessing"][0][1]
+            parameters.pop(key, None) if value is REMOVED else parameters.update({key: value})
+
+        reseal(texts, change)
+        refused(texts, "manifest.json", "field 'content.preprocessing'", trunk=spoken[0].trunk)
+
+    def test_a_file_where_a_number_belongs(self, texts: Path) -> None:
+        name = self.hash_of(texts)
+        reseal(texts, put("content.preprocessing.0.1.longest", {"sha256": name}))
+        refused(texts, "content.preprocessing'", "'longest'")
+
+    def test_another_tokenizer_is_another_preparation_not_another_network(self, texts: Path) -> None:
+        other = text_examples.tokenizer()
+        other.enable_padding(length=10**9)  # no text may become that long
+        self.exchange(texts, other.to_str().encode())
+        assert offramp.load(texts).choose(cost=2).predict(RAW).labels.shape == (len(RAW),)
+
+
+class TestTextNetworks:
+    @pytest.mark.timeout(60)
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"hidden_size": 2**20},
+            {"vocab_size": 10**12},
+            {"num_hidden_layers": 10**9},
+            {"max_position_embeddings": 10**12},
+            {"model_type": "somebody/model"},
+            {"model_type": None},
+            {"hidden_size": "16"},
+            {"num_attention_heads": 3},
+            {"intermediate_size": 64},
+            {"num_hidden_layers": 1},
+            {"chunk_size_feed_forward": 1},
+        ],
+        ids=str,
+    )
+    def test_of_other_sizes(self, texts: Path, options: dict[str, Any]) -> None:
+        reseal(texts, lambda whole: whole["content"]["trunk"]["factory"]["options"]["config"].update(options))
+        refused(texts)
+
+    @pytest.mark.parametrize(
+        "banned",
+        [
+            {"attn_implementation": "somebody/kernel"},
+            {"_attn_implementation_internal": "somebody/kernel"},
+            {"auto_map": {"AutoModelForSequenceClassification": "somebody/code--modeling.Mine"}},
+            {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+        ],
+        ids=lambda banned: next(iter(banned)),
+    )
+    def test_what_may_be_fetched_changes_nothing(
+        self, spoken: tuple[Frontier, Path], texts: Path, banned: dict[str, Any]
+    ) -> None:
+        reseal(texts, lambda whole: whole["content"]["trunk"]["factory"]["options"]["config"].update(banned))
+        assert_same(spoken[0], offramp.load(texts), RAW)
+
+    @pytest.mark.parametrize("config", [None, [], "bert", {}, [["model_type", "bert"]]], ids=str)
+    def test_configurations_that_are_none(self, texts: Path, config: Any) -> None:
+        reseal(texts, put("content.trunk.factory.options.config", config))
+        refused(texts, "content.trunk.factory")
 
 
 def test_inputs_of_another_size_are_refused_in_words(ladder: tuple[Frontier, Path], folder: Path) -> None:

@@ -3,12 +3,15 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 import offramp
@@ -16,9 +19,22 @@ import offramp.artifact
 from offramp.errors import ArtifactError, InputError, UntrustedNameError
 from offramp.exits import LadderExits
 from offramp.frontier import Frontier
-from offramp.trunk import ChainTrunk, CifarResNet, Factory, Preprocessing
+from offramp.trunk import ChainTrunk, CifarResNet, Factory, Preprocessing, Trunk, chain
+from offramp.trunk.timm import timm_trunk
 from tests.artifact_examples import assert_same, reseal
-from tests.frontier.artifact_examples import GIVEN, MADE_BY_NAME, PICTURES, TEXTS, bert, of_texts, resnet
+from tests.frontier import examples, text_examples
+from tests.frontier.artifact_examples import (
+    GIVEN,
+    MADE_BY_NAME,
+    PICTURES,
+    TEXTS,
+    bert,
+    fitted,
+    of_texts,
+    resnet,
+)
+from tests.frontier.examples import PREPROCESSING
+from tests.frontier.text_examples import CLASSES, RAW
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -144,6 +160,164 @@ class TestWhichNetwork:
             offramp.load(tmp_path, trust=["offramp.trunk:CifarResNet"])
 
 
+@pytest.fixture(scope="module")
+def spoken() -> Frontier:
+    """A frontier that takes texts as they are."""
+    return text_examples.fitted()
+
+
+class TestTexts:
+    def test_tokenizer_and_weights_come_back_with_it(self, spoken: Frontier, tmp_path: Path) -> None:
+        offramp.save(spoken, tmp_path / "one", weights=True)
+        loaded = offramp.load(tmp_path / "one")
+        assert loaded.preprocessing == spoken.preprocessing
+        assert loaded.trunk.preprocessing == spoken.preprocessing
+        assert_same(spoken, loaded, RAW)
+        # Once more, from what was loaded, down to the byte.
+        offramp.save(loaded, tmp_path / "other", weights=True)
+        files = sorted(file.name for file in (tmp_path / "one").iterdir())
+        assert files == [f"{name}.safetensors" for name in ("attachments", "exits")] + [
+            "manifest.json",
+            "points.safetensors",
+            "trunk.safetensors",
+        ]
+        for file in files:
+            assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "other" / file).read_bytes()
+
+    def test_the_tokenizer_comes_along_without_the_weights(self, spoken: Frontier, tmp_path: Path) -> None:
+        offramp.save(spoken, tmp_path)
+        assert not (tmp_path / "trunk.safetensors").exists()
+        given = text_examples.trunk()
+        given.preprocessing = Preprocessing()
+        assert_same(spoken, offramp.load(tmp_path, trunk=given), RAW)
+
+    def test_one_tensor_a_file_named_by_its_hash(self, spoken: Frontier, tmp_path: Path) -> None:
+        offramp.save(spoken, tmp_path, weights=True)
+        (attached,) = spoken.preprocessing.attachments()  # of the trunk as well, which is the same file
+        tensors = load_file(tmp_path / "attachments.safetensors")
+        assert list(tensors) == [attached.sha256]
+        assert tensors[attached.sha256].numpy().tobytes() == attached.content
+        assert json.loads(attached.content)["model"]["vocab"]["word0"] == 4
+
+    def test_nothing_attached_no_file(self, frontier: Frontier, tmp_path: Path) -> None:
+        offramp.save(frontier, tmp_path)
+        assert not (tmp_path / "attachments.safetensors").exists()
+
+    def test_answers_are_those_of_the_tokens(self, spoken: Frontier) -> None:
+        network = spoken.choose(cost=0.9)
+        tokens = network.preprocessing(RAW)
+        plain = replace(network, preprocessing=Preprocessing()).predict(tokens)
+        assert torch.equal(network.predict(RAW).probabilities, plain.probabilities)
+
+    def test_a_tokenizer_that_is_broken_is_not_saved(self, spoken: Frontier, tmp_path: Path) -> None:
+        broken = Preprocessing().then("tokenize", tokenizer=offramp.trunk.Attachment(b"{}"), longest=8, pad=0)
+        with pytest.raises(InputError, match="JSON cannot be read"):
+            offramp.save(replace(spoken, preprocessing=broken), tmp_path)
+        assert not list(tmp_path.iterdir())
+
+
+class TestClasses:
+    def test_come_back(self, spoken: Frontier, frontier: Frontier, tmp_path: Path) -> None:
+        assert spoken.classes == CLASSES
+        assert frontier.classes == ()
+        for saved in (spoken, frontier, replace(frontier, classes=("ä\N{SNOWMAN}", "", "b" * 900))):
+            offramp.save(saved, tmp_path)
+            assert offramp.load(tmp_path, trunk=saved.trunk).classes == saved.classes
+
+    @pytest.mark.parametrize("classes", [("one",), ("one", "two"), ("a", "b", "c", "d"), "ab"])
+    def test_as_many_as_the_network_has(self, classes: Any) -> None:
+        with pytest.raises(InputError, match=rf"expected 3 names, one a class of 'cifar-resnet-8', got {len(classes)}"):
+            fitted(examples.trunk(), preprocessing=PREPROCESSING, classes=classes)
+
+
+class Other(nn.Module):
+    """Twice the first."""
+
+    def __init__(self, first: nn.Module) -> None:
+        super().__init__()
+        self.first = first
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return 2 * self.first(x)
+
+
+class TestFactoriesThatMakeAnotherNetwork:
+    """With its weights in it an artifact is to come back by itself: better refused when saved than when loaded."""
+
+    def of_timm(self, **options: Any) -> Frontier:
+        torch.manual_seed(0)
+        return fitted(timm_trunk(timm.create_model("test_resnet", pretrained=False, num_classes=3, **options)))
+
+    def test_of_timm_as_the_library_makes_it(self, tmp_path: Path) -> None:
+        saved = self.of_timm()
+        offramp.save(saved, tmp_path, weights=True)
+        assert_same(saved, offramp.load(tmp_path), list(PICTURES[:4]))
+
+    @pytest.mark.parametrize("options", [{"global_pool": "max"}, {"channels": (16, 32, 32, 64)}])
+    def test_of_timm_with_other_options(self, options: Any, tmp_path: Path) -> None:
+        saved = self.of_timm(**options)
+        with pytest.raises(
+            InputError, match=r"'timm' with .* makes another network than 'test_resnet', .*give factory="
+        ):
+            offramp.save(saved, tmp_path, weights=True)
+        assert not list(tmp_path.iterdir())
+        offramp.save(saved, tmp_path)  # to be given when it is loaded
+        offramp.load(tmp_path, trunk=saved.trunk)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda trunk: setattr(trunk.stages, "1", Other(trunk.stages[1])),
+            lambda trunk: trunk.stages[0].append(nn.ReLU()),
+            lambda trunk: trunk.register_buffer("more", torch.zeros(1)),
+            lambda trunk: setattr(trunk, "name", "mine"),
+        ],
+        ids=["wrapped", "a layer more", "a buffer more", "another name"],
+    )
+    def test_a_layer_changed_since(self, frontier: Frontier, tmp_path: Path, change: Callable[[Any], None]) -> None:
+        other: Any = examples.trunk()
+        change(other)
+        with pytest.raises(InputError, match="which was made with other options or changed since"):
+            offramp.save(replace(frontier, trunk=other), tmp_path, weights=True)
+
+    def test_a_factory_of_another_size(self, frontier: Frontier, tmp_path: Path) -> None:
+        for factory in (
+            Factory("cifar_resnet", {"layers": 14, "num_classes": 3}),
+            Factory("cifar_resnet", {"layers": 8, "num_classes": 4}),
+            Factory("cifar_resnet", {"layers": 9}),
+            Factory("timm", {"model": "test_resnet", "num_classes": 3}),
+        ):
+            with pytest.raises(InputError, match="makes another network than 'cifar-resnet-8'"):
+                offramp.save(frontier, tmp_path, factory=factory, weights=True)
+
+    def test_weights_of_another_precision_are_the_same_network(self, tmp_path: Path) -> None:
+        trunk = examples.trunk().double()
+        saved = replace(resnet(), trunk=trunk)
+        offramp.save(saved, tmp_path, weights=True)
+        assert {parameter.dtype for parameter in offramp.load(tmp_path).trunk.parameters()} == {torch.float64}
+
+    def test_saving_draws_no_random_numbers(self, frontier: Frontier, tmp_path: Path) -> None:
+        state = torch.get_rng_state()
+        offramp.save(frontier, tmp_path, weights=True)
+        assert torch.equal(torch.get_rng_state(), state)
+
+    def test_code_is_not_run_to_find_out(self, tmp_path: Path) -> None:
+        """Of a chain with a link that somebody's code makes, only who loads it can say that it may run."""
+        name = f"{__name__}:second"
+        first, last = CifarResNet(8, num_classes=3), second()
+        last.factory = Factory(name)
+        saved = fitted(chain(first, last), preprocessing=PREPROCESSING)
+        assert isinstance(saved.trunk, ChainTrunk)  # or nothing is shown
+        offramp.save(saved, tmp_path, weights=True)
+        with pytest.raises(UntrustedNameError, match=name):
+            offramp.load(tmp_path)
+        assert_same(saved, offramp.load(tmp_path, trust=[name]), PICTURES)
+
+
+def second() -> Trunk:
+    return examples.trunk()
+
+
 class TestFolders:
     def test_saved_twice(self, frontier: Frontier, tmp_path: Path) -> None:
         offramp.save(frontier, tmp_path, weights=True)
@@ -170,15 +344,14 @@ class TestFolders:
         with pytest.raises(ArtifactError, match=r"cannot write .*file"):
             offramp.save(frontier, tmp_path / "file")
 
-    def test_versions(self, frontier: Frontier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_versions(self, frontier: Frontier, tmp_path: Path) -> None:
         offramp.save(frontier, tmp_path)
-        reseal(tmp_path, lambda whole: whole["content"]["trunk"].pop("num_exits"))  # as if version 1 had none
-        monkeypatch.setattr(offramp.artifact, "VERSION", 2)
 
-        def upgraded(content: dict[str, Any]) -> dict[str, Any]:
-            return {**content, "trunk": {**content["trunk"], "num_exits": len(content["exits"]["widths"])}}
+        def back_to_version_1(whole: dict[str, Any]) -> None:
+            whole["version"] = 1
+            del whole["content"]["classes"]
 
-        monkeypatch.setattr(offramp.artifact, "_UPGRADES", {1: upgraded})
+        reseal(tmp_path, back_to_version_1)
         assert_same(frontier, offramp.load(tmp_path, trunk=frontier.trunk), PICTURES)
         reseal(tmp_path, lambda whole: whole.update(version=3))
         with pytest.raises(ArtifactError, match=r"manifest\.json has version 3, .* reads up to 2; install a newer"):

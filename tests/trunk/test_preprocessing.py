@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -159,6 +160,128 @@ class TestPhotos:
         steps = photo_preprocessing(28, resized=32, mode="bilinear", mean=MEAN, std=STD).describe()
         assert [name for name, _ in steps] == ["channels_first", "resize", "center_crop", "normalize"]
         assert json.loads(json.dumps(steps)) == steps
+
+
+class TestLists:
+    """Images as people hold them, against one array of them, and against each by itself."""
+
+    SIZES = ((40, 40), (57, 40), (40, 43), (64, 99))
+    PHOTOS = photo_preprocessing(28, resized=32, mode="bicubic", mean=MEAN, std=STD)
+
+    def photos(self, *sizes: tuple[int, int]) -> list[Any]:
+        draw = np.random.default_rng(0)
+        return [draw.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
+
+    @pytest.mark.parametrize("prepare", [PHOTOS, image_preprocessing(mean=MEAN, std=STD)], ids=["photos", "as large"])
+    def test_of_one_size(self, prepare: Preprocessing) -> None:
+        arrays = list(byte_images(3, 40))
+        expected = prepare(byte_images(3, 40))
+        images: list[Any] = [Image.fromarray(one) for one in arrays]
+        for inputs in (arrays, images):
+            assert torch.equal(prepare(inputs), expected)
+        # Of both kinds they are prepared one by one, which rounds otherwise.
+        torch.testing.assert_close(prepare([*arrays[:2], images[2]]), expected)
+
+    @pytest.mark.parametrize("kind", [np.asarray, Image.fromarray])
+    def test_of_several_sizes(self, kind: Any) -> None:
+        photos = self.photos(*self.SIZES)
+        found = self.PHOTOS([kind(photo) for photo in photos])
+        assert found.shape == (4, 3, 28, 28)
+        for photo, result in zip(photos, found, strict=True):
+            assert torch.equal(result, self.PHOTOS(photo[None])[0])
+
+    def test_of_several_sizes_against_the_usual_transforms(self) -> None:
+        images = [Image.fromarray(photo) for photo in self.photos(*self.SIZES)]
+        usual = transforms.Compose(
+            [
+                transforms.ToTensor(),
+                transforms.Resize(32, transforms.InterpolationMode.BICUBIC),
+                transforms.Lambda(lambda image: image.clamp(0, 1)),
+                transforms.CenterCrop(28),
+                transforms.Normalize(MEAN, STD),
+            ]
+        )
+        expected = torch.stack([usual(image) for image in images])
+        torch.testing.assert_close(self.PHOTOS(images), expected, rtol=1e-4, atol=1e-4)
+
+    def test_each_draws_by_itself(self) -> None:
+        augment = self.PHOTOS.then("shift_and_flip", shift=4)
+        same = self.photos((40, 57))[0]
+        found = augment([same] * 8 + self.photos((44, 40)), seed=3)
+        assert len({tuple(one.flatten().tolist()) for one in found[:8]}) > 4
+        assert torch.equal(augment([same] * 8 + self.photos((44, 40)), seed=3), found)
+
+    @pytest.mark.parametrize(
+        "prepare",
+        [
+            image_preprocessing(mean=MEAN, std=STD),
+            Preprocessing(),
+            Preprocessing().then("channels_first").then("resize", size=8, mode="bilinear"),
+        ],
+        ids=["unchanged", "nothing", "only the shorter side"],
+    )
+    def test_several_sizes_that_stay_so(self, prepare: Preprocessing) -> None:
+        with pytest.raises(InputError, match=r"not of one size after preprocessing \(shape .*photo_preprocessing does"):
+            prepare(self.photos(*self.SIZES))
+
+    @pytest.mark.parametrize("one", [byte_images(1)[0], Image.new("RGB", (6, 6)), "a text"], ids=type)
+    def test_a_single_one_is_no_batch(self, one: Any) -> None:
+        with pytest.raises(InputError, match="got a single one; put it into a list"):
+            self.PHOTOS(one)
+
+    @pytest.mark.parametrize("more", ["a text", 3, None, np.zeros((6, 6, 3)), np.zeros((6, 6), np.uint8)], ids=type)
+    def test_of_several_kinds(self, more: Any) -> None:
+        with pytest.raises(InputError, match="expected a list of images or of texts, got one of"):
+            self.PHOTOS([byte_images(1)[0], more])
+
+    @pytest.mark.parametrize("channels", [1, 2, 4])
+    def test_other_channels(self, channels: int) -> None:
+        grey = np.zeros((6, 6, channels), np.uint8)
+        for inputs in ([grey, grey], [byte_images(1)[0], grey], [grey, byte_images(1)[0]], np.stack([grey])):
+            with pytest.raises(InputError, match=f"expected images of 3 channels, got {channels}; convert"):
+                image_preprocessing(mean=MEAN, std=STD)(inputs)
+        with pytest.raises(InputError, match="expected images of 1 channels, got 3"):
+            image_preprocessing(mean=(0.5,), std=(0.5,))([Image.new("L", (6, 6))])  # Pillow's are taken in colour
+
+    def test_lists_of_numbers(self) -> None:
+        prepare = image_preprocessing(mean=MEAN, std=STD)
+        real = byte_images(2).astype(np.float32)
+        assert torch.equal(prepare(list(real)), prepare(real))
+        assert torch.equal(prepare(real.tolist()), prepare(real.astype(np.float64)))
+
+    @pytest.mark.parametrize(
+        ("inputs", "told"),
+        [
+            ([], "list"),
+            ([np.zeros((6, 6), np.uint8)] * 2, "list"),
+            ([np.zeros((6, 6), np.uint8), np.zeros((5, 6), np.uint8)], "list"),
+            ([np.zeros((6, 6, 3)), np.zeros((5, 6, 3))], "list"),
+            ([torch.zeros(6, 6, 3), torch.zeros(5, 6, 3)], "list"),
+            (["a text", "another"], r"shape \(2,\)"),
+            (np.full((1, 2, 2, 3), "a"), r"shape \(1, 2, 2, 3\)"),
+            (np.zeros((6, 6, 6), np.uint8), r"shape \(6, 6, 6\)"),
+            (torch.zeros(3), r"shape \(3,\)"),
+            ({"images": 1}, "dict"),
+            (None, "NoneType"),
+        ],
+    )
+    def test_what_are_no_images(self, inputs: Any, told: str) -> None:
+        with pytest.raises(InputError, match=f"expected images N x H x W x C, got {told}; give a batch"):
+            self.PHOTOS(inputs)
+
+    @pytest.mark.parametrize(
+        ("name", "parameters"),
+        [
+            ("normalize", {"scale": 1.0, "mean": [0.5], "std": [1.0]}),
+            ("resize", {"size": 4, "mode": "bilinear"}),
+            ("center_crop", {"size": 4}),
+            ("shift_and_flip", {"shift": 1}),
+        ],
+    )
+    @pytest.mark.parametrize("inputs", [np.zeros(3), torch.zeros(3), None, ["text"]], ids=type)
+    def test_steps_say_what_they_cannot_take(self, name: str, parameters: dict[str, Any], inputs: Any) -> None:
+        with pytest.raises(InputError, match=f"step '{name}' cannot take (shape|NoneType)"):
+            Preprocessing().then(name, **parameters)(inputs)
 
 
 class TestFollowedBy:

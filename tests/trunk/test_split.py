@@ -458,6 +458,63 @@ class TestInputs:
         assert joined["mask"][0].tolist() == [1, 1, 0, 0]
 
 
+def distinct(network: nn.Module) -> int:
+    """How many numbers a network holds, each counted once."""
+    return sum(tensor.numel() for tensor in {*network.parameters(), *network.buffers()})
+
+
+class TestWeights:
+    """A stage has the weights it uses, and no others: what is saved is as large as the network."""
+
+    @pytest.mark.parametrize(
+        ("network", "example", "by"),
+        [
+            (Layered(), vectors(), "torch.fx"),
+            (Branching(), vectors(), "torch.export"),
+            (Skipping(), vectors(), "torch.fx"),
+            (Maps(), images(), "torch.fx"),
+            (Patches(), images(3, 16), "torch.fx"),
+            (Words(), texts(), "torch.fx"),
+            (Encoder(), texts(), "torch.export"),
+        ],
+        ids=lambda value: type(value).__name__,
+    )
+    def test_none_is_held_twice(self, network: nn.Module, example: Hidden, by: str) -> None:
+        trunk = split(network, example)
+        assert trunk.captured_by == by
+        saved = trunk.state_dict()
+        assert sum(tensor.numel() for tensor in saved.values()) == distinct(network) == distinct(trunk)
+        assert len({tensor.data_ptr() for tensor in saved.values()}) == len(saved)
+
+    @pytest.mark.parametrize("kind", [Layered, Branching, Encoder])
+    def test_each_stage_has_its_own(self, kind: Any) -> None:
+        network = kind()
+        trunk = split(network, texts() if kind is Encoder else vectors())
+        held = [{tensor.data_ptr() for tensor in stage.state_dict().values()} for stage in trunk.stages]
+        assert all(held)
+        assert len(set.union(*held)) == sum(map(len, held))
+        head = {tensor.data_ptr() for tensor in network.head.state_dict().values()}
+        assert {tensor.data_ptr() for tensor in trunk.heads.state_dict().values()} == head
+
+    @pytest.mark.parametrize("branching", [False, True], ids=["torch.fx", "torch.export"])
+    def test_what_two_stages_use_both_have(self, branching: bool) -> None:
+        class Tied(Branching if branching else Layered):  # type: ignore[misc]
+            def __init__(self) -> None:
+                super().__init__()
+                for block in self.blocks:
+                    block.lower.weight = self.blocks[0].lower.weight
+
+        network = Tied()
+        trunk = hold(network, vectors(4), vectors(2, seed=1))
+        assert distinct(trunk) == distinct(network)
+        assert sum(tensor.numel() for tensor in trunk.state_dict().values()) == distinct(network) + 3 * WIDTH * WIDTH
+
+    def test_what_nothing_uses_is_not_held(self) -> None:
+        network = Branching()
+        network.register_buffer("unused", torch.zeros(1000))
+        assert distinct(split(network, vectors())) == distinct(network) - 1000
+
+
 class TestModel:
     def test_frozen_not_copied(self) -> None:
         network = Ending(nn.Dropout(0.5)).train()

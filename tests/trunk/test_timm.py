@@ -1,6 +1,8 @@
 """Small models of timm with random weights, and their preparation against timm's own transforms."""
 
 import json
+import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,11 @@ from PIL import Image
 from timm import data
 from torch import nn
 
-from offramp.errors import InputError, SplitRefusedError
+from offramp.errors import InputError, MissingExtraError, SplitRefusedError, UnknownNameError
+from offramp.frontier.embedding import embed
 from offramp.testing import check_trunk
-from offramp.trunk import SplitTrunk, Tokens
-from offramp.trunk.timm import timm_preprocessing, timm_trunk
+from offramp.trunk import Factory, SplitTrunk, Tokens, Trunk, build
+from offramp.trunk.timm import timm_by_name, timm_preprocessing, timm_trunk
 
 
 def model(name: str = "test_resnet", **options: Any) -> Any:
@@ -51,6 +54,97 @@ def test_a_class_token_comes_before_the_patches() -> None:
     assert isinstance(shown, Tokens)
     assert shown.values.shape[1] == 101
     assert shown.prefix == 1
+
+
+def embedded(trunk: Trunk) -> Trunk:
+    """The trunk made again from what it says of itself, as JSON brings it back, with the same weights put in."""
+    assert trunk.factory is not None
+    options = json.loads(json.dumps(dict(trunk.factory.options)))
+    torch.manual_seed(99)  # other weights, until they are put in
+    made = build(replace(trunk.factory, options=options))
+    assert made.fingerprint() != trunk.fingerprint()
+    embed(made, {name: tensor.clone() for name, tensor in trunk.state_dict().items()})
+    return made
+
+
+class TestByName:
+    @pytest.mark.parametrize("name", ["test_resnet", "test_vit", "test_efficientnet"])
+    def test_made_again_and_given_its_weights(self, name: str) -> None:
+        trunk = timm_trunk(model(name))
+        made = embedded(trunk)
+        assert made.fingerprint() == trunk.fingerprint()
+        assert made.preprocessing == trunk.preprocessing
+        assert made.factory == trunk.factory
+        images = torch.randn(2, 3, 160, 160, generator=torch.Generator().manual_seed(1))
+        assert torch.equal(made(images), trunk(images))
+
+    def test_in_half_precision(self) -> None:
+        trunk = timm_trunk(model().bfloat16())
+        made = embedded(trunk)
+        assert made.fingerprint() == trunk.fingerprint()
+        images = torch.randn(2, 3, 160, 160, generator=torch.Generator().manual_seed(1)).bfloat16()
+        assert torch.equal(made(images), trunk(images))
+
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "hf-hub:timm/resnet18.a1_in1k",
+            "hf_hub:timm/resnet18.a1_in1k",
+            "local-dir:/tmp",
+            "timm/resnet18.a1_in1k",
+            "test_resnet.r160_in1k",
+            "test_*",
+            "../test_resnet",
+            "",
+            ["test_resnet"],
+            None,
+        ],
+    )
+    def test_names_that_may_be_fetched_are_refused(self, name: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fetched(*_: object, **__: object) -> None:
+            raise AssertionError("made, or fetched, what nobody may")
+
+        monkeypatch.setattr(timm, "create_model", fetched)
+        with pytest.raises(UnknownNameError, match="unknown timm model") as caught:
+            timm_by_name(name, num_classes=5)
+        assert len(str(caught.value)) < 300
+        with pytest.raises(InputError, match="'timm' cannot make a trunk"):
+            build(Factory("timm", {"model": name, "num_classes": 5}))
+
+    def test_near_names_are_suggested(self) -> None:
+        with pytest.raises(UnknownNameError, match="did you mean 'test_resnet'"):
+            timm_by_name("test_resnets", num_classes=5)
+
+    @pytest.mark.parametrize("classes", [0, 1, 10**9, "5", 5.0, True, None])
+    def test_classes(self, classes: Any) -> None:
+        with pytest.raises(InputError, match="expected 2 to 1,000,000 classes"):
+            timm_by_name("test_resnet", num_classes=classes)
+
+    @pytest.mark.timeout(60)
+    def test_too_large_ones_take_no_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        created, devices = timm.create_model, []
+
+        def watched(*arguments: Any, **options: Any) -> Any:
+            devices.append(torch.empty(0).device.type)
+            return created(*arguments, **options)
+
+        monkeypatch.setattr(timm, "create_model", watched)
+        with pytest.raises(InputError, match="at most 1,000,000,000 parameters"):
+            timm_by_name("eva02_enormous_patch14_clip_224", num_classes=5)
+        assert devices == ["meta"]
+
+    def test_without_the_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "timm", None)
+        with pytest.raises(MissingExtraError, match=r"pip install 'offramp\[timm\]'"):
+            timm_by_name("test_resnet", num_classes=5)
+
+    def test_other_embedded_weights_are_refused(self) -> None:
+        trunk = timm_trunk(model())
+        weights = dict(trunk.state_dict())
+        name = next(iter(weights))
+        for change in ({name: weights[name][:1]}, {name: weights[name].long()}, {"more": torch.zeros(1)}):
+            with pytest.raises(InputError, match=r"tensor|weights do not fit the network 'test_resnet'"):
+                embed(timm_trunk(model()), {**weights, **change})
 
 
 class TestPreprocessing:

@@ -1,6 +1,8 @@
 """Small models of torchvision with random weights, and their preparation against torchvision's own transforms."""
 
 import json
+import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,12 @@ import torch
 from PIL import Image
 from torchvision import models
 
-from offramp.errors import InputError
+from offramp.errors import InputError, MissingExtraError, SplitRefusedError, UnknownNameError
+from offramp.frontier.embedding import embed
 from offramp.testing import check_trunk
+from offramp.trunk import Factory, Trunk, build
 from offramp.trunk.preprocessing import AS_IS
-from offramp.trunk.torchvision import torchvision_preprocessing, torchvision_trunk
+from offramp.trunk.torchvision import torchvision_by_name, torchvision_preprocessing, torchvision_trunk
 
 
 def model(name: str = "resnet18") -> Any:
@@ -40,6 +44,72 @@ def test_weights_say_how_images_are_prepared() -> None:
     assert trunk.preprocessing == torchvision_preprocessing(weights)
     photos = np.random.default_rng(0).integers(0, 256, (2, 240, 300, 3), dtype=np.uint8)
     assert trunk(trunk.prepare(trunk.preprocessing(photos))).shape == (2, 5)
+
+
+def embedded(trunk: Trunk) -> Trunk:
+    """The trunk made again from what it says of itself, as JSON brings it back, with the same weights put in."""
+    assert trunk.factory is not None
+    options = json.loads(json.dumps(dict(trunk.factory.options)))
+    torch.manual_seed(99)  # other weights, until they are put in
+    made = build(replace(trunk.factory, options=options))
+    assert made.fingerprint() != trunk.fingerprint()
+    embed(made, {name: tensor.clone() for name, tensor in trunk.state_dict().items()})
+    return made
+
+
+class TestByName:
+    @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "regnet_y_400mf"])
+    def test_made_again_and_given_its_weights(self, name: str) -> None:
+        trunk = torchvision_trunk(model(name), side=64, name=name)
+        made = embedded(trunk)
+        assert made.fingerprint() == trunk.fingerprint()
+        assert made.factory == trunk.factory
+        images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+        assert torch.equal(made(images), trunk(images))
+
+    def test_with_the_preparation_of_its_weights(self) -> None:
+        weights = models.MobileNet_V3_Small_Weights.DEFAULT
+        trunk = torchvision_trunk(model("mobilenet_v3_small").half(), weights=weights, name="mobilenet_v3_small")
+        made = embedded(trunk)
+        assert made.fingerprint() == trunk.fingerprint()
+        assert made.preprocessing == torchvision_preprocessing(weights)
+
+    def test_only_who_says_the_name_has_a_factory(self) -> None:
+        assert torchvision_trunk(model(), side=64).factory is None
+
+    @pytest.mark.parametrize(
+        "name",
+        ["resnet", "quantized_resnet18", "fcn_resnet50", "retinanet_resnet50_fpn", "os:system", "", ["resnet18"], 3],
+    )
+    def test_names_of_other_things(self, name: Any) -> None:
+        with pytest.raises(UnknownNameError, match="unknown torchvision model"):
+            torchvision_by_name(name, num_classes=5)
+        with pytest.raises(InputError, match="'torchvision' cannot make a trunk"):
+            build(Factory("torchvision", {"model": name, "num_classes": 5, "side": 64}))
+
+    @pytest.mark.parametrize("side", [0, 15, 1025, 10**9, "64", 64.0, True, None])
+    def test_sides(self, side: Any) -> None:
+        with pytest.raises(InputError, match="images of 16 to 1024 pixels a side"):
+            torchvision_by_name("resnet18", num_classes=5, side=side)
+
+    @pytest.mark.parametrize("classes", [1, 10**9, "5", None])
+    def test_classes(self, classes: Any) -> None:
+        with pytest.raises(InputError, match="expected 2 to 1,000,000 classes"):
+            torchvision_by_name("resnet18", num_classes=classes)
+
+    def test_images_too_small_for_it(self) -> None:
+        with pytest.raises(SplitRefusedError, match="AlexNet fails on 3 samples"):
+            build(Factory("torchvision", {"model": "alexnet", "num_classes": 5, "side": 16}))
+
+    def test_the_largest_head_takes_no_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("offramp.trunk.factory.MOST_PARAMETERS", 10**8)
+        with pytest.raises(InputError, match=r"at most 100,000,000 parameters .* got 5.*give it with trunk="):
+            torchvision_by_name("resnet18", num_classes=10**6, side=64)
+
+    def test_without_the_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "torchvision", None)
+        with pytest.raises(MissingExtraError, match="pip install torchvision"):
+            torchvision_by_name("resnet18", num_classes=5)
 
 
 class TestPreprocessing:

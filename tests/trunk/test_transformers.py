@@ -1,17 +1,24 @@
 """Small text classifiers of the transformers library with random weights, and one that was trained."""
 
+import json
+import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 
-from offramp.errors import InputError, SplitRefusedError
+from offramp.errors import InputError, MissingExtraError, SplitRefusedError, UnknownNameError
+from offramp.frontier.embedding import embed
 from offramp.testing import check_trunk
-from offramp.trunk import Axes, Hidden, SplitTrunk, Tokens
-from offramp.trunk.transformers import MeanClassifier, text_trunk
+from offramp.trunk import Axes, Factory, Hidden, SplitTrunk, Tokens, Trunk, build
+from offramp.trunk.factory import MOST_MODULES
+from offramp.trunk.preprocessing import AS_IS
+from offramp.trunk.transformers import MeanClassifier, text_by_config, text_trunk
 
 LIBRARY: Any = transformers
 VOCABULARY = 60
@@ -130,6 +137,225 @@ def test_an_encoder_with_a_head_on_its_mean() -> None:
     hidden = encoder(**inputs).last_hidden_state
     expected = torch.stack([hidden[0].mean(0), hidden[1, :4].mean(0), hidden[2].mean(0)])
     torch.testing.assert_close(trunk(inputs), network.head(expected), rtol=1e-4, atol=1e-5)
+
+
+def words(**options: Any) -> Any:
+    """A tokenizer of the library with as many words as the networks know."""
+    vocabulary = {"[PAD]": 0, "[UNK]": 1, **{f"word{token}": token for token in range(2, VOCABULARY)}}
+    engine = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    engine.pre_tokenizer = pre_tokenizers.Whitespace()
+    return LIBRARY.PreTrainedTokenizerFast(tokenizer_object=engine, pad_token="[PAD]", unk_token="[UNK]", **options)
+
+
+class TestTokenizers:
+    def test_texts_in_answers_out(self, bert: tuple[Any, SplitTrunk]) -> None:
+        network, _ = bert
+        tokenizer = words()
+        trunk = text_trunk(network, tokenizer=tokenizer)
+        sentences = ["word3 word4 strange", "word5", "word6 " * 60]
+        found = trunk(trunk.prepare(trunk.preprocessing(sentences)))
+        encoded = tokenizer(sentences, padding=True, truncation=True, max_length=40, return_tensors="pt")
+        expected = network(**{name: encoded[name] for name in ("input_ids", "attention_mask")}).logits
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        assert trunk.factory is not None
+        assert trunk.factory.preprocessing == trunk.preprocessing
+
+    def test_an_empty_text_has_an_answer(self, bert: tuple[Any, SplitTrunk]) -> None:
+        trunk = text_trunk(bert[0], tokenizer=words())
+        for sentences in ([""], ["", "word3 word4"]):
+            assert trunk(trunk.prepare(trunk.preprocessing(sentences))).isfinite().all()
+
+    @pytest.mark.parametrize(
+        ("options", "asked", "expected"),
+        [({}, None, 40), ({"model_max_length": 7}, None, 7), ({"model_max_length": 7}, 12, 12), ({}, 5, 5)],
+    )
+    def test_as_long_as_both_take(
+        self, bert: tuple[Any, SplitTrunk], options: dict[str, int], asked: int | None, expected: int
+    ) -> None:
+        trunk = text_trunk(bert[0], tokenizer=words(**options), longest=asked)
+        assert trunk.preprocessing.describe()[0][1]["longest"] == expected
+        assert trunk.prepare(trunk.preprocessing(["word3 " * 99]))["input_ids"].shape == (1, expected)
+
+    def test_positions_that_begin_after_the_padding(self, roberta: tuple[Any, SplitTrunk]) -> None:
+        trunk = text_trunk(roberta[0], tokenizer=words())  # of its 40 places, two are for padding
+        prepared = trunk.prepare(trunk.preprocessing(["word3 " * 99]))
+        assert prepared["input_ids"].shape == (1, 38)
+        assert trunk(prepared).isfinite().all()
+
+    def test_a_slow_one_is_refused(self, bert: tuple[Any, SplitTrunk]) -> None:
+        with pytest.raises(InputError, match="a fast one of transformers"):
+            text_trunk(bert[0], tokenizer="bert-base-uncased")
+
+
+def embedded(trunk: Trunk) -> Trunk:
+    """The trunk made again from what it says of itself, as JSON brings it back, with the same weights put in."""
+    assert trunk.factory is not None
+    options = json.loads(json.dumps(dict(trunk.factory.options)))
+    torch.manual_seed(99)  # other weights, until they are put in
+    made = build(replace(trunk.factory, options=options))
+    assert made.fingerprint() != trunk.fingerprint()
+    embed(made, {name: tensor.clone() for name, tensor in trunk.state_dict().items()})
+    return made
+
+
+def distilbert() -> Any:
+    torch.manual_seed(0)
+    sizes = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
+    return LIBRARY.AutoModel.from_config(config("distilbert", **sizes))
+
+
+SMALL = {**SIZES, "num_hidden_layers": 2}
+
+
+class TestByConfig:
+    @pytest.mark.parametrize(
+        ("kind", "options", "pad"),
+        [
+            ("bert", {"id2label": {0: "no", 1: "_", 2: "n/a"}, "label2id": {"no": 0, "_": 1, "n/a": 2}}, 0),
+            ("bert", {"hidden_act": "relu", "classifier_dropout": 0.3, "type_vocab_size": 1}, 0),
+            ("roberta", {}, 1),
+            ("electra", {"embedding_size": 16}, 0),
+            ("albert", {"embedding_size": 16}, 0),
+        ],
+    )
+    def test_made_again_and_given_its_weights(self, kind: str, options: dict[str, Any], pad: int) -> None:
+        trunk = text_trunk(classifier(kind, **{"num_hidden_layers": 2, **options}), tokenizer=words())
+        made = embedded(trunk)
+        assert made.fingerprint() == trunk.fingerprint()
+        assert made.preprocessing == trunk.preprocessing != AS_IS
+        inputs = texts(3, 9, pad=pad)
+        assert torch.equal(made(inputs), trunk(inputs))
+
+    def test_a_classifier_on_the_mean(self) -> None:
+        trunk = text_trunk(MeanClassifier(distilbert(), nn.Linear(32, 4)), name="mine")
+        made = embedded(trunk)
+        assert made.fingerprint() == trunk.fingerprint()
+        assert (made.name, made.num_classes) == ("mine", 4)
+        assert torch.equal(made(texts(3, 9, pad=0)), trunk(texts(3, 9, pad=0)))
+
+    @pytest.mark.parametrize("mean", [False, True])
+    @pytest.mark.parametrize("named", [False, True], ids=["weights alone", "as its configuration says"])
+    def test_in_half_precision(self, mean: bool, named: bool) -> None:
+        given = MeanClassifier(distilbert(), nn.Linear(32, 3)) if mean else classifier("bert", num_hidden_layers=2)
+        if named:  # as a checkpoint's does
+            given.config.dtype = torch.bfloat16
+        trunk = text_trunk(given.bfloat16())
+        made = embedded(trunk)
+        assert made.fingerprint() == trunk.fingerprint()
+        assert torch.equal(made(texts(3, 9, pad=0)), trunk(texts(3, 9, pad=0)))
+
+    @pytest.mark.parametrize(
+        "banned",
+        [
+            {"attn_implementation": "somebody/kernel"},
+            {"_attn_implementation": "somebody/kernel"},
+            {"_attn_implementation_internal": "somebody/kernel"},
+            {"experts_implementation": "somebody/kernel"},
+            {"auto_map": {"AutoModelForSequenceClassification": "somebody/code--modeling.Mine"}},
+            {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
+            {"use_kernels": True},
+            {"_name_or_path": "somebody/model", "_commit_hash": "0"},
+        ],
+        ids=lambda banned: next(iter(banned)),
+    )
+    def test_what_may_be_fetched_is_dropped(self, banned: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        given, asked = LIBRARY.AutoConfig.for_model, []
+
+        def watched(*arguments: Any, **options: Any) -> Any:
+            asked.append(options)
+            return given(*arguments, **options)
+
+        monkeypatch.setattr(LIBRARY.AutoConfig, "for_model", watched)
+        monkeypatch.setattr("offramp.trunk.transformers.text_trunk", lambda model, **_: model)
+        entries = {"model_type": "bert", **SMALL}
+        nested = {"text_config": {**banned, "hidden_size": 8}, "listed": [banned, {"kept": 1}]}
+        made: Any = text_by_config(config={**entries, **banned, **nested}, num_classes=3, name="x", mean=False)
+        assert asked == [{**entries, "text_config": {"hidden_size": 8}, "listed": [{}, {"kept": 1}]}]
+        assert type(made) is LIBRARY.BertForSequenceClassification
+        assert "/" not in str(made.config._attn_implementation)
+
+    def test_a_network_does_not_say_them_either(self) -> None:
+        network = classifier("bert", num_hidden_layers=1, attn_implementation="eager")
+        network.config.auto_map = {"AutoModel": "somebody/code--modeling.Mine"}
+        factory = text_trunk(network).factory
+        assert factory is not None
+        said = factory.options["config"]
+        assert said["hidden_size"] == 32
+        assert not [key for key in said if key.startswith("_") or key in ("auto_map", "attn_implementation")]
+
+    @pytest.mark.parametrize("kind", ["vit", "somebody/model", "", "x" * 5000, None, 3, ["bert"]])
+    def test_other_kinds(self, kind: Any) -> None:
+        options: dict[str, Any] = {
+            "config": {**SMALL, "model_type": kind},
+            "num_classes": 3,
+            "name": "x",
+            "mean": False,
+        }
+        with pytest.raises(InputError, match="'transformers' cannot make a trunk"):
+            build(Factory("transformers", options))
+        with pytest.raises(UnknownNameError, match="unknown kind of text classifier") as caught:
+            text_by_config(**options)
+        assert len(str(caught.value)) < 200
+
+    @pytest.mark.timeout(60)
+    @pytest.mark.parametrize("mean", [False, True])
+    @pytest.mark.parametrize(
+        ("huge", "told"),
+        [
+            ({"hidden_size": 2**20, "num_attention_heads": 2**10}, "parameters"),
+            ({"vocab_size": 10**9}, "parameters"),
+            ({"vocab_size": 10**15}, "parameters"),
+            ({"intermediate_size": 10**12}, "parameters"),
+            ({"max_position_embeddings": 10**12}, "parameters"),
+            ({"num_hidden_layers": 10**9}, "modules"),
+        ],
+        ids=["width", "words", "very many words", "inside", "length", "layers"],
+    )
+    def test_huge_ones_take_neither_memory_nor_time(
+        self, huge: dict[str, int], told: str, mean: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made: list[Tensor] = []
+        first = nn.Parameter.__new__
+
+        def watched(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:
+            made.append(data)
+            return first(cls, data, requires_grad)
+
+        monkeypatch.setattr(nn.Parameter, "__new__", watched)
+        with pytest.raises(InputError, match=f"at most 1,000,000,000 parameters and {MOST_MODULES:,} modules, got"):
+            text_by_config(config={"model_type": "bert", **SMALL, **huge}, num_classes=3, name="x", mean=mean)
+        assert made
+        assert {tensor.device.type for tensor in made} == {"meta"}
+        if told == "modules":
+            assert sum(tensor.numel() for tensor in made) < 10**8
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"hidden_size": "32"},
+            {"hidden_size": -1},
+            {"hidden_act": "eval"},
+            {"num_attention_heads": 5},
+            {"vocab_size": None},
+            {"num_hidden_layers": [2]},
+            {"problem_type": "regression"},
+        ],
+        ids=str,
+    )
+    def test_sizes_that_are_none(self, wrong: dict[str, Any]) -> None:
+        options = {"config": {"model_type": "bert", **SMALL, **wrong}, "num_classes": 3, "name": "x"}
+        with pytest.raises((InputError, SplitRefusedError), match=r"'transformers' cannot make a trunk|offramp takes"):
+            build(Factory("transformers", {**options, "mean": False}))
+
+    @pytest.mark.parametrize("classes", [1, 10**9, "3", None])
+    def test_classes(self, classes: Any) -> None:
+        with pytest.raises(InputError, match="expected 2 to 1,000,000 classes"):
+            text_by_config(config={"model_type": "bert"}, num_classes=classes, name="x", mean=False)
+
+    def test_without_the_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "transformers", None)
+        with pytest.raises(MissingExtraError, match=r"pip install 'offramp\[transformers\]'"):
+            text_by_config(config={"model_type": "bert"}, num_classes=3, name="x", mean=False)
 
 
 class TestRefusals:

@@ -1,14 +1,19 @@
 """The contract of every trunk, on one that is all corners and on the networks that come along."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from offramp.errors import InputError
-from offramp.trunk import Axes, CifarResNet, Hidden, Representation, T2TViT, Trunk
+import offramp
+from offramp.errors import BudgetError, InputError, OfframpError, SplitError, UnknownNameError
+from offramp.features import ArraySource, extract
+from offramp.trunk import Axes, CifarResNet, Hidden, Preprocessing, Representation, T2TViT, Trunk
 from tests.trunk.examples import FirstToken
 
 
@@ -200,3 +205,83 @@ class TestTrunk:
     def test_fingerprint_in_half_precision(self) -> None:
         trunk = TokenTrunk()
         assert trunk.fingerprint() != trunk.bfloat16().fingerprint()
+
+
+class TestExplaining:
+    """What a stage stumbles over is told in terms of the inputs."""
+
+    @pytest.mark.parametrize("kind", [RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError])
+    def test_an_error_of_a_stage(self, kind: type[Exception]) -> None:
+        inputs = {"tokens": torch.zeros(2, 3), "mask": np.zeros((2, 5), np.int64), "other": "text"}
+        with pytest.raises(InputError) as caught, TokenTrunk().explaining(inputs):
+            raise kind("sizes 3 and 4")
+        told = str(caught.value)
+        assert told.startswith("'tokens' cannot take these inputs (")
+        for part in ("float32 of shape (2, 3)", "int64 of shape (2, 5)", "str", "sizes 3 and 4", "trunk.preprocessing"):
+            assert part in told
+        assert isinstance(caught.value.__cause__, kind)
+
+    @pytest.mark.parametrize("kind", [InputError, UnknownNameError, SplitError, BudgetError])
+    def test_errors_of_offramp_are_left_alone(self, kind: type[OfframpError]) -> None:
+        mine = kind("as it is")
+        with pytest.raises(kind) as caught, TokenTrunk().explaining(torch.zeros(1)):
+            raise mine
+        assert caught.value is mine
+        assert mine.__cause__ is None
+
+    @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, AssertionError, OSError])
+    def test_what_is_not_about_inputs_is_left_alone(self, kind: type[BaseException]) -> None:
+        with pytest.raises(kind), TokenTrunk().explaining(torch.zeros(1)):
+            raise kind
+
+    def test_nothing_wrong_nothing_told(self) -> None:
+        with TokenTrunk().explaining(torch.zeros(1)):
+            pass
+
+    def test_long_stories_are_cut(self) -> None:
+        with pytest.raises(InputError) as caught, TokenTrunk().explaining([torch.zeros(1)] * 1000):
+            raise RuntimeError("x" * 10_000)
+        assert len(str(caught.value)) < 800
+
+
+WRONG: dict[str, Any] = {
+    "channels last": torch.zeros(4, 32, 32, 3),
+    "one channel": torch.zeros(4, 1, 32, 32),
+    "no batch": torch.zeros(3, 32, 32),
+    "vectors": torch.zeros(4, 10),
+    "one number each": torch.zeros(4),
+    "whole numbers": torch.zeros(4, 3, 32, 32, dtype=torch.long),
+    "texts": np.array(["one", "two", "three", "four"]),
+}
+
+
+@pytest.fixture(scope="module")
+def network() -> offramp.EarlyExitNetwork:
+    torch.manual_seed(0)
+    draw = np.random.default_rng(0)
+    images, labels = draw.normal(size=(60, 3, 32, 32)).astype(np.float32), draw.integers(0, 3, 60)
+    quick = replace(offramp.DEFAULT, cost_weights=(1.0,), warmup_epochs=1, epochs=1)
+    data = (images[:30], labels[:30]), (images[30:], labels[30:])
+    return offramp.fit(CifarResNet(8, num_classes=3), *data, settings=quick, progress=False).choose(cost=2)
+
+
+class TestWrongInputs:
+    @pytest.mark.parametrize("name", WRONG)
+    def test_to_predict_from(self, network: offramp.EarlyExitNetwork, name: str) -> None:
+        with pytest.raises(InputError, match=r"'cifar-resnet-8' cannot take these inputs \(.* of shape \("):
+            network.predict(WRONG[name])
+
+    @pytest.mark.parametrize("name", WRONG)
+    def test_to_extract_from(self, name: str, tmp_path: Path) -> None:
+        source = ArraySource(WRONG[name], np.zeros(len(WRONG[name]), np.int64), name="wrong")
+        with pytest.raises(InputError, match=r"'cifar-resnet-8' cannot take these inputs \(.* of shape \("):
+            extract(CifarResNet(8, num_classes=3), source, tmp_path, progress=False)
+
+    def test_preparation_tells_first(self, network: offramp.EarlyExitNetwork) -> None:
+        prepared = replace(network, preprocessing=Preprocessing().then("channels_first"))
+        with pytest.raises(InputError, match="expected images N x H x W x C"):
+            prepared.predict(torch.zeros(4, 10))
+
+    def test_right_ones_have_answers(self, network: offramp.EarlyExitNetwork) -> None:
+        assert network.predict(torch.zeros(4, 3, 32, 32)).labels.shape == (4,)
+        assert network.predict(torch.zeros(0, 3, 32, 32)).labels.shape == (0,)

@@ -96,6 +96,17 @@ class CostTable:
         """
         return self.spent(exits, active).sum(-1) / self.bare.expand(exits.shape[-1]).sum()
 
+    def relative_cost_alone(self, stages: Sequence[int], count: int) -> float:
+        """Relative cost of a network of a chain by itself: its stages and its own head, no exits, nothing decided.
+
+        Args:
+            stages: Those of the network, its own head after the last.
+            count: N, the number of samples.
+        """
+        # `answer` is 0 where a later head averages with this one: the head is then counted with its stage.
+        spent = self.stage[..., list(stages)].sum(-1) + self.answer[..., stages[-1]]
+        return float(spent.expand(count).sum() / self.bare.expand(count).sum())
+
 
 @dataclass(frozen=True)
 class Costs:

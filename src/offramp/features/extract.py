@@ -212,10 +212,12 @@ def _outcomes(
     """Stage by stage: its index, `N x D` features by pooling, and `N x K` logits if the network has a head there."""
     hidden = inputs
     for stage, module in enumerate(trunk.stages):
-        hidden = module(hidden)
-        representation = trunk.representation(hidden, stage)
-        features = {pooling: POOLINGS.get(pooling)(representation) for pooling in poolings}
-        yield stage, features, trunk.own_logits(hidden, stage) if stage in trunk.own_heads else None
+        with trunk.explaining(inputs):
+            hidden = module(hidden)
+            representation = trunk.representation(hidden, stage)
+            features = {pooling: POOLINGS.get(pooling)(representation) for pooling in poolings}
+            logits = trunk.own_logits(hidden, stage) if stage in trunk.own_heads else None
+        yield stage, features, logits
 
 
 def _write(values: Tensor, column: Tensor, what: str, first_row: int) -> None:

@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
 from offramp.features.stable_hash import stable_hash
+from offramp.trunk.raw import listed
 
 __all__ = ["ArraySource", "Rows", "Source", "sample_ids"]
 
@@ -65,7 +66,7 @@ class ArraySource:
     """A source over arrays: numpy arrays (memory-mapped ones too) or tensors.
 
     Args:
-        inputs: An array, or a pytree of arrays, N samples along the first axis of each.
+        inputs: An array, or a pytree of arrays, N samples along the first axis of each; or a list of texts or images.
         labels: `N` integer classes.
         name: What the samples are; ids are made from it and the row number.
         ids: `N` integer sample ids, where the samples bring their own.
@@ -79,6 +80,7 @@ class ArraySource:
 
     def __init__(self, inputs: Any, labels: Any, *, name: str, ids: Any = None) -> None:
         self.name = name
+        inputs = listed(inputs)
         self._inputs = inputs
         self._labels = _integers(labels, "labels")
         self._ids = None if ids is None else _integers(ids, "ids")
@@ -100,7 +102,7 @@ class ArraySource:
 
 def _copy(leaf: Any) -> Any:
     # A slice of a read-only memory map would make torch warn, and a preparing step could write through a slice.
-    return leaf.clone() if isinstance(leaf, Tensor) else np.array(leaf)
+    return leaf.clone() if isinstance(leaf, Tensor) else leaf.copy()
 
 
 def _integers(values: Any, what: str) -> npt.NDArray[Any]:

@@ -1,7 +1,9 @@
 """From outcomes to operating points, and from a wish to a network."""
 
 from offramp.frontier.candidates import COST_STEP, area, gate_candidates, thin, threshold_candidates
+from offramp.frontier.comparison import Comparison, compare, on_trunk
 from offramp.frontier.contributions import Contribution, paying_exits
+from offramp.frontier.estimate import Estimate, EstimatedPoint, estimate
 from offramp.frontier.fit import fit, fit_frontier
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.links import drop_links
@@ -13,17 +15,23 @@ from offramp.frontier.simulate import simulate
 
 __all__ = [
     "COST_STEP",
+    "Comparison",
     "Contribution",
+    "Estimate",
+    "EstimatedPoint",
     "Frontier",
     "Measured",
     "Outcomes",
     "area",
+    "compare",
     "drop_links",
+    "estimate",
     "fit",
     "fit_frontier",
     "gate_candidates",
     "load",
     "measure",
+    "on_trunk",
     "outcomes",
     "paying_exits",
     "save",

@@ -28,9 +28,10 @@ from offramp.methods import DEFAULT, EpochRecord, JointSettings, fit_joint
 from offramp.policy import POLICIES, OperatingPoint
 from offramp.progress import progress_bar
 from offramp.trunk import POOLINGS, ChainTrunk, Hidden, Preprocessing, Trunk
+from offramp.trunk.raw import listed
 from offramp.uncertainty import ConformalVariant, conformal_thresholds
 
-__all__ = ["fit", "fit_frontier"]
+__all__ = ["as_source", "fit", "fit_frontier", "prepared_for"]
 
 
 def fit(
@@ -42,6 +43,7 @@ def fit(
     augmented: Sequence[Preprocessing] = (),
     pooling: str = "auto",
     settings: JointSettings = DEFAULT,
+    classes: Sequence[str] = (),
     store: str | Path | None = None,
     progress: bool = True,
 ) -> Frontier:
@@ -59,6 +61,7 @@ def fit(
         augmented: Further views of the training samples, each one more pass of the network over them.
         pooling: Name of the pooling that exits see a stage through.
         settings: How to fit.
+        classes: Names of the classes, in the order of their numbers; kept with the frontier.
         store: A directory for the cached features; a run that was interrupted goes on from there. Without one they are
             thrown away at the end.
         progress: Whether to show a progress bar.
@@ -68,8 +71,10 @@ def fit(
     """
     if not isinstance(trunk, Trunk):
         raise InputError(f"expected a trunk, got {type(trunk).__name__}; cut a network with offramp.split first")
+    if classes and len(classes) != trunk.num_classes:
+        raise InputError(f"expected {trunk.num_classes} names, one a class of '{trunk.name}', got {len(classes)}")
     preprocessing = trunk.preprocessing if preprocessing is None else preprocessing
-    sources = [_as_source(train, "train"), _as_source(validation, "validation")]
+    sources = [as_source(train, "train"), as_source(validation, "validation")]
     with ExitStack() as stack:
         folder = Path(store) if store is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         views = ((preprocessing, *augmented), (preprocessing,))
@@ -91,9 +96,7 @@ def fit(
         first = sources[0].read(0, 1).inputs
 
         def fit_one(part: Trunk, parts: Sequence[BatchSource]) -> Frontier:
-            # What remains of a chain whose networks prepare inputs each in its own way has to do so itself.
-            apart = isinstance(trunk, ChainTrunk) and not trunk.alike
-            preparing = preprocessing.followed_by(part.preprocessing) if apart else preprocessing
+            preparing = prepared_for(part, trunk, preprocessing)
             # Not by name alone: a chain's links, and with them what remains of it, may be called the same.
             key = stable_hash(str((names, pooling, settings, part.name, part.fingerprint(), preparing.describe())))
             epochs = settings.warmup_epochs + settings.epochs
@@ -109,7 +112,20 @@ def fit(
                     on_epoch=lambda record: advance(1),
                 )
 
-        return drop_links(trunk, (fit_rows, tune, calibrate), fit_one)
+        return replace(drop_links(trunk, (fit_rows, tune, calibrate), fit_one), classes=tuple(classes))
+
+
+def prepared_for(part: Trunk, trunk: Trunk, preprocessing: Preprocessing) -> Preprocessing:
+    """How inputs are prepared for what remains of a trunk: of a chain, fewer of its networks.
+
+    Args:
+        part: What remains.
+        trunk: What it remains of.
+        preprocessing: How inputs are prepared for that.
+    """
+    # What remains of a chain whose networks prepare inputs each in its own way has to do so itself.
+    apart = isinstance(trunk, ChainTrunk) and not trunk.alike
+    return preprocessing.followed_by(part.preprocessing) if apart and part is not trunk else preprocessing
 
 
 def fit_frontier(
@@ -214,7 +230,7 @@ def _calibrated(
     ]
 
 
-def _as_source(data: Source | tuple[Any, Any], name: str) -> Source:
+def as_source(data: Source | tuple[Any, Any], name: str) -> Source:
     """Arrays as a source; its name tells other data apart, so that a store that was kept is not taken for theirs."""
     if not isinstance(data, tuple):
         if not hasattr(data, "read"):
@@ -223,7 +239,7 @@ def _as_source(data: Source | tuple[Any, Any], name: str) -> Source:
                 f"{type(data).__name__}"
             )
         return data
-    inputs, labels = data
+    inputs, labels = listed(data[0]), data[1]
     digest = hashlib.blake2b(np.ascontiguousarray(labels).tobytes(), digest_size=6)
     for leaf in pytree.tree_leaves(inputs):
         digest.update(f"{tuple(leaf.shape)} {leaf.dtype}".encode())

@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from offramp.cost import Costs
@@ -46,6 +44,8 @@ class Frontier:
     """The full network's accuracy on the tune split."""
     contributions: Sequence[Contribution] = ()
     """What each network of a chain, then each early exit, brings on the tune split; those not kept are not in force."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes, in the order of their numbers; empty where nobody has named them."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """How it was obtained: versions, settings, and the sizes and hashed ids of the splits."""
 
@@ -125,6 +125,9 @@ class Frontier:
 
     def __str__(self) -> str:
         """A table of a dozen points of the preferred policy, and what is not in force."""
+        from rich.console import Console  # not above: it takes longer to import than all of offramp
+        from rich.table import Table
+
         table = Table()
         for column in ("cost", "accuracy", "change"):
             table.add_column(column, justify="right")

@@ -1,21 +1,23 @@
 """A frontier from an artifact, or a word on what is wrong with it."""
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from offramp.artifact import Artifact, Field, read_artifact
 from offramp.cost import Costs, CostTable
-from offramp.errors import ArtifactError, InputError, UnknownNameError, UntrustedNameError
+from offramp.errors import ArtifactError, InputError, SplitRefusedError, UnknownNameError, UntrustedNameError
 from offramp.exits import Averaging, ExitBank, LadderExits
 from offramp.frontier.contributions import Contribution
+from offramp.frontier.embedding import embed
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.saving import BANKS, COSTS, PRECISIONS
 from offramp.policy import POLICIES, OperatingPoint, Policy
-from offramp.trunk import POOLINGS, STEPS, Factory, Preprocessing, Trunk, build
+from offramp.trunk import POOLINGS, STEPS, Attachment, Factory, Preprocessing, Trunk, build
 from offramp.trunk.factory import MOST_CLASSES
 
 __all__ = ["load"]
@@ -60,13 +62,14 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
     points.check_all_read()
     return Frontier(
         trunk=trunk,
-        preprocessing=_preprocessing(content.at("preprocessing")),
+        preprocessing=_preprocessing(content.at("preprocessing"), _attachments(artifact)),
         pooling=POOLINGS.get(_one_of(content.at("pooling"), POOLINGS)),
         bank=bank,
         costs=costs,
         points=listed,
         temperatures=exits.read("temperatures", (bank.stacked, trunk.num_exits), positive=True),
         full_accuracy=content.at("full_accuracy").number(),
+        classes=_classes(content.at("classes"), trunk.num_classes),
         contributions=[_contribution(field) for field in content.at("contributions").items()],
         provenance={key: field.value for key, field in content.at("provenance").entries().items()},
     )
@@ -86,14 +89,45 @@ def _contribution(field: Field) -> Contribution:
     return Contribution(name.text(), gain.number(), kept.flag())
 
 
-def _preprocessing(field: Field) -> Preprocessing:
+def _classes(field: Field, count: int) -> tuple[str, ...]:
+    names = tuple(item.text() for item in field.items())
+    if len(names) not in (0, count):
+        raise field.wrong(f"no names, or {count}, one a class")
+    return names
+
+
+def _attachments(artifact: Artifact) -> dict[str, Attachment]:
+    """Files that preprocessing steps need, by their hashes."""
+    if "attachments" not in artifact.tensors:
+        return {}
+    tensors = _Tensors(artifact, "attachments")
+    found = {}
+    for name, tensor in tensors.named.items():
+        tensors.read(name, (tensor.numel(),), dtype=torch.uint8)
+        found[name] = Attachment(tensor.numpy().tobytes())
+        if found[name].sha256 != name:
+            raise tensors.wrong(name, "expected content of the hash that is its name")
+    return found
+
+
+def _parameter(field: Field, attached: Mapping[str, Attachment]) -> Any:
+    if not isinstance(field.value, dict):
+        return field.value
+    name = field.at("sha256").text()
+    if name not in attached:
+        raise field.wrong("the hash of a tensor of attachments.safetensors")
+    return attached[name]
+
+
+def _preprocessing(field: Field, attached: Mapping[str, Attachment]) -> Preprocessing:
     steps = []
     for step in field.items():
         parts = step.items()
         if len(parts) != 2:
             raise step.wrong("a step's name and its parameters")
         name, parameters = parts
-        steps.append((_one_of(name, STEPS), {key: value.value for key, value in parameters.entries().items()}))
+        given = {key: _parameter(value, attached) for key, value in parameters.entries().items()}
+        steps.append((_one_of(name, STEPS), given))
     made = Preprocessing(tuple(steps))
     try:
         made.check()
@@ -102,13 +136,13 @@ def _preprocessing(field: Field) -> Preprocessing:
     return made
 
 
-def _factory(field: Field, classes: int) -> Factory:
+def _factory(field: Field, classes: int, attached: Mapping[str, Attachment]) -> Factory:
     name, options = field.at("name").text(), field.at("options").entries()
     if ":" not in name and "num_classes" in options:
         options["num_classes"].integer(low=classes, high=classes)
-    links = tuple(_factory(link, classes) for link in field.at("links").items())
+    links = tuple(_factory(link, classes, attached) for link in field.at("links").items())
     plain = {key: option.value for key, option in options.items()}
-    return Factory(name, plain, _preprocessing(field.at("preprocessing")), links)
+    return Factory(name, plain, _preprocessing(field.at("preprocessing"), attached), links)
 
 
 def _trunk(artifact: Artifact, trunk: Trunk | None, trust: Collection[str]) -> Trunk:
@@ -116,9 +150,13 @@ def _trunk(artifact: Artifact, trunk: Trunk | None, trust: Collection[str]) -> T
     field = artifact.content.at("trunk")
     embedded = field.at("weights").flag()
     if trunk is None:
-        trunk = _made(field, trust)
+        trunk = _made(field, trust, _attachments(artifact))
         if embedded:
-            _embed(artifact, trunk)
+            saved = _Tensors(artifact, "trunk")
+            try:
+                embed(trunk, saved.named)
+            except InputError as error:
+                raise ArtifactError(f"{saved.file}: {error}; save the frontier again") from error
     for name in ("name", "num_classes", "num_exits"):
         if field.at(name).value != getattr(trunk, name):
             raise ArtifactError(
@@ -133,36 +171,20 @@ def _trunk(artifact: Artifact, trunk: Trunk | None, trust: Collection[str]) -> T
     return trunk
 
 
-def _made(field: Field, trust: Collection[str]) -> Trunk:
+def _made(field: Field, trust: Collection[str], attached: Mapping[str, Attachment]) -> Trunk:
     where = f"{field.file}, field '{field.place}.factory'"
     if field.at("factory").value is None:
         raise ArtifactError(
             f"{where}: the network '{field.at('name').text()}' was saved without a name to make it by; give it with "
             "trunk=..."
         )
-    factory = _factory(field.at("factory"), field.at("num_classes").integer(low=2, high=MOST_CLASSES))
+    factory = _factory(field.at("factory"), field.at("num_classes").integer(low=2, high=MOST_CLASSES), attached)
     try:
         return build(factory, trust=trust)
     except (UnknownNameError, UntrustedNameError) as error:
         raise type(error)(f"{where}: {error}") from error
-    except InputError as error:
+    except (InputError, SplitRefusedError) as error:
         raise ArtifactError(f"{where}: {error}") from error
-
-
-def _embed(artifact: Artifact, trunk: Trunk) -> None:
-    """Give a network just made the weights of the artifact, in their precision."""
-    saved = _Tensors(artifact, "trunk")
-    own = dict(trunk.named_parameters(remove_duplicate=False)) | dict(trunk.named_buffers(remove_duplicate=False))
-    for name, tensor in saved.named.items():
-        real = name in own and own[name].is_floating_point() and tensor.is_floating_point()
-        if real:
-            own[name].data = own[name].data.to(tensor.dtype)
-        elif name in own and own[name].dtype != tensor.dtype:
-            raise saved.wrong(name, f"expected {own[name].dtype}, got {tensor.dtype}")
-    try:
-        trunk.load_state_dict(dict(saved.named))
-    except RuntimeError as error:
-        raise ArtifactError(f"{saved.file}: does not fit the network '{trunk.name}': {str(error)[:500]}") from error
 
 
 def _bank(artifact: Artifact) -> ExitBank:

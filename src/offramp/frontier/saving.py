@@ -1,5 +1,6 @@
 """A frontier as an artifact."""
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,11 +11,12 @@ from torch import Tensor
 
 from offramp.artifact import write_artifact
 from offramp.cost import Costs
-from offramp.errors import InputError
+from offramp.errors import InputError, SplitRefusedError
 from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearExits
+from offramp.frontier.embedding import embed
 from offramp.frontier.frontier import Frontier
 from offramp.policy import OperatingPoint
-from offramp.trunk import Factory, Trunk
+from offramp.trunk import Attachment, Factory, Trunk, build
 from offramp.trunk.build import MOST_NETWORKS
 
 __all__ = ["BANKS", "COSTS", "PRECISIONS", "save"]
@@ -44,7 +46,6 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
         factory: What makes the trunk, as `offramp.load` will look it up: `Factory("package.module:function", options)`;
             a registered trunk knows its own.
         weights: Embed the network's weights, so that what the factory makes need not have them.
-
     """
     if not isinstance(frontier, Frontier):
         raise InputError(
@@ -52,12 +53,17 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
         )
     trunk, bank = frontier.trunk, frontier.bank
     frontier.preprocessing.check()
-    factory = trunk.factory if factory is None else replace(factory, preprocessing=trunk.preprocessing)
+    factory = trunk.factory if factory is None else factory
+    if factory is not None and not factory.links:  # the links of a chain prepare inputs, each as it says
+        factory = replace(factory, preprocessing=trunk.preprocessing)
     if weights and factory is None:
         raise InputError(
             f"weights of '{trunk.name}' would be of no use without a name to make the network by; give factory=Factory("
             "'package.module:function'), or leave weights out and load with trunk=..."
         )
+    embedded = _weights(trunk) if weights else {}
+    if weights and factory is not None and not _names_code(factory):
+        _check_made_again(trunk, factory, embedded)
     content = {
         "trunk": {
             "factory": None if factory is None else _factory_content(factory),
@@ -73,6 +79,7 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
         "costs": {policy: len(costs.tables) for policy, costs in frontier.costs.items()},
         "points": {policy: [_point_content(point) for point in points] for policy, points in frontier.points.items()},
         "full_accuracy": frontier.full_accuracy,
+        "classes": list(frontier.classes),
         "contributions": [[one.name, one.gain, one.kept] for one in frontier.contributions],
         "provenance": dict(frontier.provenance),
     }
@@ -81,8 +88,40 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
         "points": {**_cost_tensors(frontier.costs), **_point_tensors(frontier.points)},
     }
     if weights:
-        tensors["trunk"] = _weights(trunk)
+        tensors["trunk"] = embedded
+    attached = [*frontier.preprocessing.attachments(), *([] if factory is None else _attachments(factory))]
+    if attached:
+        tensors["attachments"] = {one.sha256: _bytes(one) for one in attached}
     write_artifact(path, content, tensors)
+
+
+def _check_made_again(trunk: Trunk, factory: Factory, weights: Mapping[str, Tensor]) -> None:
+    """Refuse a factory that makes another network: better now than when the artifact is loaded."""
+    try:
+        with torch.random.fork_rng(devices=[]):  # the weights it is made with are thrown away
+            made = build(factory)
+        embed(made, weights)
+        same = made.fingerprint() == trunk.fingerprint()
+    except (InputError, SplitRefusedError):
+        same = False
+    if not same:
+        raise InputError(
+            f"'{factory.name}' with {reprlib.repr(dict(factory.options))} makes another network than '{trunk.name}', "
+            "which was made with other options or changed since; give factory=Factory('package.module:function')"
+        )
+
+
+def _names_code(factory: Factory) -> bool:
+    """Whether somebody's code makes the network, or a link of it: only who loads it can say that it may run."""
+    return ":" in factory.name or any(map(_names_code, factory.links))
+
+
+def _attachments(factory: Factory) -> list[Attachment]:
+    return [*factory.preprocessing.attachments(), *(one for link in factory.links for one in _attachments(link))]
+
+
+def _bytes(attachment: Attachment) -> Tensor:
+    return torch.frombuffer(bytearray(attachment.content), dtype=torch.uint8)
 
 
 def _factory_content(factory: Factory) -> dict[str, Any]:

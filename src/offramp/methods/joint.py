@@ -188,7 +188,7 @@ class _Run:
 
     def _batches_of(self, first_epoch: int, epochs: int) -> Iterator[tuple[float, Batch]]:
         """The epoch's batches, each with how far training has come: 0 at the start of its phase, 1 at its end."""
-        size = self.settings.batch_size
+        size = self.settings.samples_a_step(self.fit.num_samples)
         total = epochs * math.ceil(self.fit.num_samples / size)
         done = (self.epoch - first_epoch) * (total // epochs)
         source = self.fit.shuffled(batch_size=size, seed=self.settings.seed, epoch=self.epoch)

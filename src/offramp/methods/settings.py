@@ -50,7 +50,9 @@ class JointSettings:
     switch_every: int = 50
     """Batches between the two; gates come first. The released code's 200 batches of 64 samples."""
     batch_size: int = 256
-    """Samples a step."""
+    """Samples a step, at most."""
+    least_steps: int = 1
+    """Steps an epoch at least: with few samples they are made smaller, down to 32 samples."""
     learning_rate: float = 0.01
     """Of gates and classifiers while they alternate (Adam)."""
     warmup_learning_rate: float = 0.01
@@ -78,11 +80,21 @@ class JointSettings:
                 raise unknown_name(name, value, known)
         if not self.cost_weights or min(self.cost_weights) < 0:
             raise InputError(f"cost_weights must be at least one number >= 0, got {self.cost_weights}")
-        if min(self.warmup_epochs, self.epochs) < 0 or min(self.switch_every, self.batch_size, self.patience) < 1:
+        counts = (self.switch_every, self.batch_size, self.least_steps, self.patience)
+        if min(self.warmup_epochs, self.epochs) < 0 or min(counts) < 1:
             raise InputError(
-                "warmup_epochs and epochs must be >= 0, switch_every, batch_size and patience >= 1; got "
-                f"{self.warmup_epochs}, {self.epochs}, {self.switch_every}, {self.batch_size}, {self.patience}"
+                "warmup_epochs and epochs must be >= 0, switch_every, batch_size, least_steps and patience >= 1; got "
+                f"{self.warmup_epochs}, {self.epochs}, {', '.join(map(str, counts))}"
             )
+
+    def samples_a_step(self, samples: int) -> int:
+        """How many of so many samples are taken at a time.
+
+        Example:
+            >>> DEFAULT.samples_a_step(100_000), DEFAULT.samples_a_step(2_000)
+            (512, 50)
+        """
+        return min(self.batch_size, max(32, samples // self.least_steps))
 
 
 PAPER = JointSettings()
@@ -94,6 +106,7 @@ DEFAULT = JointSettings(
     warmup_epochs=8,
     epochs=2,
     batch_size=512,
+    least_steps=40,
     warmup_learning_rate=3e-3,
     scale_rates_by_depth=False,
     weight_decay=0.01,

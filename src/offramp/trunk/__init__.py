@@ -1,21 +1,24 @@
 """The frozen network as ordered stages, and what exits may see of it."""
 
-from offramp.trunk.build import TRUNKS, build
+from offramp.trunk.attachment import Attachment
+from offramp.trunk.build import TRUNKS, build, make_trunk
 from offramp.trunk.chain import ChainTrunk, chain, scores
 from offramp.trunk.cifar_resnet import CifarResNet, load_cifar_resnet
 from offramp.trunk.factory import Factory
 from offramp.trunk.hidden import Axes, Hidden, batch_size, concatenate, select
 from offramp.trunk.pooling import POOLINGS, AutoPooling, FirstPooling, GridPooling, MeanPooling, Pooling
-from offramp.trunk.preprocessing import STEPS, Preprocessing, image_preprocessing
+from offramp.trunk.preprocessing import STEPS, Preprocessing, image_preprocessing, photo_preprocessing
 from offramp.trunk.representation import Nodes, Representation, Tokens
 from offramp.trunk.split import SplitTrunk, split
 from offramp.trunk.t2t_vit import T2TViT, load_t2t_vit
+from offramp.trunk.text import text_preprocessing
 from offramp.trunk.trunk import Trunk
 
 __all__ = [
     "POOLINGS",
     "STEPS",
     "TRUNKS",
+    "Attachment",
     "AutoPooling",
     "Axes",
     "ChainTrunk",
@@ -40,7 +43,10 @@ __all__ = [
     "image_preprocessing",
     "load_cifar_resnet",
     "load_t2t_vit",
+    "make_trunk",
+    "photo_preprocessing",
     "scores",
     "select",
     "split",
+    "text_preprocessing",
 ]

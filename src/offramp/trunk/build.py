@@ -1,21 +1,24 @@
 """Trunks by name."""
 
 import reprlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
-from offramp.errors import InputError, UntrustedNameError
+from offramp.errors import InputError, SplitRefusedError, UntrustedNameError
 from offramp.registry import Registry
 from offramp.trunk.factory import Factory
 from offramp.trunk.trunk import Trunk
 
-__all__ = ["TRUNKS", "build"]
+__all__ = ["TRUNKS", "build", "make_trunk"]
 
 TRUNKS: Registry[Callable[..., Trunk]] = Registry("trunk")
 TRUNKS.add("chain", "offramp.trunk.chain:chain")
 TRUNKS.add("cifar_resnet", "offramp.trunk.cifar_resnet:CifarResNet")
 TRUNKS.add("t2t_vit", "offramp.trunk.t2t_vit:T2TViT")
+TRUNKS.add("timm", "offramp.trunk.timm:timm_by_name")
+TRUNKS.add("torchvision", "offramp.trunk.torchvision:torchvision_by_name")
+TRUNKS.add("transformers", "offramp.trunk.transformers:text_by_config")
 
 MOST_NETWORKS = 16
 """In a chain; a file must not ask for any amount of memory."""
@@ -42,30 +45,52 @@ def build(factory: Factory, *, trust: Collection[str] = ()) -> Trunk:
         if factory.name != "chain":
             raise InputError(f"only a 'chain' has links, got '{factory.name}' with {len(factory.links)}")
         return _call(TRUNKS.get("chain"), factory, *(build(link, trust=trust) for link in factory.links))
-    if ":" not in factory.name:
-        make = TRUNKS.get(factory.name)
-    elif factory.name in trust:
-        module, _, name = factory.name.partition(":")
-        try:
-            make = getattr(import_module(module), name)
-        except Exception as error:  # whatever importing somebody's code ends with
-            raise InputError(f"cannot import '{factory.name}': {error}; install what it is part of") from error
-    else:
+    if ":" in factory.name and factory.name not in trust:
         raise UntrustedNameError(
             f"'{factory.name}' is code of somebody's; if you know it, allow it with trust=['{factory.name}'], or give "
             "the network yourself with trunk=..."
         )
-    made = _call(make, factory)
+    made = make_trunk(factory.name, factory.options)
     made.preprocessing = factory.preprocessing
+    return made
+
+
+def make_trunk(name: str, options: Mapping[str, Any]) -> Trunk:
+    """Make a trunk by name, whosever code that is; the trunk knows what it was made with.
+
+    Args:
+        name: A registered name, or `package.module:function`.
+        options: What to call it with.
+
+    Example:
+        >>> make_trunk("cifar_resnet", {"layers": 8}).factory.name
+        'cifar_resnet'
+    """
+    if ":" in name:
+        module, _, function = name.partition(":")
+        try:
+            make = getattr(import_module(module), function)
+        except Exception as error:  # whatever importing somebody's code ends with
+            raise InputError(f"cannot import '{name}': {error}; install what it is part of") from error
+    else:
+        make = TRUNKS.get(name)
+    made = _call(make, Factory(name, options))
+    if made.factory is None:
+        made.factory = Factory(name, options, made.preprocessing)
     return made
 
 
 def _call(make: Callable[..., Any], factory: Factory, *links: Trunk) -> Trunk:
     try:
         made = make(*links, **factory.options)
+    except SplitRefusedError:  # it says all there is to say
+        raise
     except Exception as error:  # whatever somebody's code, or ours with somebody's options, ends with
         options = reprlib.repr(dict(factory.options))
         raise InputError(f"'{factory.name}' cannot make a trunk with {options}: {error}") from error
     if not isinstance(made, Trunk):
-        raise InputError(f"expected '{factory.name}' to give a trunk, got {type(made).__name__}")
+        raise InputError(
+            f"expected '{factory.name}' to give a trunk, got {type(made).__name__}; let it end with `return "
+            "offramp.split(model, example)`"
+        )
     return made

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from inspect import signature
 from typing import Annotated, Any, Literal, get_args, get_origin
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from offramp.errors import InputError
+from offramp.errors import InputError, OfframpError
 from offramp.registry import Registry
+from offramp.trunk.attachment import Attachment
+from offramp.trunk.raw import differ_in_size, raw_batch
 
 __all__ = ["AS_IS", "STEPS", "Preprocessing", "Step", "image_preprocessing", "photo_preprocessing", "shift_and_flip"]
 
@@ -28,8 +31,13 @@ Shift = Annotated[int, range(257)]
 
 def channels_first(inputs: Any, generator: torch.Generator, /) -> Tensor:
     """`N x H x W x C` to `N x C x H x W`."""
-    # Copied: a memory map is read-only, and torch warns of tensors that share such memory.
-    images = inputs if isinstance(inputs, Tensor) else torch.tensor(inputs)
+    try:
+        # Copied: a memory map is read-only, and torch warns of tensors that share such memory.
+        images = inputs if isinstance(inputs, Tensor) else torch.tensor(np.asarray(inputs))
+    except (TypeError, ValueError):
+        images = torch.empty(0)
+    if images.ndim != 4:
+        raise InputError(f"expected images N x H x W x C, got {_described(inputs)}; give a batch, channels last")
     return images.permute(0, 3, 1, 2)
 
 
@@ -38,6 +46,8 @@ def normalize(
 ) -> Tensor:
     """`(inputs * scale - mean) / std` in float32, channel by channel."""
     shape = (1, len(mean), 1, 1)
+    if inputs.shape[1] != len(mean):
+        raise InputError(f"expected images of {len(mean)} channels, got {inputs.shape[1]}; convert them first")
     return (inputs.float() * scale - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)
 
 
@@ -89,6 +99,7 @@ STEPS.add("channels_first", channels_first)
 STEPS.add("normalize", normalize)
 STEPS.add("resize", resize)
 STEPS.add("shift_and_flip", shift_and_flip)
+STEPS.add("tokenize", "offramp.trunk.text:tokenize")
 
 MOST_STEPS = 64
 MOST_CHANNELS = 4096
@@ -106,13 +117,28 @@ class Preprocessing:
     """
 
     steps: tuple[tuple[str, Mapping[str, Any]], ...] = ()
-    """Registered step names with their parameters (numbers, strings, lists of them)."""
+    """Registered step names with their parameters (numbers, strings, lists of them, attached files)."""
 
     def __call__(self, inputs: Any, *, seed: int = 0) -> Any:
-        """Apply every step; random steps depend on `seed` alone."""
+        """Apply every step; random steps depend on `seed` alone.
+
+        Args:
+            inputs: As the steps take them: arrays, tensors; a list of texts, or of images (of Pillow, or bytes
+                `H x W x C`), which may differ in size if the steps bring them to one.
+            seed: Of random steps.
+        """
+        if differ_in_size(inputs):
+            return _joined([self([one], seed=seed + index) for index, one in enumerate(inputs)])
+        inputs = raw_batch(inputs)
         generator = torch.Generator().manual_seed(seed)
         for name, parameters in self.steps:
-            inputs = STEPS.get(name)(inputs, generator, **parameters)
+            step = STEPS.get(name)
+            try:
+                inputs = step(inputs, generator, **parameters)
+            except OfframpError:
+                raise
+            except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+                raise InputError(f"step '{name}' cannot take {_described(inputs)}: {str(error)[:300]}") from error
         return inputs
 
     def then(self, name: str, **parameters: Any) -> "Preprocessing":
@@ -138,7 +164,14 @@ class Preprocessing:
 
     def describe(self) -> list[Any]:
         """The steps as plain lists and dictionaries, as JSON would hold them."""
-        return [[name, dict(parameters)] for name, parameters in self.steps]
+        return [
+            [name, {key: one.describe() if isinstance(one, Attachment) else one for key, one in parameters.items()}]
+            for name, parameters in self.steps
+        ]
+
+    def attachments(self) -> list[Attachment]:
+        """The files that steps need: `describe` names them by their hashes alone."""
+        return [one for _, parameters in self.steps for one in parameters.values() if isinstance(one, Attachment)]
 
 
 def _check_step(name: str, parameters: Mapping[str, Any]) -> None:
@@ -159,6 +192,10 @@ def _check_step(name: str, parameters: Mapping[str, Any]) -> None:
             raise InputError(f"step '{name}': expected '{key}' {expected}, got {reprlib.repr(value)}")
     if name == "normalize" and (len(parameters["mean"]) != len(parameters["std"]) or 0 in parameters["std"]):
         raise InputError("step 'normalize': expected a mean and a std other than 0 for each channel")
+    if name == "tokenize":
+        from offramp.trunk.text import parsed
+
+        parsed(parameters["tokenizer"], parameters["longest"])
 
 
 def _unlike(value: Any, annotation: Any) -> str | None:
@@ -175,7 +212,24 @@ def _unlike(value: Any, annotation: Any) -> str | None:
     if annotation is float:
         number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= 1e30
         return None if number else "to be a number"
+    if annotation is Attachment:
+        return None if isinstance(value, Attachment) else "to be an attached file"
     return None if annotation not in (bool, int, str) or type(value) is annotation else f"to be {annotation.__name__}"
+
+
+def _joined(parts: Sequence[Any]) -> Tensor:
+    """Images that were prepared one by one, as a batch."""
+    shapes = sorted({_described(part) for part in parts})
+    if len(shapes) > 1 or not isinstance(parts[0], Tensor):
+        raise InputError(
+            f"images of several sizes are not of one size after preprocessing ({', '.join(shapes[:3])}); resize them: "
+            "offramp.trunk.photo_preprocessing does"
+        )
+    return torch.cat(list(parts))
+
+
+def _described(inputs: Any) -> str:
+    return f"shape {tuple(inputs.shape)}" if hasattr(inputs, "shape") else type(inputs).__name__
 
 
 AS_IS = Preprocessing()

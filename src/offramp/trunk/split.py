@@ -183,6 +183,13 @@ class SplitTrunk(Trunk):
         used = prepared[self._mask].bool().any(0).nonzero()
         return at_length(prepared, int(used[-1]) + 1 if len(used) else 1, self.axes(0))
 
+    def trimmed(self, hidden: Hidden, length: int, depth: int) -> Hidden:
+        """Cut off columns behind the longest sample, where a mask says that they are padding."""
+        axes = self.axes(depth)
+        if self._mask is None or max(lengths_of(hidden, axes), default=0) <= length:
+            return hidden
+        return at_length(hidden, length, axes)
+
     def sizes(self, inputs: Hidden) -> Tensor:
         """Tokens of each sample where there is a mask, or the length of all of them; ones where nothing grows."""
         if self._mask is not None:
@@ -278,7 +285,7 @@ def _part(
 
     inside = set(nodes)
     for node in [*liveness.repeated_for(nodes), *nodes]:
-        if node.op != "placeholder":
+        if node.op not in ("placeholder", "get_attr"):  # weights come with what uses them
             bring(node)
     if after is None:
         graph.output(bring(liveness.graph.logits))

@@ -6,11 +6,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from offramp.errors import InputError
+from offramp.errors import InputError, MissingExtraError
+from offramp.trunk.factory import Factory, check_classes, check_named, made_within_bounds
 from offramp.trunk.preprocessing import Preprocessing, photo_preprocessing
 from offramp.trunk.split import SplitTrunk, split
 
-__all__ = ["timm_preprocessing", "timm_trunk"]
+__all__ = ["timm_by_name", "timm_preprocessing", "timm_trunk"]
 
 
 def timm_trunk(model: nn.Module) -> SplitTrunk:
@@ -30,7 +31,27 @@ def timm_trunk(model: nn.Module) -> SplitTrunk:
         name=str(config.get("architecture") or type(model).__name__.lower()),
     )
     trunk.preprocessing = timm_preprocessing(model)
+    if config.get("architecture"):
+        options = {"model": config["architecture"], "num_classes": trunk.num_classes}
+        trunk.factory = Factory("timm", options, trunk.preprocessing)
     return trunk
+
+
+def timm_by_name(model: str, *, num_classes: int) -> SplitTrunk:
+    """A timm model as the library makes it, without trained weights: what a saved frontier puts its own into.
+
+    Args:
+        model: The library's name of it.
+        num_classes: K.
+    """
+    try:
+        import timm
+    except ImportError as error:
+        raise MissingExtraError("models of timm need the library: pip install 'offramp[timm]'") from error
+    check_classes(num_classes)
+    check_named("timm model", model, timm.list_models())  # other names may stand for a download
+    made = made_within_bounds(lambda: timm.create_model(model, pretrained=False, num_classes=num_classes))
+    return timm_trunk(made)
 
 
 def timm_preprocessing(model: nn.Module) -> Preprocessing:

@@ -5,14 +5,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from offramp.errors import InputError
+from offramp.errors import InputError, MissingExtraError
+from offramp.trunk.factory import Factory, check_classes, check_named, within_bounds
 from offramp.trunk.preprocessing import AS_IS, Preprocessing, photo_preprocessing
 from offramp.trunk.split import SplitTrunk, split
 
-__all__ = ["torchvision_preprocessing", "torchvision_trunk"]
+SIDES = range(16, 1025)
+"""Pixels of the sides of an example that what a file says may ask for."""
+
+__all__ = ["torchvision_by_name", "torchvision_preprocessing", "torchvision_trunk"]
 
 
-def torchvision_trunk(model: nn.Module, *, weights: Any = None, side: int = 224) -> SplitTrunk:
+def torchvision_trunk(model: nn.Module, *, weights: Any = None, side: int = 224, name: str | None = None) -> SplitTrunk:
     """Cut a torchvision classifier into its blocks.
 
     Args:
@@ -20,6 +24,7 @@ def torchvision_trunk(model: nn.Module, *, weights: Any = None, side: int = 224)
         weights: Its entry of the weights enumeration (`ResNet18_Weights.DEFAULT`); if given, the trunk prepares byte
             images as it says.
         side: Pixels of its images' sides, where there are no weights to say so.
+        name: The library's name of it ("resnet18"), by which a saved frontier can make it again.
 
     Returns:
         The trunk.
@@ -29,7 +34,31 @@ def torchvision_trunk(model: nn.Module, *, weights: Any = None, side: int = 224)
     example = torch.randn(3, 3, side, side, generator=torch.Generator().manual_seed(0))
     trunk = split(model, example.to(next(model.parameters()).dtype))
     trunk.preprocessing = preprocessing
+    if name is not None:
+        options = {"model": name, "num_classes": trunk.num_classes, "side": side}
+        trunk.factory = Factory("torchvision", options, preprocessing)
     return trunk
+
+
+def torchvision_by_name(model: str, *, num_classes: int, side: int = 224) -> SplitTrunk:
+    """A torchvision classifier as the library makes it, without trained weights: a saved frontier puts its own into it.
+
+    Args:
+        model: The library's name of it.
+        num_classes: K.
+        side: Pixels of its images' sides.
+    """
+    try:
+        from torchvision import models
+    except ImportError as error:
+        raise MissingExtraError("models of torchvision need the library: pip install torchvision") from error
+    check_classes(num_classes)
+    check_named("torchvision model", model, models.list_models(module=models))
+    if type(side) is not int or side not in SIDES:
+        raise InputError(f"expected images of {SIDES.start} to {SIDES.stop - 1} pixels a side, got {side!r}")
+    with within_bounds():  # all sizes but the head's are the library's; not all of its models are made on no device
+        made = models.get_model(model, weights=None, num_classes=num_classes)
+    return torchvision_trunk(made, side=side, name=model)
 
 
 def torchvision_preprocessing(weights: Any) -> Preprocessing:

@@ -1,16 +1,25 @@
 """Text encoders of the transformers library (the BERT family) as trunks: the embeddings, then one stage a layer."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from offramp.errors import InputError, SplitRefusedError
+from offramp.errors import InputError, MissingExtraError, SplitRefusedError
+from offramp.trunk.factory import Factory, check_classes, check_named, made_within_bounds
 from offramp.trunk.hidden import Axes
 from offramp.trunk.split import SplitTrunk, split
 from offramp.trunk.task import check_problem
+from offramp.trunk.text import text_preprocessing
 
-__all__ = ["MeanClassifier", "text_trunk"]
+__all__ = ["MeanClassifier", "text_by_config", "text_trunk"]
+
+FETCHING = ("attn_implementation", "auto_map", "experts_implementation", "quantization_config", "use_kernels")
+"""Entries of a configuration that the library may look up elsewhere, and run."""
+
+LONGEST = 512
+"""Tokens of a text at most, where neither tokenizer nor network says less."""
 
 EXAMPLE_LENGTH = 8
 """Tokens of the example a network is captured with; its length stays free."""
@@ -37,15 +46,19 @@ class MeanClassifier(nn.Module):
         return logits
 
 
-def text_trunk(model: nn.Module, *, name: str | None = None) -> SplitTrunk:
+def text_trunk(
+    model: nn.Module, *, tokenizer: Any = None, longest: int | None = None, name: str | None = None
+) -> SplitTrunk:
     """Cut a text classifier into its embeddings and its layers.
 
-    Inputs are dictionaries with `input_ids` and `attention_mask`, `N x T` each, padded on the right, as tokenizers give
-    them when called with `return_token_type_ids=False`. Columns behind the longest text are dropped; a text costs what
-    its own tokens cost.
+    With a tokenizer, inputs are lists of texts; without, dictionaries with `input_ids` and `attention_mask`, `N x T`
+    each, padded on the right, as tokenizers give them when called with `return_token_type_ids=False`. Columns behind
+    the longest text are dropped; a text costs what its own tokens cost.
 
     Args:
         model: A `...ForSequenceClassification`, or an encoder inside a `MeanClassifier`.
+        tokenizer: Its tokenizer, a fast one; it is saved with the network.
+        longest: Tokens of a text at most; as many as tokenizer and network take if left out.
         name: Part of the fingerprint; the architecture's name if left out.
 
     Returns:
@@ -77,4 +90,63 @@ def text_trunk(model: nn.Module, *, name: str | None = None) -> SplitTrunk:
         "attention_mask": torch.ones(2, EXAMPLE_LENGTH, dtype=torch.long),
     }
     axes = {"input_ids": Axes(lengths=(1,), pad=pad), "attention_mask": Axes(lengths=(1,))}
-    return split(model, example, axes=axes, name=config.model_type if name is None else name)
+    trunk = split(model, example, axes=axes, name=config.model_type if name is None else name)
+    if tokenizer is not None:
+        limits = [getattr(tokenizer, "model_max_length", None), _places(model)]
+        longest = min(limit for limit in (*limits, LONGEST) if limit) if longest is None else longest
+        trunk.preprocessing = text_preprocessing(tokenizer, longest=longest)
+    said = {**_plain(config.to_diff_dict()), **_precision(model)}
+    options = {"config": said, "num_classes": trunk.num_classes, "name": trunk.name}
+    mean = isinstance(model, MeanClassifier)
+    trunk.factory = Factory("transformers", {**options, "mean": mean}, trunk.preprocessing)
+    return trunk
+
+
+def text_by_config(*, config: Mapping[str, Any], num_classes: int, name: str, mean: bool) -> SplitTrunk:
+    """A text classifier as the library makes it, without trained weights: a saved frontier puts its own into it.
+
+    Args:
+        config: The network's sizes as the library's configuration holds them, `model_type` among them.
+        num_classes: K.
+        name: Part of the fingerprint.
+        mean: Whether it is a `MeanClassifier`, with a linear head.
+    """
+    try:
+        from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+        from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as KNOWN
+    except ImportError as error:
+        raise MissingExtraError("text networks need the library: pip install 'offramp[transformers]'") from error
+    check_classes(num_classes)
+    check_named("kind of text classifier", config.get("model_type"), KNOWN)
+    makers: tuple[Any, Any] = AutoModel, AutoModelForSequenceClassification  # untyped
+    sizes = AutoConfig.for_model(**{**_plain(config), "num_labels": num_classes})
+    if mean:
+        encoder = made_within_bounds(lambda: makers[0].from_config(sizes))
+        head = nn.Linear(sizes.hidden_size, num_classes, dtype=next(encoder.parameters()).dtype)
+        return text_trunk(MeanClassifier(encoder, head), name=name)
+    return text_trunk(made_within_bounds(lambda: makers[1].from_config(sizes)), name=name)
+
+
+def _places(model: nn.Module) -> int | None:
+    """Tokens that a network has places for; where padding has some of its own (RoBERTa), the rest."""
+    places: int | None = getattr(model.config, "max_position_embeddings", None)
+    for name, part in model.named_modules():
+        if places and name.endswith("position_embeddings") and isinstance(part, nn.Embedding):
+            return places if part.padding_idx is None else places - part.padding_idx - 1
+    return places
+
+
+def _precision(model: nn.Module) -> dict[str, str]:
+    """The precision a network is in, whatever its configuration says: what it computes is captured with it."""
+    found = {parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()}
+    return {"dtype": str(found.pop()).removeprefix("torch.")} if len(found) == 1 else {}
+
+
+def _plain(config: Any) -> Any:
+    """The entries that say what a network is made of, at any depth; others may name code or files to fetch."""
+    if isinstance(config, list | tuple):
+        return [_plain(one) for one in config]
+    if not isinstance(config, Mapping):
+        return config
+    kept = {key: value for key, value in config.items() if key not in FETCHING and not str(key).startswith("_")}
+    return {key: _plain(value) for key, value in kept.items()}

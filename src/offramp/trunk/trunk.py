@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from offramp.errors import InputError
+from offramp.errors import InputError, OfframpError
 from offramp.trunk.factory import Factory
 from offramp.trunk.hidden import SAMPLES_FIRST, Axes, Hidden, at_length, batch_size, concatenate, select
 from offramp.trunk.preprocessing import AS_IS
@@ -116,6 +117,10 @@ class Trunk(nn.Module):
         """The samples `keep` (indices or booleans) of a hidden state after `depth` stages."""
         return select(hidden, keep, self.axes(depth))
 
+    def trimmed(self, hidden: Hidden, length: int, depth: int) -> Hidden:
+        """A hidden state without the padding that samples of at most `length` do not need; as it is, where unknown."""
+        return hidden
+
     def concatenate(self, hiddens: Sequence[Hidden], depth: int) -> Hidden:
         """Join hidden states after `depth` stages into one batch."""
         return concatenate(hiddens, self.axes(depth))
@@ -134,6 +139,25 @@ class Trunk(nn.Module):
     def own_heads(self) -> tuple[int, ...]:
         """Stages after which the network brings a classifier of its own."""
         return tuple(int(stage) for stage in self.heads)
+
+    @contextmanager
+    def explaining(self, inputs: Hidden) -> Iterator[None]:
+        """Tell what the inputs are, where a stage run inside ends with an error of its own."""
+        try:
+            yield
+        except OfframpError:
+            raise
+        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+            leaves = [
+                f"{str(leaf.dtype).removeprefix('torch.')} of shape {tuple(leaf.shape)}"
+                if hasattr(leaf, "shape")
+                else type(leaf).__name__
+                for leaf in pytree.tree_leaves(inputs)[:4]
+            ]
+            raise InputError(
+                f"'{self.name}' cannot take these inputs ({', '.join(leaves)}): {str(error)[:300]}; give a batch of "
+                "samples such as it was trained on, prepared by trunk.preprocessing or by you"
+            ) from error
 
     def own_logits(self, hidden: Hidden, stage: int) -> Tensor:
         """`N x K` scores of the network's own head after `stage`."""

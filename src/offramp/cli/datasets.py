@@ -1,0 +1,133 @@
+"""Data as the command line names it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from offramp.cli.places import check_writable
+from offramp.data import Dataset, open_data
+from offramp.errors import InputError
+from offramp.features import StoreSource, extract, make_plan
+from offramp.frontier import Frontier
+from offramp.trunk import Preprocessing, Trunk
+
+__all__ = ["Columns", "check_taken", "classes_for", "features_of", "kept_in", "open_labelled", "read_classes"]
+
+
+def read_classes(file: Path | None) -> tuple[str, ...]:
+    """The names in a file of classes, one a line; none without a file."""
+    if file is None:
+        return ()
+    try:
+        names = [line.strip() for line in file.read_text("utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the classes from {file}: {error}; give a text file, one name a line") from error
+    names = [name for name in names if name]
+    if not names:
+        raise InputError(f"{file} is empty; give the names of the classes, one a line")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{file} names the class '{twice}' twice; give each class one line")
+    return tuple(names)
+
+
+def classes_for(frontier: Frontier, file: Path | None) -> tuple[str, ...]:
+    """The classes of data for an artifact: those of the file, where one is given, else the artifact's own."""
+    named = read_classes(file)
+    if named and named != frontier.classes and set(named) == set(frontier.classes):
+        raise InputError(
+            f"{file} has the classes of the artifact in another order; leave --classes out: the artifact knows its own"
+        )
+    return named or frontier.classes
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where inputs and labels are."""
+
+    label: str
+    """Column of the labels."""
+    column: str | None
+    """Column of the inputs."""
+    split: str | None
+    """Which split."""
+
+
+def open_labelled(
+    path: Path,
+    trunk: Trunk,
+    columns: Columns,
+    *,
+    classes: Sequence[str],
+    preprocessing: Preprocessing | None = None,
+) -> Dataset:
+    """Open data that has labels, classes of this network; it is prepared as the network says if nothing else is."""
+    data = open_data(path, classes=classes, **vars(columns))
+    if not data.labelled:
+        raise InputError(
+            f"{path} has no labels; name their column with --label, or give a sub-folder of images a class"
+        )
+    if data.classes and len(data.classes) != trunk.num_classes:
+        shown = ", ".join(data.classes[:5]) + (", ..." if len(data.classes) > 5 else "")
+        raise InputError(
+            f"{path} has {len(data.classes)} classes ({shown}), the network '{trunk.name}' has {trunk.num_classes}; "
+            "name all of them, in the order of the network's outputs, with --classes FILE"
+        )
+    check_taken(path, data, trunk, trunk.preprocessing if preprocessing is None else preprocessing)
+    return data
+
+
+@torch.inference_mode()
+def check_taken(path: Path, data: Dataset, trunk: Trunk, preprocessing: Preprocessing) -> None:
+    """Run a network on the first sample: what it does not take is told before the long work, and what to do."""
+    inputs = data.read(0, 1).inputs
+    try:
+        hidden = trunk.prepare(preprocessing(inputs))
+        with trunk.explaining(hidden):
+            trunk(hidden)
+    except InputError as error:
+        kind, needed = _kind_of(inputs)
+        hint = f". Let its function set trunk.preprocessing = {needed}" if needed and not preprocessing.steps else ""
+        raise InputError(
+            f"{path} has {kind}, the network '{trunk.name}' does not take them as they are: {error}{hint}"
+        ) from error
+
+
+def _kind_of(inputs: Any) -> tuple[str, str]:
+    """What raw inputs are, and what prepares such for a network."""
+    if isinstance(inputs, list) and isinstance(inputs[0], str):
+        return "texts", "offramp.trunk.text_preprocessing(tokenizer, longest=...)"
+    if isinstance(inputs, list):
+        return "images", "offramp.image_preprocessing(mean=..., std=...)"
+    return "numbers", ""
+
+
+@contextmanager
+def kept_in(store: Path | None) -> Iterator[Path]:
+    """The folder of features: the one asked for, or one that is gone at the end."""
+    if store is not None:
+        check_writable(store, "--store")
+        yield store
+        return
+    with TemporaryDirectory(prefix="offramp-") as folder:
+        yield Path(folder)
+
+
+def features_of(frontier: Frontier, data: Dataset, folder: Path, *, progress: bool) -> StoreSource:
+    """The samples' features under a frontier's network, extracted unless they are there."""
+    pooling, views = frontier.pooling.name, (frontier.preprocessing,)
+    # Of one sample first: nobody wants to hear of it after the whole data.
+    widths = make_plan(frontier.trunk, data, poolings=(pooling,), views=views).poolings[pooling]
+    for stage, (expected, got) in enumerate(zip(frontier.bank.widths, widths, strict=True)):
+        if expected != got:
+            raise InputError(
+                f"the exit after stage {stage} reads {expected} features, these inputs give {got}; give inputs of the "
+                "size the exits were fitted on, or fit exits for this network"
+            )
+    store = extract(frontier.trunk, data, folder / data.name, poolings=(pooling,), views=views, progress=progress)
+    return StoreSource(store, pooling=pooling)

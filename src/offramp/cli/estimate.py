@@ -1,0 +1,114 @@
+"""`offramp estimate`."""
+
+from dataclasses import asdict, replace
+from typing import Annotated
+
+import typer
+
+from offramp.cli.console import interval, points, print_json, print_table, print_text, say
+from offramp.cli.datasets import Columns, kept_in, open_labelled, read_classes
+from offramp.cli.interrupts import resumable
+from offramp.cli.networks import make_network
+from offramp.cli.options import (
+    ClassesOption,
+    ColumnOption,
+    DataOption,
+    JsonOption,
+    LabelOption,
+    PoolingOption,
+    SplitOption,
+    StoreOption,
+    TrunkOption,
+)
+from offramp.data import sample
+from offramp.frontier import Estimate
+from offramp.frontier import estimate as try_exits
+from offramp.frontier.estimate import COSTS
+from offramp.methods import DEFAULT
+
+__all__ = ["estimate", "sentences"]
+
+
+FEW = 20
+"""Samples a class below which exits are far from what more would make of them: measured on CLINC150, 150 classes."""
+
+
+def estimate(
+    trunk: TrunkOption,
+    data: DataOption,
+    samples: Annotated[int, typer.Option(min=40, metavar="N", help="How many samples to draw from the data.")] = 1000,
+    label: LabelOption = "label",
+    column: ColumnOption = None,
+    split: SplitOption = None,
+    classes: ClassesOption = None,
+    pooling: PoolingOption = "auto",
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the draw and of everything else.")] = 0,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Is it worth it here? Try exits on some 1,000 samples, each scored by a fit that has not seen it.
+
+    With two networks, the cheaper first, it also tells what the cheaper one brings. Exits of a real fit see more
+    samples and are better; but if the network was trained on this data, everything here is too good.
+
+    [bold]Example[/bold]: offramp estimate --trunk models:small --trunk models:large --data validation.csv
+    """
+    network = make_network(trunk)
+    source = open_labelled(data, network, Columns(label, column, split), classes=read_classes(classes))
+    drawn = sample(source, min(samples, len(source)), seed=seed)
+    how = "Run the same command again" + ("; --store FOLDER keeps what is done." if store is None else ".")
+    with resumable(how), kept_in(store) as folder:
+        settings = replace(DEFAULT, seed=seed)
+        found = try_exits(network, drawn, pooling=pooling, settings=settings, store=folder, progress=not as_json)
+    if as_json:
+        print_json({**asdict(found), "verdict": list(sentences(found))})
+        return
+    rows = [
+        [f"exits in {name}", f"{point.cost:.3f}", points(point.change), interval(point.change_interval)]
+        for name, curve in found.curves.items()
+        for point in curve
+    ]
+    rows += [
+        [f"{name} by itself", f"{point.cost:.3f}", points(point.change), interval(point.change_interval)]
+        for name, point in found.alone.items()
+    ]
+    title = f"{found.samples:,} samples; the full network is right on {100 * found.full_accuracy:.1f} %"
+    print_table(title, ["", "cost", "change", "95 % interval"], rows)
+    for sentence in sentences(found):
+        print_text(sentence)
+    if len(trunk) == 1:
+        say("A cheaper network before this one often brings more: give it as the first of two --trunk.")
+
+
+def sentences(found: Estimate, *, drop: float = 0.01) -> list[str]:
+    """What an estimate says, and how sure it is."""
+    told = []
+    for name in found.curves:
+        sure, likely = (found.cheapest(name, drop=drop, sure=sure) for sure in (True, False))
+        if sure is not None:
+            told.append(
+                f"Exits in {name}: worth it. {sure.cost:.2f} of the cost loses at most {100 * drop:g} point with 95 % "
+                f"confidence (change {points(sure.change)})."
+            )
+        elif likely is not None:
+            told.append(
+                f"Exits in {name}: probably. {likely.cost:.2f} of the cost changes accuracy by "
+                f"{points(likely.change)}, but {found.samples:,} samples do not rule out a loss of "
+                f"{-100 * likely.change_interval[0]:.1f} points; give more."
+            )
+        elif not found.curves[name]:
+            told.append(
+                f"Exits in {name}: not by this. No cost of {COSTS[-1]:g} or less can be had: the network is so small "
+                "that exits cost more than they save."
+            )
+        else:
+            told.append(f"Exits in {name}: not by this. Every point loses more than {100 * drop:g} point.")
+    if found.samples < FEW * found.num_classes:
+        told.append(
+            f"With {found.samples / found.num_classes:.0f} samples a class exits learn little: a real fit on more will "
+            "do better than this, perhaps much better. Raise --samples to see."
+        )
+    for name, point in found.alone.items():
+        if point.change >= 0:
+            told.append(f"{name} by itself is as accurate, at {point.cost:.2f} of the cost: use that.")
+    return told

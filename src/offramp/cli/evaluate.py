@@ -1,0 +1,99 @@
+"""`offramp evaluate`."""
+
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from offramp.cli.choosing import choose
+from offramp.cli.console import interval, points, print_json, print_table, print_text, say, warn
+from offramp.cli.datasets import Columns, classes_for, features_of, kept_in, open_labelled
+from offramp.cli.interrupts import resumable
+from offramp.cli.networks import open_artifact
+from offramp.cli.options import (
+    AccuracyOption,
+    ArtifactArgument,
+    ClassesOption,
+    ColumnOption,
+    CostOption,
+    DataOption,
+    JsonOption,
+    LabelOption,
+    PolicyOption,
+    SplitOption,
+    StoreOption,
+    TrustOption,
+)
+from offramp.cli.places import check_writable
+from offramp.report import cautions, find, verdict, write_report
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    artifact: ArtifactArgument,
+    data: DataOption,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Write report.html here, one file to look at, and its pictures as SVG and PNG."
+        ),
+    ] = None,
+    cost: CostOption = None,
+    accuracy: AccuracyOption = None,
+    policy: PolicyOption = None,
+    label: LabelOption = "label",
+    column: ColumnOption = None,
+    split: SplitOption = None,
+    classes: ClassesOption = None,
+    store: StoreOption = None,
+    trust: TrustOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure an artifact on samples that nothing was fitted on, with 95 % intervals.
+
+    Formats of --data: a folder of images with a sub-folder a class; .csv and .tsv with a header, .txt with one text a
+    line (each also with .gz); .parquet; .npz; a folder saved by Hugging Face datasets.
+
+    [bold]Example[/bold]: offramp evaluate my-offramp --data test.csv --cost 0.6 --report my-report
+    """
+    frontier = open_artifact(artifact, trust)
+    network = choose(frontier, cost=cost, accuracy=accuracy, policy=policy, artifact=artifact)
+    source = open_labelled(
+        data,
+        frontier.trunk,
+        Columns(label, column, split),
+        classes=classes_for(frontier, classes),
+        preprocessing=frontier.preprocessing,
+    )
+    if report is not None:
+        check_writable(report, "--report")
+        import_module("offramp.report.canvas")  # a missing matplotlib is told of now, not after the long work
+    how = "Run the same command again" + ("; --store FOLDER keeps what is done." if store is None else ".")
+    with resumable(how), kept_in(store) as folder:
+        features = features_of(frontier, source, folder, progress=not as_json)
+        found = find(frontier, features, point=network.point, classes=source.classes, name=data.name)
+    page = None if report is None else write_report(found, report, source=source)
+    if as_json:
+        print_json({**found.to_json(), "report": None if page is None else str(page)})
+        return
+    curve = found.curves[network.point.policy]
+    shown = [*curve[:: max(1, len(curve) // 8)], found.chosen]
+    rows = [
+        [
+            f"{one.relative_cost:.3f}" + (" <" if one == found.chosen else ""),
+            f"{100 * one.accuracy:.2f} %",
+            points(one.change),
+            interval(one.change_interval),
+            f"{100 * one.calibration_error:.2f}",
+        ]
+        for one in sorted({one.relative_cost: one for one in shown}.values(), key=lambda one: one.relative_cost)
+    ]
+    title = f"{frontier.trunk.name} by {network.point.policy} on {found.samples:,} samples of {data.name}"
+    print_table(title, ["cost", "accuracy", "change", "95 % interval", "ECE"], rows)
+    print_text(verdict(found))
+    for sentence in cautions(found):
+        warn(sentence)
+    if page is not None:
+        say(f"Report: {page}")

@@ -1,0 +1,74 @@
+"""`offramp extract`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from offramp.cli.console import print_json, print_text
+from offramp.cli.datasets import Columns, open_labelled, read_classes
+from offramp.cli.interrupts import resumable
+from offramp.cli.networks import make_network
+from offramp.cli.options import (
+    ClassesOption,
+    ColumnOption,
+    DataOption,
+    JsonOption,
+    LabelOption,
+    PoolingOption,
+    SplitOption,
+    TrunkOption,
+)
+from offramp.cli.places import check_writable
+from offramp.features import extract as extract_features
+
+__all__ = ["extract"]
+
+
+def extract(
+    trunk: TrunkOption,
+    data: DataOption,
+    store: Annotated[
+        Path,
+        typer.Option(metavar="FOLDER", help="Where to write; give [bold]offramp fit --store[/bold] the same folder."),
+    ],
+    label: LabelOption = "label",
+    column: ColumnOption = None,
+    split: SplitOption = None,
+    classes: ClassesOption = None,
+    pooling: PoolingOption = "auto",
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Samples of a forward pass.")] = 250,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Processor threads. [dim]Without it: as many as torch takes.[/dim]"),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a network once over data and keep what exits need of it.
+
+    [bold]offramp fit[/bold] does this by itself; apart from it, it can be done earlier, elsewhere, or bit by bit, once
+    for what will be --train and once for --validation. Interrupted, the same command goes on where it stopped.
+
+    [bold]Example[/bold]: offramp extract --trunk models:make --data train.csv --store features
+    """
+    network = make_network(trunk)
+    source = open_labelled(data, network, Columns(label, column, split), classes=read_classes(classes))
+    check_writable(store, "--store")
+    with resumable("Run the same command again: it goes on where it stopped."):
+        made = extract_features(
+            network,
+            source,
+            store / source.name,
+            poolings=(pooling,),
+            views=(network.preprocessing,),
+            batch_size=batch_size,
+            threads=threads,
+            progress=not as_json,
+        )
+    size = sum(file.stat().st_size for file in made.path.rglob("*") if file.is_file())
+    found = {"store": str(made.path), "rows": made.num_rows, "bytes": size, "widths": list(made.widths(pooling))}
+    if as_json:
+        print_json(found)
+    else:
+        room = f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.0f} kB"
+        print_text(f"{made.num_rows:,} rows of {data.name} in {made.path}, {room}")

@@ -1,0 +1,156 @@
+"""`offramp inspect`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+import typer
+
+from offramp.cli.console import print_json, print_table, say, warn
+from offramp.cli.datasets import Columns, check_taken
+from offramp.cli.networks import make_network
+from offramp.cli.options import DATA, ColumnOption, JsonOption, LabelOption, PoolingOption, SplitOption, TrunkOption
+from offramp.cost import count_trunk, price
+from offramp.data import open_data
+from offramp.errors import InputError
+from offramp.exits import LadderExits
+from offramp.methods import DEFAULT
+from offramp.policy import POLICIES
+from offramp.trunk import POOLINGS, Nodes, Representation, Tokens, Trunk
+
+__all__ = ["inspect"]
+
+LARGE = 0.3
+"""Share of the network's cost in one stage above which nobody can leave in between, worth a word."""
+
+
+def inspect(
+    trunk: TrunkOption,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            "-d",
+            metavar="PATH",
+            help="Samples to count costs on; the first two are read. [dim]Without it: an empty image or a short text, "
+            "where the network's preprocessing says which.[/dim]",
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    label: LabelOption = "label",
+    column: ColumnOption = None,
+    split: SplitOption = None,
+    pooling: PoolingOption = "auto",
+    as_json: JsonOption = False,
+) -> None:
+    """Show how a network is cut: its stages, what each costs, what exits would see, and what leaving there would cost.
+
+    A network that cannot be cut is refused with the reason, and with what to try.
+
+    [bold]Example[/bold]: offramp inspect --trunk models:make --data train.csv
+    """
+    network = make_network(trunk)
+    raw = _blank(network) if data is None else _some(data, Columns(label, column, split), network)
+    example = network.prepare(network.preprocessing(raw))
+    pool = POOLINGS.get(pooling)
+    stages = _stages(network, example, pooling)
+    counted = count_trunk(network, example, pool)
+    rest = tuple(stage for stage in range(network.num_exits) if stage not in network.own_heads)
+    bank = LadderExits(tuple(one["features"] for one in stages), rest, network.num_classes, width=DEFAULT.ladder_width)
+    priced = price(counted, bank, decision=POLICIES.get("threshold").mul_adds(network.num_classes))
+    table = priced.average(network.sizes(example))
+    bare = float(table.bare)
+    leaving = (table.cumulative_costs() / table.bare).tolist()
+    for index, one in enumerate(stages):
+        one |= {
+            "mul_adds": float(table.stage[index]),
+            "share": float(table.stage[index]) / bare,
+            "leaving": leaving[index],
+        }
+    large = [one["stage"] for one in stages if one["share"] > LARGE]
+    content = {
+        "network": network.name,
+        "captured_by": getattr(network, "captured_by", None),
+        "num_classes": network.num_classes,
+        "mul_adds": bare,
+        "preprocessing": [name for name, _ in network.preprocessing.steps],
+        "pooling": pooling,
+        "stages": stages,
+    }
+    if as_json:
+        print_json(content)
+        return
+    rows = [
+        [
+            str(one["stage"]) + (" *" if one["own_head"] else ""),
+            _millions(one["mul_adds"]),
+            f"{one['share']:.3f}",
+            one["sees"],
+            f"{one['features']:,}",
+            f"{one['leaving']:.3f}",
+        ]
+        for one in stages
+    ]
+    title = f"{network.name}: {network.num_exits} stages, {network.num_classes} classes, {_millions(bare)} M Mul-Adds"
+    print_table(title, ["stage", "M Mul-Adds", "share", "leaves behind", "features", "leaving costs"], rows)
+    say("* the network has a head of its own here. Leaving costs: the stages so far and the default's exits, all on.")
+    if leaving[-1] > 1.1:
+        warn(
+            f"all default exits cost {100 * (leaving[-1] - 1):.0f} % of the network, which is small; those that bring "
+            "nothing are dropped when fitting."
+        )
+    if large:
+        names = ", ".join(map(str, large))
+        warn(f"nobody can leave inside stage {names}, above {LARGE:.0%} of the network.")
+
+
+def _millions(mul_adds: float) -> str:
+    """So many millions; of small networks, the digits that count."""
+    return f"{mul_adds / 1e6:,.2f}" if mul_adds >= 1e6 else f"{mul_adds / 1e6:.2g}"
+
+
+def _stages(network: Trunk, example: Any, pooling: str) -> list[dict[str, Any]]:
+    """What each stage leaves behind, and what exits see of it."""
+    found: list[dict[str, Any]] = []
+    hidden = example
+    with torch.inference_mode(), network.explaining(example):
+        for index, stage in enumerate(network.stages):
+            hidden = stage(hidden)
+            shown = network.representation(hidden, index)
+            width = int(POOLINGS.get(pooling)(shown).shape[1])
+            own = index in network.own_heads
+            found.append({"stage": index, "sees": _described(shown), "features": width, "own_head": own})
+    return found
+
+
+def _described(shown: Representation) -> str:
+    """The shape of what one sample leaves behind."""
+    match shown:
+        case Tokens(values, mask, prefix):
+            kind = "words" if mask is not None else "patches" if prefix else "tokens"
+            return f"{values.shape[1]} {kind} x {values.shape[2]}"
+        case Nodes(values):
+            return f"nodes x {values.shape[1]}"
+        case _:
+            return " x ".join(map(str, shown.shape[1:]))
+
+
+def _some(path: Path, columns: Columns, network: Trunk) -> Any:
+    """The first samples of the data."""
+    data = open_data(path, **vars(columns))
+    check_taken(path, data, network, network.preprocessing)
+    return data.read(0, min(2, len(data))).inputs
+
+
+def _blank(network: Trunk) -> Any:
+    """An input such as the preprocessing takes: a text, or a black image of the size it crops."""
+    steps = dict(network.preprocessing.steps)
+    if "tokenize" in steps:
+        return ["a short text of some ten words to count costs on"]
+    if "center_crop" in steps:
+        side = steps["center_crop"]["size"]
+        return np.zeros((2, side, side, 3), np.uint8)
+    raise InputError(
+        f"what '{network.name}' takes cannot be told from its preprocessing; give a few samples with --data"
+    )

@@ -1,0 +1,129 @@
+"""Networks as the command line names them."""
+
+import json
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from offramp.artifact import Field, read_artifact
+from offramp.errors import ArtifactError, InputError, OfframpError, UntrustedNameError
+from offramp.frontier import Frontier, load
+from offramp.trunk import Trunk, chain, make_trunk
+
+__all__ = ["make_network", "open_artifact", "parse_network"]
+
+_NOT_THEIRS = (str(Path(__file__).parents[1]), "site-packages", "<frozen")
+"""What files are called that are not of whoever wrote a function: ours, libraries', Python's own."""
+
+_WORDS = {"True": True, "False": False, "None": None}
+"""What Python calls them; JSON's own names are understood too."""
+
+
+def make_network(specs: Sequence[str]) -> Trunk:
+    """The network that `--trunk` names; a chain where it is given several times."""
+    _find_modules_here()
+    links = [_make(*parse_network(spec)) for spec in specs]
+    return links[0] if len(links) == 1 else chain(*links)
+
+
+def parse_network(spec: str) -> tuple[str, dict[str, Any]]:
+    """A name and the arguments after it: numbers and lists as JSON writes them, anything else a text.
+
+    Example:
+        >>> parse_network("models:make,depth=12,task=clinc150,widths=[8,16]")
+        ('models:make', {'depth': 12, 'task': 'clinc150', 'widths': [8, 16]})
+    """
+    name, *pairs = re.split(r",(?=\s*[A-Za-z_]\w*=)", spec)
+    options = {}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        try:
+            options[key.strip()] = _WORDS[value] if value in _WORDS else json.loads(value)
+        except ValueError:
+            options[key.strip()] = value
+    if "," in name or not name.strip():
+        raise InputError(f"expected package:function or a registered name, then KEY=VALUE after commas, got '{spec}'")
+    return name.strip(), options
+
+
+def open_artifact(path: Path, trust: Sequence[str] | None) -> Frontier:
+    """The frontier that was saved in a folder."""
+    _find_modules_here()
+    try:
+        return load(path, trust=trust or ())
+    except UntrustedNameError as error:
+        unknown = [name for name in dict.fromkeys(_code_of(path)) if name not in (trust or ())]
+        allowed = " ".join(f"--trust {name}" for name in unknown)
+        raise UntrustedNameError(
+            f"{path}: its network is made by code that is not part of the artifact, {', '.join(unknown)}; if you know "
+            f"that code, allow it to run: {allowed}"
+        ) from error
+    except ArtifactError as error:
+        shown = str(error).replace("with trunk=...", "in Python: offramp.load(path, trunk=...)")
+        raise ArtifactError(shown) from error
+
+
+def _make(name: str, options: dict[str, Any]) -> Trunk:
+    try:
+        return make_trunk(name, options)
+    except SystemExit as error:  # a script that was never meant to be imported
+        raise InputError(
+            f"'{name}' ended the program while it was imported or called; put what it does as a script under "
+            "`if __name__ == '__main__':`"
+        ) from error
+    except InputError as error:
+        cause = error.__cause__
+        if cause is None or isinstance(cause, OfframpError):
+            raise
+        raise InputError(_explained(name, str(error), cause)) from error
+
+
+def _explained(name: str, message: str, cause: BaseException) -> str:
+    """A message on code of somebody's, with what its author needs to mend it."""
+    module, _, function = name.partition(":")
+    if isinstance(cause, ModuleNotFoundError) and cause.name in (module, module.partition(".")[0]):
+        return (
+            f"there is no module '{module}' in {Path.cwd()} or on Python's path; --trunk takes package:function, such "
+            "as models:make for the function make in models.py"
+        )
+    if isinstance(cause, AttributeError) and module in sys.modules and not hasattr(sys.modules[module], function):
+        return f"module '{module}' has no '{function}'; {_functions(sys.modules[module], function)}"
+    places = traceback.extract_tb(cause.__traceback__)
+    theirs = [place for place in places if not any(part in place.filename for part in _NOT_THEIRS)]
+    where = f", {Path(theirs[-1].filename).name} line {theirs[-1].lineno}" if theirs else ""
+    return f"{message} ({type(cause).__name__}{where}); --debug shows the whole traceback"
+
+
+def _functions(module: ModuleType, wanted: str) -> str:
+    names = sorted(
+        name
+        for name, value in vars(module).items()
+        if callable(value) and not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    )
+    if not names:
+        return "it has no functions; write one that returns offramp.split(model, example)"
+    near = get_close_matches(wanted, names, n=1)
+    return f"did you mean '{near[0]}'?" if near else f"it has {', '.join(names)}"
+
+
+def _code_of(path: Path) -> Iterator[str]:
+    """The names of somebody's code that an artifact's networks are made by."""
+    waiting: list[Field] = [read_artifact(path).content.at("trunk").at("factory")]
+    while waiting:
+        factory = waiting.pop(0)
+        name = factory.at("name").text()
+        if ":" in name:
+            yield name
+        waiting += factory.at("links").items()
+
+
+def _find_modules_here() -> None:
+    """Let `package:function` be in the folder where the command runs, as `python -m` does."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)

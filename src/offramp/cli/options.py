@@ -1,0 +1,151 @@
+"""What several verbs take, described once."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "DATA",
+    "AccuracyOption",
+    "ArtifactArgument",
+    "ClassesOption",
+    "ColumnOption",
+    "CostOption",
+    "DataOption",
+    "JsonOption",
+    "LabelOption",
+    "PolicyOption",
+    "PoolingOption",
+    "SplitOption",
+    "StoreOption",
+    "TrunkOption",
+    "TrustOption",
+]
+
+DATA = "The data"
+"""Title of the options that say what to read."""
+
+_NETWORK, _POINT = "The network", "The operating point"
+
+TrunkOption = Annotated[
+    list[str],
+    typer.Option(
+        "--trunk",
+        "-t",
+        metavar="NAME",
+        help="Your network: [bold]package:function[/bold], in this folder or on Python's path, where the function "
+        "returns [bold]offramp.split(model, example)[/bold]; or a registered name, such as [bold]timm[/bold]. "
+        "Arguments follow after commas: [bold]models:make,depth=12[/bold]. Give it twice for a chain, the cheaper "
+        "network first.",
+        rich_help_panel=_NETWORK,
+    ),
+]
+
+TrustOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="NAME",
+        help="[bold]package:function[/bold] that makes the artifact's network: code that you allow to run. Give it "
+        "again for each network of a chain. [dim]Without it: only networks with a registered name.[/dim]",
+        rich_help_panel=_NETWORK,
+    ),
+]
+
+DataOption = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        "-d",
+        metavar="PATH",
+        help="Folder of images (a sub-folder a class), CSV, TSV or text (also .gz), Parquet, npz, or a Hugging Face "
+        "dataset saved to disk.",
+        rich_help_panel=DATA,
+    ),
+]
+
+LabelOption = Annotated[
+    str, typer.Option(metavar="NAME", help="Column of the labels.", rich_help_panel=DATA, show_default=True)
+]
+
+ColumnOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Column of the inputs. [dim]Without it: text, else image, else all columns but the label, as numbers."
+        "[/dim]",
+        rich_help_panel=DATA,
+    ),
+]
+
+SplitOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Which split, where the data has several: a Hugging Face dataset, or a folder of folders.",
+        rich_help_panel=DATA,
+    ),
+]
+
+ClassesOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Names of the classes in the order of the network's outputs, one a line. [dim]Without it: numbers as they "
+        "stand, names sorted.[/dim]",
+        rich_help_panel=DATA,
+    ),
+]
+
+StoreOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Keep the network's features here: an interrupted run goes on from them, and the same data is not run "
+        "again. [dim]Without it: they are thrown away at the end.[/dim]",
+    ),
+]
+
+PoolingOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME", help="What exits see of a stage: grid, mean or first; auto chooses by what the stage gives."
+    ),
+]
+
+ArtifactArgument = Annotated[
+    Path, typer.Argument(metavar="ARTIFACT", help="Folder that [bold]offramp fit[/bold] wrote.", show_default=False)
+]
+
+CostOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Spend this share of the network's compute, such as 0.6. [dim]Without it: the cheapest point that lost at "
+        "most half a point of accuracy on the tune split.[/dim]",
+        rich_help_panel=_POINT,
+    ),
+]
+
+AccuracyOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="Instead of --cost: reach this accuracy on the tune split, such as 0.93, as cheaply as can be.",
+        rich_help_panel=_POINT,
+    ),
+]
+
+PolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What decides who leaves: threshold or gates. [dim]Without it: the better one on the tune split.[/dim]",
+        rich_help_panel=_POINT,
+    ),
+]
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", metavar="", help="Print JSON, for other programs, instead of a table.")
+]

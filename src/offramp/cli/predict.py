@@ -1,0 +1,86 @@
+"""`offramp predict`."""
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from offramp.cli.choosing import choose
+from offramp.cli.console import print_json, say
+from offramp.cli.datasets import check_taken
+from offramp.cli.interrupts import resumable
+from offramp.cli.networks import open_artifact
+from offramp.cli.options import (
+    AccuracyOption,
+    ArtifactArgument,
+    ColumnOption,
+    CostOption,
+    DataOption,
+    LabelOption,
+    PolicyOption,
+    SplitOption,
+    TrustOption,
+)
+from offramp.cli.predictions import Predictions
+from offramp.data import open_data
+from offramp.errors import InputError
+from offramp.progress import progress_bar
+
+__all__ = ["predict"]
+
+
+def predict(
+    artifact: ArtifactArgument,
+    data: DataOption,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", metavar="FILE", help="Where to write: .csv, or .jsonl with all probabilities."),
+    ],
+    cost: CostOption = None,
+    accuracy: AccuracyOption = None,
+    policy: PolicyOption = None,
+    label: LabelOption = "label",
+    column: ColumnOption = None,
+    split: SplitOption = None,
+    miscoverage: Annotated[
+        float, typer.Option(metavar="SHARE", help="Prediction sets may miss the true class this often: 0.05 or 0.1.")
+    ] = 0.05,
+    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Samples at a time.")] = 64,
+    trust: TrustOption = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a summary as JSON.")] = False,
+) -> None:
+    """Answer new inputs: label, confidence, the exit taken, its cost, and a set that holds the true class.
+
+    Inputs need no labels: a folder of images, texts one a line (.txt), a table; a column of labels is passed over.
+    Interrupted, the same command goes on where it stopped.
+
+    [bold]Example[/bold]: offramp predict my-offramp --data new.txt --cost 0.6 --out answers.csv
+    """
+    frontier = open_artifact(artifact, trust)
+    network = choose(frontier, cost=cost, accuracy=accuracy, policy=policy, artifact=artifact)
+    if miscoverage not in network.point.conformal_thresholds:
+        known = ", ".join(map(str, sorted(network.point.conformal_thresholds)))
+        raise InputError(f"expected --miscoverage to be one that was calibrated ({known}), got {miscoverage}")
+    source = open_data(data, label=label, column=column, split=split)
+    check_taken(data, source, frontier.trunk, frontier.preprocessing)
+    saved = sha256((artifact / "manifest.json").read_bytes()).hexdigest()  # which has the hashes of all other files
+    key = f"{saved} {source.name} {network.point.policy} {network.point.promised} {miscoverage}"
+    predictions = Predictions(out, key, batch_size=batch_size, classes=frontier.classes, miscoverage=miscoverage)
+    with (
+        resumable("Run the same command again: it goes on where it stopped."),
+        progress_bar("predicting", len(source), done=predictions.done, unit="inputs", show=not as_json) as advance,
+    ):
+        for start in range(predictions.done, len(source), batch_size):
+            stop = min(start + batch_size, len(source))
+            try:
+                answer = network.predict(source.read(start, stop).inputs)
+            except InputError as error:
+                raise InputError(f"rows {start} to {stop - 1} of {data}: {error}") from error
+            predictions.add(answer)
+            advance(stop - start)
+    summary = predictions.finish()
+    if as_json:
+        print_json({"out": str(out), **summary})
+    else:
+        say(f"{summary['rows']:,} answers in {out}, at {summary['cost']:.3f} of the network's cost on average")

@@ -1,0 +1,113 @@
+"""Answers as a file, written as they come, gone on with where writing stopped."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from offramp.errors import InputError
+from offramp.network import Answer
+
+__all__ = ["COLUMNS", "Predictions"]
+
+COLUMNS = ("row", "label", "confidence", "exit", "cost", "set")
+"""Of a CSV file. A JSON line has the same fields, and `probabilities`."""
+
+
+class Predictions:
+    """A file of answers, one a line; under another name until it is whole.
+
+    Args:
+        file: Ends with .csv or .jsonl. A file that is there is replaced at the end.
+        key: What the answers depend on; a part left by a run with another key is not gone on with.
+        batch_size: Answers that come at a time. A part of a batch is made again: rounding depends on who shares it.
+        classes: Names of the classes; their numbers if empty.
+        miscoverage: Of the prediction sets.
+    """
+
+    def __init__(self, file: Path, key: str, *, batch_size: int, classes: Sequence[str], miscoverage: float) -> None:
+        if file.suffix not in (".csv", ".jsonl"):
+            raise InputError(f"expected --out to end with .csv or .jsonl, got '{file.name}'")
+        if file.is_dir():
+            raise InputError(f"{file} is a folder; choose another --out")
+        key = f"{key} {batch_size}"
+        self._file, self._classes, self._miscoverage = file, classes, miscoverage
+        self._part, self._key = file.with_name(f"{file.name}.part"), file.with_name(f"{file.name}.part.key")
+        self.done, self._spent = 0, 0.0
+        try:
+            lines: list[str] = []
+            if self._part.exists() and self._key.exists() and self._key.read_text("utf-8") == key:
+                lines, costs = self._whole_lines()
+                self.done = len(costs) - len(costs) % batch_size
+                self._spent = sum(costs[: self.done])
+            file.parent.mkdir(parents=True, exist_ok=True)
+            header = "" if file.suffix == ".jsonl" else _csv_line(COLUMNS)
+            self._key.unlink(missing_ok=True)  # first: without it, a part that is being written is nobody's
+            self._part.write_text(header + "".join(lines[: self.done]), "utf-8", newline="")
+            self._key.write_text(key, "utf-8")
+        except OSError as error:
+            raise InputError(f"cannot write {file}: {error.strerror}; choose another --out") from error
+
+    def _whole_lines(self) -> tuple[list[str], list[float]]:
+        """The answers that were written, and what they cost; not one that was being written, nor what follows it."""
+        text = self._part.read_bytes().decode("utf-8", "replace")
+        lines, costs = [], []
+        try:
+            if self._file.suffix == ".jsonl":
+                for line in text.split("\n"):
+                    costs.append(float(json.loads(line)["cost"]))
+                    lines.append(line + "\n")
+            else:  # not line by line: a class may have a line break in its name
+                for row in csv.DictReader(io.StringIO(text, newline="")):
+                    json.loads(row["set"])  # the last of the columns
+                    costs.append(float(row["cost"]))
+                    lines.append(_csv_line([row[name] for name in COLUMNS]))
+        except (csv.Error, LookupError, TypeError, ValueError):
+            pass
+        return lines, costs
+
+    def add(self, answer: Answer) -> None:
+        """Write the answers of a batch."""
+        lines = []
+        for row in range(len(answer.labels)):
+            chosen = answer.prediction_sets[self._miscoverage][row].nonzero().flatten().tolist()
+            content: dict[str, Any] = {
+                "row": self.done + row,
+                "label": self._name(int(answer.labels[row])),
+                "confidence": round(float(answer.probabilities[row].max()), 6),
+                "exit": int(answer.exits[row]),
+                "cost": round(float(answer.relative_cost[row]), 6),
+                "set": [self._name(label) for label in chosen],
+            }
+            if self._file.suffix == ".jsonl":
+                content["probabilities"] = [round(one, 6) for one in answer.probabilities[row].tolist()]
+                lines.append(json.dumps(content, ensure_ascii=False) + "\n")
+            else:
+                listed = json.dumps(content["set"], ensure_ascii=False)
+                lines.append(_csv_line([*(content[name] for name in COLUMNS[:-1]), listed]))
+            self._spent += content["cost"]
+        try:
+            with open(self._part, "a", encoding="utf-8", newline="") as file:
+                file.write("".join(lines))
+        except OSError as error:
+            raise InputError(
+                f"cannot go on writing {self._part}: {error.strerror}; make room, then run the same command again"
+            ) from error
+        self.done += len(lines)
+
+    def finish(self) -> dict[str, Any]:
+        """Give the file its name."""
+        self._part.replace(self._file)
+        self._key.unlink()
+        return {"rows": self.done, "cost": self._spent / max(1, self.done)}
+
+    def _name(self, label: int) -> str | int:
+        return self._classes[label] if self._classes else label
+
+
+def _csv_line(values: Sequence[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue()

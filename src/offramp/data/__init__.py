@@ -1,0 +1,7 @@
+"""What people have on disk, as sources: images, tables, texts and arrays, read by row range."""
+
+from offramp.data.dataset import Dataset
+from offramp.data.formats import FORMATS, open_data
+from offramp.data.subset import Subset, sample
+
+__all__ = ["FORMATS", "Dataset", "Subset", "open_data", "sample"]

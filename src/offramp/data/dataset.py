@@ -1,0 +1,97 @@
+"""A source that knows its classes, and the one that every format on disk becomes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, final
+
+from offramp.data.identity import dataset_name
+from offramp.data.labels import Labels
+from offramp.errors import InputError
+from offramp.features import Rows, Source, sample_ids
+
+__all__ = ["Dataset", "StoredDataset", "check_range"]
+
+
+class Dataset(Source, Protocol):
+    r"""Samples in a fixed order, read by row range, with the names of their classes.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> from offramp.data import open_data
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "pets.csv").write_text("text,label\npurrs,cat\nbarks,dog\n")
+        ...     data = open_data(Path(folder, "pets.csv"))
+        >>> data.name, len(data), data.classes, data.labelled
+        ('pets-632c85c8e61a83bb', 2, ('cat', 'dog'), True)
+    """
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes in the order of the label numbers; empty where only numbers are known."""
+
+    @property
+    def labelled(self) -> bool:
+        """Whether labels are known; where not, each is -1, and nothing but prediction may use the samples."""
+
+
+@final
+class StoredDataset:
+    """Samples that lie on disk: labels in memory, inputs read when asked for.
+
+    Args:
+        inputs: Gives the inputs of rows `start` to `stop - 1`, in any form a trunk's preprocessing takes.
+        labels: Labels of all rows.
+        stem: What the data is called, the first part of its name.
+        content: Digest of the bytes on disk: ids are made from it and the row number.
+        columns: What of the content the inputs are, where that is a choice.
+
+    Example:
+        >>> import numpy as np
+        >>> labels = Labels(np.array([1, 0, 1]), ("cat", "dog"))
+        >>> data = StoredDataset(lambda start, stop: list("abc")[start:stop], labels, stem="pets", content="c0ffee")
+        >>> data.name, data.read(1, 3).inputs, data.read(1, 3).labels.tolist()
+        ('pets-1b3ee30ab8c69a5b', ['b', 'c'], [0, 1])
+    """
+
+    def __init__(
+        self,
+        inputs: Callable[[int, int], Any],
+        labels: Labels,
+        *,
+        stem: str,
+        content: str,
+        columns: Sequence[str] = (),
+    ) -> None:
+        # A store is found again by the name, so the name has all that decides what `read` gives. Ids have less: a row
+        # is the same sample under any file name, label column or order of classes.
+        self.name = dataset_name(stem, content, *columns, labels.numbers.tobytes())
+        self.classes = labels.classes
+        self.labelled = labels.labelled
+        self._inputs = inputs
+        self._labels = labels.numbers
+        self._content = content
+
+    def __len__(self) -> int:
+        return len(self._labels)
+
+    def read(self, start: int, stop: int) -> Rows:
+        """Rows `start` to `stop - 1`."""
+        check_range(start, stop, self)
+        ids = sample_ids(self._content, range(start, stop))
+        return Rows(self._inputs(start, stop), self._labels[start:stop].copy(), ids)
+
+
+def check_range(start: int, stop: int, dataset: Dataset) -> None:
+    """Refuse a row range that reaches beyond a dataset, which slices would cut short without a word.
+
+    Example:
+        >>> import numpy as np
+        >>> data = StoredDataset(lambda start, stop: [], Labels(np.zeros(3, np.int64)), stem="pets", content="c0ffee")
+        >>> check_range(2, 4, data)
+        Traceback (most recent call last):
+        offramp.errors.InputError: expected a row range within 0 to 3, the rows of 'pets-...', got 2 to 4
+    """
+    if not 0 <= start <= stop <= len(dataset):
+        raise InputError(
+            f"expected a row range within 0 to {len(dataset)}, the rows of '{dataset.name}', got {start} to {stop}"
+        )

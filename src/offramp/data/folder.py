@@ -1,0 +1,99 @@
+"""A folder of images: a sub-folder a class, or all in one place without labels."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from offramp.data.dataset import Dataset, StoredDataset
+from offramp.data.identity import files_digest
+from offramp.data.image_files import ImageFiles, is_image_name
+from offramp.data.labels import Labels, named_labels, unlabelled
+from offramp.data.selection import Selection
+from offramp.errors import InputError
+from offramp.registry import unknown_name
+
+__all__ = ["open_folder"]
+
+SPLITS = {"dev", "eval", "test", "train", "training", "val", "valid", "validation"}
+
+
+def open_folder(path: Path, selection: Selection) -> Dataset:
+    """Open a folder of images, `path/<class>/.../<image>`.
+
+    The classes are the sub-folders in the order of their names as texts, "10" before "2", as torchvision numbers them
+    in training; an empty sub-folder counts, so that the others keep their numbers. Hidden files and files that are no
+    images are passed over.
+
+    Args:
+        path: The folder.
+        selection: `split` names a sub-folder to take for the whole; `classes` says what sub-folders there may be.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from PIL import Image
+        >>> with TemporaryDirectory() as folder:
+        ...     for kind in ("dogs", "cats"):
+        ...         Path(folder, kind).mkdir()
+        ...         Image.new("RGB", (3, 2)).save(Path(folder, kind, "1.png"))
+        ...     data = open_folder(Path(folder), Selection())
+        ...     data.classes, data.read(0, 2).inputs[1].shape
+        (('cats', 'dogs'), (2, 3, 3))
+    """
+    selection.refuse_column(path)
+    root = _split(path, selection)
+    names = sorted(_images(root))
+    if not names:
+        raise InputError(
+            f"expected images in {root}, found none; put them into a sub-folder a class, or straight inside without"
+        )
+    paths = [root / name for name in names]
+    stem = "-".join(part for part in (path.resolve().name, selection.split) if part)
+    content = files_digest(list(zip(names, paths, strict=True)))
+    return StoredDataset(ImageFiles(paths), _labels(root, names, selection), stem=stem, content=content)
+
+
+def _split(path: Path, selection: Selection) -> Path:
+    folders = _sub_folders(path)
+    if selection.split is not None:
+        if selection.split not in folders:
+            raise unknown_name("split", selection.split, folders)
+        return path / selection.split
+    if folders and {*folders} <= SPLITS and not {*folders} <= {*selection.classes}:
+        # Not classes: taken for such, the network would be judged on telling train from test.
+        raise InputError(f"{path} holds the splits {', '.join(folders)}; choose one: split='{folders[0]}'")
+    return path
+
+
+def _labels(root: Path, names: list[str], selection: Selection) -> Labels:
+    inside = [name for name in names if "/" not in name]
+    if inside and len(inside) < len(names):
+        raise InputError(
+            f"expected the images of {root} in sub-folders or straight inside, got both; move {inside[0]} or the others"
+        )
+    if inside:
+        return unlabelled(len(names), selection.classes)
+    folders = _sub_folders(root)
+    for folder in folders:
+        if selection.classes and folder not in selection.classes:
+            raise unknown_name("class", folder, selection.classes)
+    # Names even where they are "0", "1", "10": see the order above.
+    return named_labels([name.partition("/")[0] for name in names], selection.classes or folders)
+
+
+def _sub_folders(path: Path) -> list[str]:
+    with os.scandir(path) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _images(root: Path, above: str = "", parents: tuple[str, ...] = ()) -> Iterator[str]:
+    """Paths of the images from the root, with `/` on every system."""
+    here = os.path.realpath(root / above)
+    if here in parents:
+        return  # a link to a folder above: it would go round for ever
+    with os.scandir(here) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if not entry.name.startswith("."):
+                    yield from _images(root, f"{above}{entry.name}/", (*parents, here))
+            elif is_image_name(entry.name):
+                yield above + entry.name

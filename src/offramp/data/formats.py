@@ -1,0 +1,83 @@
+"""The formats data may have on disk, and the one way to open them all."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from offramp.data.dataset import Dataset
+from offramp.data.selection import LABEL, Selection
+from offramp.errors import InputError
+from offramp.registry import Registry
+
+__all__ = ["FORMATS", "open_data"]
+
+Opener = Callable[[Path, Selection], Dataset]
+
+FORMATS = Registry[Opener]("data format")
+"""What opens data: for files by the end of their name, for folders by what lies inside."""
+for suffix in (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".txt", ".txt.gz"):
+    FORMATS.add(suffix, "offramp.data.table:open_table")
+FORMATS.add(".npz", "offramp.data.npz:open_npz")
+FORMATS.add(".parquet", "offramp.data.parquet:open_parquet")
+FORMATS.add("a folder of images", "offramp.data.folder:open_folder")
+FORMATS.add("a folder of .parquet shards", "offramp.data.parquet:open_parquet")
+FORMATS.add("a folder saved by Hugging Face datasets", "offramp.data.huggingface:open_huggingface")
+
+
+def open_data(
+    path: str | Path,
+    *,
+    classes: Sequence[str] = (),
+    label: str = LABEL,
+    column: str | None = None,
+    split: str | None = None,
+) -> Dataset:
+    r"""Open the data at a path, whatever its format.
+
+    Folders hold images in a sub-folder a class, Parquet shards, or what `datasets.Dataset.save_to_disk` wrote. Files
+    are `.csv` and `.tsv` with a header, `.txt` with one text a line (each also with `.gz`), `.parquet` and `.npz`.
+
+    Args:
+        path: The file or folder.
+        classes: Names of all classes in the order of the network's outputs. Without them the order is the data's own:
+            integer labels as they stand, names sorted.
+        label: Column of the labels; where there is no column `label`, the data is unlabelled.
+        column: Column of the inputs. Without it: `text`, else `image`, else all that is not the label, as numbers.
+        split: Which split to take, where the data has several.
+
+    Raises:
+        InputError: Nothing there can be read, or it is empty, or not what it should be; the message says where.
+        UnknownNameError: There is no such class, column or split.
+        MissingExtraError: The library that reads this format is not installed.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "pets.csv").write_text("text,label\npurrs,cat\nbarks,dog\n")
+        ...     data = open_data(Path(folder, "pets.csv"), classes=["dog", "cat"])
+        >>> rows = data.read(0, 2)
+        >>> rows.inputs, rows.labels.tolist(), rows.ids.tolist()
+        (['purrs', 'barks'], [1, 0], [..., ...])
+    """
+    if isinstance(classes, str):
+        raise InputError(f"expected classes as a list of names, got the text '{classes}'; split it")
+    place = Path(path).expanduser()
+    selection = Selection(tuple(classes), label, column, split)
+    dataset = FORMATS.get(_format(place))(place, selection)
+    if not len(dataset):
+        raise InputError(f"{place} is empty; give at least one row")
+    return dataset
+
+
+def _format(path: Path) -> str:
+    if path.is_dir():
+        one = all((path / name).is_file() for name in ("state.json", "dataset_info.json"))
+        if one or (path / "dataset_dict.json").is_file():
+            return "a folder saved by Hugging Face datasets"
+        return "a folder of .parquet shards" if any(path.glob("[!.]*.parquet")) else "a folder of images"
+    takes = f"offramp opens {', '.join(FORMATS)}"
+    if not path.is_file():
+        raise InputError(f"expected a file or folder, found nothing at {path}; {takes}")
+    suffixes = [name for name in FORMATS if name.startswith(".") and path.name.lower().endswith(name)]
+    if not suffixes:
+        raise InputError(f"expected a format that offramp knows, got {path.name}; {takes}")
+    return max(suffixes, key=len)

@@ -1,0 +1,129 @@
+"""What the labels of a dataset stand for: numbers as they are, names by their order."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from offramp.errors import InputError
+from offramp.registry import unknown_name
+
+__all__ = ["Labels", "named_labels", "read_labels", "unlabelled"]
+
+INTEGER = re.compile(r"[+-]?[0-9]{1,18}")  # no more than fit 64 bits
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|inf", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The labels of all rows.
+
+    Example:
+        >>> Labels(np.array([1, 0]), ("cat", "dog")).labelled
+        True
+    """
+
+    numbers: npt.NDArray[np.int64]
+    """`N` classes from 0 up; -1 each where there are no labels."""
+    classes: tuple[str, ...] = ()
+    """Names in the order of the numbers; empty where only numbers are known."""
+    labelled: bool = True
+    """Whether labels are known."""
+
+
+def unlabelled(count: int, classes: Sequence[str] = ()) -> Labels:
+    """Labels of data that has none.
+
+    Example:
+        >>> unlabelled(2).numbers.tolist()
+        [-1, -1]
+    """
+    return Labels(np.full(count, -1, np.int64), tuple(classes), labelled=False)
+
+
+def named_labels(names: Sequence[str], classes: Sequence[str]) -> Labels:
+    """Labels by the place of each name in `classes`.
+
+    Example:
+        >>> named_labels(["dog", "cat"], ["cat", "dog"]).numbers.tolist()
+        [1, 0]
+    """
+    numbers = {name: number for number, name in enumerate(classes)}
+    for name in names:
+        if name not in numbers:
+            raise unknown_name("class", name, classes)
+    return Labels(np.array([numbers[name] for name in names], np.int64), tuple(classes))
+
+
+def read_labels(
+    values: Any,
+    *,
+    classes: Sequence[str] = (),
+    names: Sequence[str] = (),
+    place: Callable[[int], str] = "row {}".format,
+) -> Labels:
+    """Labels as numbers from 0 up.
+
+    Integers, and texts that are all integers, are classes as they stand. Other texts are names: looked up in `classes`
+    where given, else numbered in sorted order.
+
+    Args:
+        values: `N` integers or texts.
+        classes: Names of all classes in the order of the network's outputs, where they are known.
+        names: What integer values stand for, where the data itself says so; the order of `classes` still counts.
+        place: Where a row lies, for messages.
+
+    Raises:
+        InputError: A label is missing, negative, too large or no whole number.
+        UnknownNameError: A name is not one of `classes`.
+
+    Example:
+        >>> read_labels(["dog", "cat", "dog"]).numbers.tolist()
+        [1, 0, 1]
+        >>> read_labels(["dog", "cat", "dog"], classes=["dog", "cat"]).numbers.tolist()
+        [0, 1, 0]
+        >>> read_labels(["2", "0"]).numbers.tolist()
+        [2, 0]
+    """
+    if isinstance(values, np.ndarray) and values.ndim != 1:
+        raise InputError(f"expected one label a row, got an array of shape {values.shape}; give classes as one integer")
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biu":
+        numbers = values.astype(np.int64)
+        if not names or (classes and tuple(classes) == tuple(names)):
+            return _numbered(numbers, tuple(classes), place)
+        _numbered(numbers, tuple(names), place)  # to check them
+        return named_labels([names[number] for number in numbers], classes or names)
+    texts = [value.strip() if isinstance(value, str) else value for value in values]
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"expected labels as integers or names, got {text!r} at {place(row)}; convert them")
+        if not text:
+            raise InputError(f"{place(row)} has no label; leave the label out everywhere or nowhere")
+    return _from_texts(texts, tuple(classes), place)
+
+
+def _from_texts(texts: list[str], classes: tuple[str, ...], place: Callable[[int], str]) -> Labels:
+    distinct = set(texts)
+    if classes and distinct <= {*classes}:  # first, as classes may be called "3" and "7"
+        return named_labels(texts, classes)
+    if all(INTEGER.fullmatch(text) for text in distinct):
+        return _numbered(np.array([int(text) for text in texts], np.int64), classes, place)
+    if all(NUMBER.fullmatch(text) for text in distinct):
+        # As names they would be sorted as texts, "10.0" before "2.0".
+        row = next(row for row, text in enumerate(texts) if not INTEGER.fullmatch(text))
+        raise InputError(f"expected labels as whole numbers or names, got '{texts[row]}' at {place(row)}; write '1'")
+    return named_labels(texts, classes or sorted(distinct))
+
+
+def _numbered(numbers: npt.NDArray[np.int64], classes: tuple[str, ...], place: Callable[[int], str]) -> Labels:
+    limit = len(classes) or np.iinfo(np.int64).max
+    wrong = np.flatnonzero((numbers < 0) | (numbers >= limit))
+    if len(wrong):
+        to = f" to {limit - 1}, as there are {limit} classes" if classes else " up"
+        raise InputError(
+            f"expected labels from 0{to}; got {numbers[wrong[0]]} at {place(int(wrong[0]))}; number the classes from 0"
+        )
+    return Labels(numbers, classes)

@@ -1,0 +1,97 @@
+"""Tables of text files: a column of texts or of image paths, or columns of numbers."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from offramp.data.dataset import Dataset, StoredDataset
+from offramp.data.delimited import Cells, read_cells
+from offramp.data.identity import file_digest, files_digest, joint_digest
+from offramp.data.image_files import ImageFiles, is_image_name
+from offramp.data.labels import read_labels, unlabelled
+from offramp.data.selection import Selection
+from offramp.errors import InputError
+
+__all__ = ["open_table"]
+
+
+def open_table(path: Path, selection: Selection) -> Dataset:
+    r"""Open a CSV, TSV or text file; its cells are read at once, images when asked for.
+
+    Args:
+        path: The file. Paths of images count from its folder.
+        selection: `column` names a column of texts, or of image paths if the first cell ends like one. Without it, the
+            inputs are the column `text`, else `image`, else all columns but the label, as numbers.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "iris.csv").write_text("length,width,label\n5.1,3.5,0\n6.2,2.9,1\n")
+        ...     data = open_table(Path(folder, "iris.csv"), Selection())
+        >>> data.read(0, 2).inputs
+        array([[5.1, 3.5],
+               [6.2, 2.9]], dtype=float32)
+    """
+    selection.refuse_split(path)
+    cells = read_cells(path)
+    columns = selection.columns(cells.header)
+    content = file_digest(path)
+    labels = unlabelled(len(cells.rows), selection.classes)
+    if columns.label is not None:
+        values = cells.column(columns.label)
+        labels = read_labels(values, classes=selection.classes, place=lambda row: f"line {cells.lines[row]} of {path}")
+    inputs: Callable[[int, int], Any]
+    if _are_images(cells, columns.inputs, selection):
+        files = _image_files(path, cells, columns.inputs[0])
+        # The table is only half of the content: with other images under the same paths, these are other samples.
+        content = joint_digest(content, files_digest(files))
+        inputs = ImageFiles([file for _, file in files])
+    elif columns.inputs == ("text",) or selection.column is not None:
+        texts = cells.column(columns.inputs[0])
+        inputs = lambda start, stop: texts[start:stop]  # noqa: E731
+    else:
+        numbers = _numbers(path, cells, columns.inputs)
+        inputs = lambda start, stop: numbers[start:stop].copy()  # noqa: E731
+    stem = path.name[: path.name.lower().removesuffix(".gz").rindex(".")]
+    return StoredDataset(inputs, labels, stem=stem, content=content, columns=columns.inputs)
+
+
+def _are_images(cells: Cells, inputs: tuple[str, ...], selection: Selection) -> bool:
+    if not cells.rows or len(inputs) > 1:
+        return False
+    chosen = selection.column is not None and inputs != ("text",)
+    return inputs == ("image",) or (chosen and is_image_name(cells.column(inputs[0])[0]))
+
+
+def _image_files(path: Path, cells: Cells, column: str) -> list[tuple[str, Path]]:
+    files = [(cell, path.parent / cell) for cell in cells.column(column)]
+    for line, (cell, file) in zip(cells.lines, files, strict=True):
+        if not file.is_file():
+            raise InputError(f"line {line} of {path} names the image '{cell}', but there is no file {file}; add it")
+    return files
+
+
+def _numbers(path: Path, cells: Cells, columns: tuple[str, ...]) -> npt.NDArray[np.float32]:
+    if "" in columns:
+        raise InputError(f"column {cells.header.index('') + 1} of {path} has no name; is it a row number? Remove it")
+    places = [cells.header.index(column) for column in columns]
+    values = np.fromiter((_number(row[place]) for row in cells.rows for place in places), np.float64)
+    numbers = values.reshape(len(cells.rows), len(places))
+    wrong = np.argwhere(~(np.abs(numbers) <= np.finfo(np.float32).max))  # this way round, not-a-number is wrong too
+    if len(wrong):
+        row, column = wrong[0]
+        raise InputError(
+            f"expected a number in column '{columns[column]}', line {cells.lines[row]} of {path}, got "
+            f"'{cells.rows[row][places[column]]}'; fill it in, or name the column to read: column='{columns[column]}'"
+        )
+    return numbers.astype(np.float32)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")

@@ -1,0 +1,44 @@
+"""What a person looks at after fitting: findings on samples nothing was fitted on, pictures of them, one page.
+
+Example:
+    >>> import tempfile, torch, offramp
+    >>> from offramp.features import ArraySource, StoreSource, extract
+    >>> _ = torch.manual_seed(0)
+    >>> inputs = torch.randn(900, 8)
+    >>> labels = (inputs[:, :4].sum(1) > 0).long()
+    >>> stages = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(3)]
+    >>> trunk = offramp.Trunk("tiny", stages, {2: torch.nn.Linear(8, 2)}, num_classes=2)
+    >>> quick = offramp.JointSettings(cost_weights=(0.1, 1.0), warmup_epochs=1, epochs=1)
+    >>> known, validation = (inputs[:400], labels[:400]), (inputs[400:700], labels[400:700])
+    >>> frontier = offramp.fit(trunk, known, validation, settings=quick, progress=False)
+    >>> test = ArraySource(inputs[700:], labels[700:], name="tiny-test")
+    >>> store = extract(trunk, test, tempfile.mkdtemp(), progress=False)
+    >>> point = frontier.choose(cost=0.9).point
+    >>> findings = find(frontier, StoreSource(store, pooling="auto"), point=point, classes=["below", "above"])
+    >>> findings.samples, findings.full.name
+    (200, 'tiny')
+    >>> write_report(findings, tempfile.mkdtemp(), source=test).name
+    'report.html'
+"""
+
+from offramp.report.alternatives import Alternative
+from offramp.report.answers import ClassChange, Coverage, ExitUse, ReliabilityBin, Sample
+from offramp.report.findings import VERSION, Findings, find
+from offramp.report.page import write_report
+from offramp.report.words import cautions, notes, verdict
+
+__all__ = [
+    "VERSION",
+    "Alternative",
+    "ClassChange",
+    "Coverage",
+    "ExitUse",
+    "Findings",
+    "ReliabilityBin",
+    "Sample",
+    "cautions",
+    "find",
+    "notes",
+    "verdict",
+    "write_report",
+]

@@ -1,0 +1,43 @@
+"""The demo, with networks that are hardly trained; tests/demo has it whole."""
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from offramp.frontier import load
+from tests.cli.workshop import Shell, stopped_after
+
+
+@pytest.fixture(autouse=True)
+def _hardly_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("offramp.demo.run"), "EPOCHS", 1)
+
+
+def test_as_json(offramp: Shell, tmp_path: Path) -> None:
+    ran = offramp("demo", "--out", tmp_path / "demo", "--json")
+    assert (ran.status, ran.err) == (0, "")
+    assert ran.json["network"] == load(ran.json["artifact"]).trunk.name
+    assert Path(ran.json["report"]).exists()
+
+
+@pytest.mark.slow
+def test_as_text_with_what_to_do_next(offramp: Shell, tmp_path: Path) -> None:
+    ran = offramp("demo", "-o", tmp_path / "demo")
+    assert ran.status == 0
+    assert "of the cost it is right" in ran.out
+    assert f"All points, to choose from: offramp frontier {tmp_path}/demo/artifact" in ran.told
+    assert offramp("frontier", tmp_path / "demo" / "artifact").status == 0
+
+
+def test_a_place_that_cannot_be_written(offramp: Shell) -> None:
+    ran = offramp("demo", "--out", "/dev/null/demo")
+    assert ran.status == 1
+    assert "cannot write into /dev/null/demo: Not a directory; choose another --out" in ran.told
+
+
+def test_interrupted(offramp: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with stopped_after(monkeypatch, "offramp.methods.joint._step", 3):
+        ran = offramp("demo", "--out", tmp_path)
+    assert ran.status == 130
+    assert ran.told == f"Stopped. Run the same command again; delete {tmp_path} to start from nothing."

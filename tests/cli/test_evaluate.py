@@ -1,0 +1,122 @@
+"""Measuring an artifact: the same numbers as the library's, as a table, as JSON, as a report."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from offramp.data import open_data
+from offramp.features import StoreSource, extract
+from offramp.report import find
+from tests.cli.workshop import EXTRACTION, MODELS, Shell, opened, samples, stopped_after
+
+LINE = ("--data", "test.npz", "--trust", f"{MODELS}:make")
+
+
+def test_as_json_it_agrees_with_the_library(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    ran = offramp("evaluate", artifact, *LINE, "--cost", "0.6", "--json")
+    assert (ran.status, ran.err) == (0, "")
+    frontier = opened(artifact)
+    store = extract(frontier.trunk, open_data("test.npz"), tmp_path, progress=False)
+    source = StoreSource(store, pooling="auto")
+    point = frontier.choose(cost=0.6).point
+    expected = find(frontier, source, point=point, name="test.npz")
+    assert ran.json == {**json.loads(json.dumps(expected.to_json())), "report": None}
+    assert ran.json["chosen"]["accuracy"] == frontier.evaluate(source, [point])[0].accuracy
+
+
+def test_as_a_table(offramp: Shell, artifact: Path) -> None:
+    ran = offramp("evaluate", artifact, *LINE, "--cost", "0.6")
+    found = offramp.json("evaluate", artifact, *LINE, "--cost", "0.6")
+    assert ran.status == 0
+    assert "90 samples of test.npz" in ran.out
+    chosen = found["chosen"]
+    marked = next(line for line in ran.out.splitlines() if " < " in line)
+    assert f"{chosen['relative_cost']:.3f} <" in marked
+    assert f"{100 * chosen['accuracy']:.2f} %" in marked
+    assert f"{100 * chosen['change']:+.2f}" in marked
+    assert "the full network" in ran.out
+
+
+def test_a_report(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    ran = offramp("evaluate", artifact, *LINE, "--report", tmp_path / "report")
+    assert ran.status == 0
+    assert ran.told.endswith(f"Report: {tmp_path}/report/report.html")
+    assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
+    assert [*(tmp_path / "report" / "pictures").glob("*.svg")]
+
+
+class TestReportsRefusedBeforeTheLongWork:
+    @pytest.fixture(autouse=True)
+    def no_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("offramp.cli.evaluate.features_of", lambda *_, **__: pytest.fail("the long work began"))
+
+    def test_a_place_that_cannot_be_written(self, offramp: Shell, artifact: Path) -> None:
+        ran = offramp("evaluate", artifact, *LINE, "--report", "/dev/null/report")
+        assert ran.status == 1
+        assert "cannot write into /dev/null/report: Not a directory; choose another --report" in ran.told
+
+    def test_without_matplotlib(
+        self, offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        missing: dict[str, ModuleType | None] = {"matplotlib": None}
+        for name, module in missing.items():
+            monkeypatch.setitem(sys.modules, name, module)
+        monkeypatch.delitem(sys.modules, "offramp.report.canvas", raising=False)
+        ran = offramp("evaluate", artifact, *LINE, "--report", tmp_path / "report")
+        assert ran.status == 1
+        assert "pictures need matplotlib; pip install 'offramp[report]'" in ran.told
+
+
+def test_a_store_is_kept_and_used_again(
+    offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = offramp.json("evaluate", artifact, *LINE, "--store", tmp_path)
+    monkeypatch.setattr(EXTRACTION, "_extract_batch", lambda *_: 1 / 0)
+    assert offramp.json("evaluate", artifact, *LINE, "--store", tmp_path) == first
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_interrupted(
+    offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    store = ("--store", tmp_path) if kept else ()
+    with stopped_after(monkeypatch, "offramp.features.extract._extract_batch", 0):
+        ran = offramp("evaluate", artifact, *LINE, *store)
+    assert (ran.status, ran.out) == (130, "")
+    more = "." if kept else "; --store FOLDER keeps what is done."
+    assert ran.told == f"Stopped. Run the same command again{more}"
+    assert offramp("evaluate", artifact, *LINE, *store).status == 0
+
+
+def test_a_chain(offramp: Shell, chained: Path) -> None:
+    trust = ("--trust", f"{MODELS}:small", "--trust", f"{MODELS}:make")
+    found = offramp.json("evaluate", chained, "--data", "test.npz", *trust)
+    assert found["network"] == "small+tiny"
+    assert found["alternatives"][1]["name"] == "small"
+
+
+def test_texts(offramp: Shell, of_texts: Path, tmp_path: Path) -> None:
+    found = offramp.json("evaluate", of_texts, "--data", "texts-test.tsv", "--report", tmp_path)
+    assert found["classes"] == ["bad", "dull", "good"]
+    assert found["samples"] == 60
+    assert "very" in Path(found["report"]).read_text()  # texts that leave first and last
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_hardly_any_samples(offramp: Shell, artifact: Path, tmp_path: Path, count: int) -> None:
+    inputs, labels = samples(count, seed=2)
+    np.savez(tmp_path / "few.npz", x=inputs, y=labels)
+    line = ("--data", tmp_path / "few.npz", *LINE[2:])
+    found = offramp.json("evaluate", artifact, *line, "--report", tmp_path / "report")
+    assert found["samples"] == count
+    assert offramp("evaluate", artifact, *line).status == 0
+
+
+def test_unlabelled_data(offramp: Shell, artifact: Path) -> None:
+    ran = offramp("evaluate", artifact, "--data", "bare.npz", *LINE[2:])
+    assert ran.status == 1
+    assert "bare.npz has no labels; name their column with --label" in ran.told

@@ -1,0 +1,275 @@
+"""Fitting: what is saved, what is refused before the long work, and what an interrupted run leaves."""
+
+import json
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import offramp as library
+from offramp.data import open_data
+from offramp.data.dataset import StoredDataset
+from offramp.frontier import Frontier
+from offramp.trunk import make_trunk
+from tests.cli.workshop import EXTRACTION, MODELS, NAMES, Shell, opened, samples, stopped_after
+
+TRUNK = ("--trunk", f"{MODELS}:make")
+DATA = ("--train", "train.npz", "--validation", "val.npz")
+QUICK = ("--epochs", "1")
+
+
+def same(one: Frontier, other: Frontier) -> bool:
+    return (
+        one.points.keys() == other.points.keys()
+        and all(torch.equal(value, other.bank.state_dict()[name]) for name, value in one.bank.state_dict().items())
+        and all(
+            [point.promised for point in listed] == [point.promised for point in other.points[policy]]
+            for policy, listed in one.points.items()
+        )
+    )
+
+
+class TestSuccess:
+    def test_as_a_table(self, offramp: Shell, tmp_path: Path) -> None:
+        out = tmp_path / "artifact"
+        ran = offramp("fit", *TRUNK, *DATA, *QUICK, "--out", out)
+        assert ran.status == 0
+        assert ran.out.startswith("frontier of tiny by ")
+        assert ran.told == (
+            f"Saved in {out}. Next, on samples that neither network nor exits have seen: "
+            f"offramp evaluate {out} --data TEST --report {out}-report"
+        )
+        assert [place.name for place in tmp_path.iterdir()] == ["artifact"]  # features are thrown away
+
+    def test_as_json_it_agrees_with_the_library(self, offramp: Shell, tmp_path: Path) -> None:
+        out = tmp_path / "artifact"
+        ran = offramp("fit", *TRUNK, *DATA, *QUICK, "--out", out, "--seed", "3", "--json")
+        assert (ran.status, ran.err) == (0, "")
+        found = ran.json
+        frontier = opened(out)
+        settings = replace(library.DEFAULT, warmup_epochs=1, epochs=1, seed=3)
+        trunk = make_trunk(f"{MODELS}:make", {})
+        expected = library.fit(trunk, open_data("train.npz"), open_data("val.npz"), settings=settings, progress=False)
+        assert same(frontier, expected)
+        assert found["artifact"] == str(out)
+        assert (found["network"], found["num_classes"], found["num_exits"]) == ("tiny", 3, 4)
+        assert (found["preferred"], found["full_accuracy"]) == (expected.preferred, expected.full_accuracy)
+        assert found["provenance"] == json.loads(json.dumps(dict(expected.provenance)))
+        assert found["points"] == {
+            policy: [{**point.promised, "active": list(point.active)} for point in listed]
+            for policy, listed in expected.points.items()
+        }
+
+    def test_a_chain(self, chained: Path, offramp: Shell) -> None:
+        found = offramp.json("frontier", chained, "--trust", f"{MODELS}:small", "--trust", f"{MODELS}:make")
+        assert found["network"] == "small+tiny"
+        assert found["contributions"][0]["name"] == "small"
+
+    def test_texts_bring_their_tokenizer_and_need_no_trust(self, of_texts: Path, offramp: Shell) -> None:
+        found = offramp.json("frontier", of_texts)
+        assert found["classes"] == list(NAMES)
+
+    def test_two_classes(self, offramp: Shell, tmp_path: Path) -> None:
+        for seed, name in enumerate(("train", "val")):
+            inputs, labels = samples(80, seed=seed, classes=2)
+            np.savez(tmp_path / f"{name}.npz", x=inputs, y=labels)
+        data = ("--train", tmp_path / "train.npz", "--validation", tmp_path / "val.npz")
+        found = offramp.json("fit", "-t", f"{MODELS}:make,classes=2", *data, *QUICK, "--out", tmp_path / "artifact")
+        assert found["num_classes"] == 2
+
+    def test_the_method_of_the_paper_without_weights(self, offramp: Shell, tmp_path: Path) -> None:
+        out = tmp_path / "artifact"
+        found = offramp.json("fit", *TRUNK, *DATA, *QUICK, "--method", "paper", "--no-weights", "--out", out)
+        assert found["provenance"]["settings"]["exits"] == "linear"
+        assert not (out / "trunk.safetensors").exists()
+        assert opened(out).trunk.name == "tiny"
+
+    def test_classes_by_name(self, offramp: Shell, tmp_path: Path) -> None:
+        order = ("good", "bad", "dull")
+        (tmp_path / "names").write_text("\n".join(order))
+        for seed, name in enumerate(("train", "val")):
+            inputs, labels = samples(60, seed=seed)
+            np.savez(tmp_path / f"{name}.npz", x=inputs, y=np.array(order)[labels])
+        data = (
+            "--train",
+            tmp_path / "train.npz",
+            "--validation",
+            tmp_path / "val.npz",
+            "--classes",
+            tmp_path / "names",
+        )
+        ran = offramp("fit", *TRUNK, *data, *QUICK, "--out", tmp_path / "artifact", "--json")
+        assert ran.json["classes"] == list(order)
+        assert "Careful" not in ran.err
+        # Sorted, they are not in the order of the network's outputs.
+        ran = offramp("fit", *TRUNK, *data[:4], *QUICK, "--out", tmp_path / "artifact", "--json")
+        assert ran.json["classes"] == sorted(order)
+        assert "hardly more than chance. Are the classes in the order of its outputs?" in ran.told
+        assert "The order now is: bad, dull, good" in ran.told
+
+    def test_an_artifact_that_is_there_is_replaced(self, offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+        out = tmp_path / "artifact"
+        shutil.copytree(artifact, out)
+        offramp.json("fit", *TRUNK, *DATA, *QUICK, "--out", out, "--seed", "4")
+        assert opened(out).provenance["settings"]["seed"] == 4
+
+
+class TestWithoutValidation:
+    def test_a_fifth_is_held_out(self, offramp: Shell, tmp_path: Path) -> None:
+        ran = offramp("fit", *TRUNK, "--train", "train.npz", *QUICK, "--out", tmp_path / "artifact", "--json")
+        assert ran.status == 0
+        assert (
+            ran.told == "No --validation: a fifth of --train is held out. Make sure the network was not trained on it."
+        )
+        parts = {name: part["samples"] for name, part in ran.json["provenance"]["splits"].items()}
+        assert parts == {"fit": 128, "tune": 16, "calibrate": 16}
+
+    def test_nobody_reads_all_inputs_at_once(self, offramp: Shell, tmp_path: Path, monkeypatch: Any) -> None:
+        read = StoredDataset.read
+        most = []
+
+        def counted(self: StoredDataset, start: int, stop: int) -> Any:
+            most.append(stop - start)
+            return read(self, start, stop)
+
+        monkeypatch.setattr(StoredDataset, "read", counted)
+        monkeypatch.setattr("offramp.cli.fit.fit_exits", lambda *_, **__: 1 / 0)
+        ran = offramp("fit", *TRUNK, "--train", "train.npz", "--out", tmp_path / "artifact")
+        assert ran.status == 1
+        assert max(most) == 1
+
+    @pytest.mark.parametrize("count", [1, 2, 9])
+    def test_too_few(self, offramp: Shell, tmp_path: Path, count: int) -> None:
+        inputs, labels = samples(count, seed=0)
+        np.savez(tmp_path / "few.npz", x=inputs, y=labels)
+        ran = offramp("fit", *TRUNK, "--train", tmp_path / "few.npz", "--out", tmp_path / "artifact")
+        assert ran.status == 1
+        assert f"expected at least 10 samples to hold out a fifth of them, got {count}" in ran.told
+
+
+class TestStore:
+    def test_is_kept_and_used_again(self, offramp: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        store = ("--store", tmp_path / "features")
+        offramp.json("extract", *TRUNK, "--data", "train.npz", *store)
+        offramp.json("extract", *TRUNK, "--data", "val.npz", *store)
+        monkeypatch.setattr(EXTRACTION, "_extract_batch", lambda *_: 1 / 0)  # nothing is extracted again
+        offramp.json("fit", *TRUNK, *DATA, *QUICK, *store, "--out", tmp_path / "artifact")
+        assert len([*(tmp_path / "features").glob("*/manifest.json")]) == 2
+        offramp.json("fit", *TRUNK, *DATA, *QUICK, *store, "--out", tmp_path / "again")
+        assert same(opened(tmp_path / "artifact"), opened(tmp_path / "again"))
+
+    def test_of_another_network_is_refused(self, offramp: Shell, tmp_path: Path) -> None:
+        store = ("--store", tmp_path / "features")
+        offramp.json("extract", *TRUNK, "--data", "train.npz", *store)
+        ran = offramp("fit", "-t", f"{MODELS}:make,seed=1", *DATA, *QUICK, *store, "--out", tmp_path / "artifact")
+        assert ran.status == 1
+        assert "holds another extraction: trunk was" in ran.told
+        assert "choose another path or delete this one" in ran.told
+
+    def test_nobody_elses_files_are_removed(self, offramp: Shell, tmp_path: Path) -> None:
+        mine = tmp_path / "artifact.features" / "diary.txt"
+        mine.parent.mkdir()
+        mine.write_text("dear diary")
+        offramp.json("fit", *TRUNK, *DATA, *QUICK, "--out", tmp_path / "artifact")
+        assert [place.name for place in mine.parent.iterdir()] == ["diary.txt"]
+
+
+class TestRefusedBeforeTheLongWork:
+    @pytest.fixture(autouse=True)
+    def no_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("offramp.cli.fit.fit_exits", lambda *_, **__: pytest.fail("the long work began"))
+
+    @pytest.mark.parametrize(
+        ("out", "told"),
+        [
+            ("others", "others is there and is no artifact; choose another --out"),
+            ("file", "file is there and is no artifact; choose another --out"),
+            ("file/below", "cannot write into .*file/below: Not a directory; choose another --out"),
+        ],
+    )
+    def test_places(self, offramp: Shell, tmp_path: Path, out: str, told: str) -> None:
+        (tmp_path / "others").mkdir()
+        (tmp_path / "others" / "thesis.tex").write_text("")
+        (tmp_path / "file").write_text("")
+        ran = offramp("fit", *TRUNK, *DATA, "--out", tmp_path / out)
+        assert ran.status == 1
+        assert re.search(told, ran.told)
+
+    def test_a_store_that_cannot_be_written(self, offramp: Shell, tmp_path: Path) -> None:
+        ran = offramp("fit", *TRUNK, *DATA, "--out", tmp_path / "artifact", "--store", "/dev/null/features")
+        assert ran.status == 1
+        assert "cannot write into /dev/null/features: Not a directory; choose another --store" in ran.told
+
+    def test_the_same_samples_twice(self, offramp: Shell, tmp_path: Path) -> None:
+        shutil.copy("train.npz", tmp_path / "copy.npz")
+        data = ("--train", "train.npz", "--validation", tmp_path / "copy.npz")
+        ran = offramp("fit", *TRUNK, *data, "--out", tmp_path / "artifact")
+        assert ran.status == 1
+        assert "--train and --validation are the same samples; give others, or leave --validation out" in ran.told
+
+    def test_validation_of_other_classes(self, offramp: Shell, tmp_path: Path) -> None:
+        for name, words in (("train", NAMES), ("val", ("bad", "dull", "nice"))):
+            inputs, labels = samples(30, seed=0)
+            np.savez(tmp_path / f"{name}.npz", x=inputs, y=np.array(words)[labels])
+        data = ("--train", tmp_path / "train.npz", "--validation", tmp_path / "val.npz")
+        ran = offramp("fit", *TRUNK, *data, "--out", tmp_path / "artifact")
+        assert ran.status == 1
+        assert "unknown class 'nice'; Known: bad, dull, good" in ran.told
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_a_validation_of_hardly_any_samples(offramp: Shell, tmp_path: Path, count: int) -> None:
+    inputs, labels = samples(count, seed=9)
+    np.savez(tmp_path / "val.npz", x=inputs, y=labels)
+    data = ("--train", "train.npz", "--validation", tmp_path / "val.npz")
+    ran = offramp("fit", *TRUNK, *data, *QUICK, "--out", tmp_path / "artifact")
+    assert "not foreseen" not in ran.told
+    assert ran.status == (1 if count == 1 else 0)
+    if count == 1:
+        assert "give at least 2 samples, better 1,000 or more" in ran.told
+
+
+def test_an_unknown_pooling(offramp: Shell, tmp_path: Path) -> None:
+    ran = offramp("fit", *TRUNK, *DATA, "--pooling", "gird", "--out", tmp_path / "artifact")
+    assert ran.status == 1
+    assert "unknown pooling 'gird'; did you mean 'grid'?" in ran.told
+
+
+class TestInterrupted:
+    @pytest.mark.parametrize(
+        ("target", "count"),
+        [
+            ("offramp.features.extract._extract_batch", 0),
+            ("offramp.features.extract._extract_batch", 1),
+            ("offramp.methods.joint._step", 5),
+            ("offramp.cli.fit.save", 0),
+        ],
+    )
+    def test_the_same_command_goes_on(
+        self, offramp: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, count: int
+    ) -> None:
+        line = ("fit", *TRUNK, *DATA, *QUICK, "--out")
+        with stopped_after(monkeypatch, target, count):
+            ran = offramp(*line, tmp_path / "artifact")
+        assert (ran.status, ran.out) == (130, "")
+        assert ran.told == f"Stopped. Run the same command again: it goes on from {tmp_path}/artifact.features."
+        with monkeypatch.context() as patch:
+            if "extract" not in target:  # that was done
+                patch.setattr(EXTRACTION, "_extract_batch", lambda *_: 1 / 0)
+            assert offramp(*line, tmp_path / "artifact").status == 0
+        assert offramp(*line, tmp_path / "undisturbed").status == 0
+        for name in ("exits", "points", "trunk"):
+            files = [tmp_path / folder / f"{name}.safetensors" for folder in ("artifact", "undisturbed")]
+            assert files[0].read_bytes() == files[1].read_bytes()
+        assert not (tmp_path / "artifact.features").exists()
+
+    def test_while_the_network_is_made(self, offramp: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        with stopped_after(monkeypatch, "offramp.cli.networks.make_trunk", 0):
+            ran = offramp("fit", *TRUNK, *DATA, "--out", "nowhere")
+        assert ran.status == 130
+        assert ran.told == "Stopped. Run the same command again."

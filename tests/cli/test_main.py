@@ -1,0 +1,151 @@
+"""The command as a whole: what it ends with, and what reaches a user when something is wrong."""
+
+import re
+import shlex
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from offramp.cli import main as package_main
+from offramp.cli.main import VERBS, app, main
+from tests.cli.workshop import Shell
+
+COMMAND: Any = typer.main.get_command(app)
+NAMES = [verb.__name__ for verb in VERBS]
+
+
+def test_the_package_gives_the_same_command() -> None:
+    assert package_main is main
+    assert list(COMMAND.commands) == NAMES
+
+
+def test_nothing_asked_for_shows_help(offramp: Shell) -> None:
+    ran = offramp()
+    assert all(name in ran.out + ran.err for name in NAMES)
+
+
+def test_version(offramp: Shell) -> None:
+    ran = offramp("--version")
+    assert (ran.status, ran.out) == (0, f"offramp {version('offramp')}\n")
+
+
+def test_run_as_a_module() -> None:
+    ran = subprocess.run([sys.executable, "-m", "offramp.cli", "--version"], capture_output=True, text=True, check=True)
+    assert ran.stdout.startswith("offramp ")
+    assert not ran.stderr
+
+
+class TestUsage:
+    """What typer finds: told with the usage, and status 2."""
+
+    @pytest.mark.parametrize(
+        ("line", "told"),
+        [
+            ("frontiers", "No such command 'frontiers'. Did you mean 'frontier'?"),
+            ("fit --trunk x --train y", "Missing option '--out'"),
+            ("frontier", "Missing argument 'ARTIFACT'"),
+            ("frontier a b", "unexpected extra argument"),
+            ("fit --chance 3", "No such option: --chance"),
+            ("fit --epoch 3", "--epochs"),
+            ("fit --trunk", "requires an argument"),
+            ("predict a --data b --out c.csv --cost abc", "'--cost': Input should be a valid number"),
+            ("predict a --data b --out c.csv --batch-size 0", "--batch-size"),
+            ("estimate --trunk x --data y --samples 3", "--samples"),
+            ("fit --trunk x --train y --out z --epochs 0", "--epochs"),
+            ("fit --trunk x --train y --out z --method ours", "'default', 'paper'"),
+            ("fit --trunk x --train y --out z --seed one", "--seed"),
+        ],
+    )
+    def test_told_with_what_was_expected(self, offramp: Shell, line: str, told: str) -> None:
+        ran = offramp(*line.split())
+        assert ran.status == 2
+        assert not ran.out
+        assert told in ran.told
+        assert "not foreseen" not in ran.told
+
+
+class TestUnforeseen:
+    @pytest.fixture
+    def broken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(path: Path, trust: object) -> None:
+            raise ZeroDivisionError("[/bold] of nothing")
+
+        monkeypatch.setattr("offramp.cli.frontier.open_artifact", fail)
+
+    @pytest.mark.usefixtures("broken")
+    def test_is_one_panel(self, offramp: Shell) -> None:
+        ran = offramp("frontier", "anything")
+        assert ran.status == 1
+        assert not ran.out
+        assert "ZeroDivisionError: [/bold] of nothing" in ran.told
+        assert "--debug" in ran.told
+        assert ran.err.count("╭") == 1
+
+    @pytest.mark.usefixtures("broken")
+    @pytest.mark.parametrize("place", [0, 1, 2])
+    def test_is_raised_with_debug_wherever_that_stands(self, offramp: Shell, place: int) -> None:
+        line = ["frontier", "anything"]
+        line.insert(place, "--debug")
+        with pytest.raises(ZeroDivisionError):
+            offramp(*line)
+
+    def test_so_is_what_was_foreseen(self, offramp: Shell) -> None:
+        with pytest.raises(OSError, match="is not there"):
+            offramp("frontier", "no-such-folder", "--debug")
+
+
+def test_an_error_of_the_library_names_options_not_arguments(offramp: Shell) -> None:
+    ran = offramp("inspect", "--trunk", "workshop_models:make", "--data", "saved")
+    assert ran.status == 1
+    assert "choose one: --split test" in ran.told
+
+
+class TestHelp:
+    """As a new user reads it."""
+
+    @pytest.mark.parametrize("width", [80, 120])
+    @pytest.mark.parametrize("name", ["", *NAMES])
+    def test_is_whole_and_without_markup(
+        self, offramp: Shell, monkeypatch: pytest.MonkeyPatch, name: str, width: int
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", str(width))
+        monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", width)
+        ran = offramp(*([name] if name else []), "--help")
+        assert ran.status == 0
+        assert not ran.err
+        assert max(map(len, ran.out.splitlines())) <= width
+        assert "[bold]" not in ran.out
+        assert "[/" not in ran.out
+        assert "[dim]" not in ran.out
+        assert "…" not in ran.out  # something that did not fit
+        assert "`" not in ran.out
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_describes_every_option(self, name: str) -> None:
+        for parameter in COMMAND.commands[name].params:
+            assert parameter.help, parameter.name
+            assert parameter.help[0].isupper() or parameter.help[0] == "[", parameter.name
+            assert parameter.help.removesuffix("[/dim]").endswith("."), parameter.name
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_says_what_holds_without_an_option(self, name: str) -> None:
+        for parameter in COMMAND.commands[name].params:
+            left_out = parameter.default is None and not parameter.required and parameter.param_type_name == "option"
+            known_from_name = parameter.name in ("split", "report", "accuracy", "trunk")
+            if left_out and not known_from_name:
+                assert "Without it" in parameter.help, parameter.name
+
+    @pytest.mark.parametrize("name", NAMES)
+    def test_examples_parse(self, name: str) -> None:
+        examples = re.findall(r"\[bold\]Example\[/bold\]: offramp (.*)", COMMAND.commands[name].help)
+        assert examples
+        for example in examples:
+            verb, *arguments = shlex.split(example)
+            assert verb == name
+            with COMMAND.commands[name].make_context(name, arguments) as context:
+                assert context.params

@@ -1,0 +1,177 @@
+"""Answers to new inputs: the file, what it agrees with, and what is refused."""
+
+import csv
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from offramp.network import EarlyExitNetwork
+from tests.cli.workshop import MODELS, NAMES, Shell, opened, samples, stopped_after
+
+TRUST = ("--trust", f"{MODELS}:make")
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    if file.suffix == ".jsonl":
+        return [json.loads(line) for line in file.read_text().splitlines()]
+    with open(file, newline="") as opened_file:
+        return [
+            {
+                "row": int(row["row"]),
+                "label": int(row["label"]),
+                "confidence": float(row["confidence"]),
+                "exit": int(row["exit"]),
+                "cost": float(row["cost"]),
+                "set": json.loads(row["set"]),
+            }
+            for row in csv.DictReader(opened_file)
+        ]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize("miscoverage", [0.05, 0.1])
+def test_the_file_has_what_the_network_answers(
+    offramp: Shell, artifact: Path, tmp_path: Path, suffix: str, miscoverage: float
+) -> None:
+    out = tmp_path / "new" / f"answers{suffix}"
+    line = ("--data", "bare.npz", "--out", out, "--cost", "0.6", "--miscoverage", miscoverage, *TRUST)
+    found = offramp.json("predict", artifact, *line)
+    network = opened(artifact).choose(cost=0.6)
+    inputs = samples(90, seed=2)[0]
+    answers = [network.predict(inputs[start : start + 64]) for start in (0, 64)]
+    rows = rows_of(out)
+    assert [row["row"] for row in rows] == list(range(90))
+    assert [row["label"] for row in rows] == torch.cat([one.labels for one in answers]).tolist()
+    assert [row["exit"] for row in rows] == torch.cat([one.exits for one in answers]).tolist()
+    costs = torch.cat([one.relative_cost for one in answers])
+    assert [row["cost"] for row in rows] == pytest.approx(costs.tolist(), abs=1e-6)
+    probabilities = torch.cat([one.probabilities for one in answers])
+    assert [row["confidence"] for row in rows] == pytest.approx(probabilities.amax(1).tolist(), abs=1e-6)
+    sets = torch.cat([one.prediction_sets[miscoverage] for one in answers])
+    assert [row["set"] for row in rows] == [one.nonzero().flatten().tolist() for one in sets]
+    if suffix == ".jsonl":
+        assert np.allclose([row["probabilities"] for row in rows], probabilities, atol=1e-6)
+    assert found == {"out": str(out), "rows": 90, "cost": pytest.approx(float(costs.mean()), abs=1e-6)}
+    assert [place.name for place in out.parent.iterdir()] == [out.name]
+
+
+def test_as_a_sentence(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    ran = offramp("predict", artifact, "--data", "bare.npz", "--out", tmp_path / "a.csv", *TRUST)
+    assert (ran.status, ran.out) == (0, "")
+    assert re.fullmatch(rf"90 answers in {tmp_path}/a.csv, at \d\.\d+ of the network's cost on average", ran.told)
+
+
+def test_texts_one_a_line_with_names(offramp: Shell, of_texts: Path, tmp_path: Path) -> None:
+    offramp.json("predict", of_texts, "--data", "new.txt", "--out", tmp_path / "a.csv")
+    with open(tmp_path / "a.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["label"] in NAMES for row in rows] == [True] * 3
+    assert all(set(json.loads(row["set"])) <= set(NAMES) for row in rows)
+
+
+def test_a_column_of_labels_is_passed_over(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    line = (*TRUST, "--out")
+    offramp.json("predict", artifact, "--data", "test.csv", "--label", "kind", *line, tmp_path / "a.csv")
+    offramp.json("predict", artifact, "--data", "bare.npz", *line, tmp_path / "b.csv")
+    assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
+    ran = offramp("predict", artifact, "--data", "test.csv", *line, tmp_path / "c.csv")
+    assert ran.status == 1
+    assert "cannot take these inputs (float32 of shape (1, 17))" in ran.told
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_any_number_at_a_time(offramp: Shell, artifact: Path, tmp_path: Path, size: int) -> None:
+    line = ("--data", "bare.npz", "--out", tmp_path / "a.csv", "--batch-size", size, *TRUST)
+    assert offramp.json("predict", artifact, *line)["rows"] == 90
+
+
+def test_one_sample(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "one.npz", x=samples(1, seed=0)[0])
+    line = ("--data", tmp_path / "one.npz", "--out", tmp_path / "a.csv", *TRUST)
+    assert offramp.json("predict", artifact, *line)["rows"] == 1
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_interrupted_it_goes_on_to_the_same_file(
+    offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, count: int
+) -> None:
+    line = ("predict", artifact, "--data", "bare.npz", *TRUST, "--batch-size", "20", "--out")
+    with stopped_after(monkeypatch, "offramp.network.EarlyExitNetwork.predict", count):
+        ran = offramp(*line, tmp_path / f"a{suffix}")
+    assert (ran.status, ran.out) == (130, "")
+    assert ran.told == "Stopped. Run the same command again: it goes on where it stopped."
+    assert not (tmp_path / f"a{suffix}").exists()
+    asked = []
+    predict = EarlyExitNetwork.predict
+
+    def counted(self: Any, inputs: Any, **options: Any) -> Any:
+        asked.append(len(inputs))
+        return predict(self, inputs, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EarlyExitNetwork, "predict", counted)
+        first = offramp.json(*line, tmp_path / f"a{suffix}")
+    assert sum(asked) == 90 - 20 * count
+    second = offramp.json(*line, tmp_path / f"b{suffix}")
+    assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
+    assert first["cost"] == pytest.approx(second["cost"])
+    assert len([*tmp_path.iterdir()]) == 2
+
+
+class TestRefused:
+    @pytest.mark.parametrize(
+        ("out", "told"),
+        [
+            ("a.txt", "expected --out to end with .csv or .jsonl, got 'a.txt'"),
+            ("a", "expected --out to end with .csv or .jsonl, got 'a'"),
+            ("folder.csv", "folder.csv is a folder; choose another --out"),
+            ("file/a.csv", "cannot write .*file/a.csv: .*; choose another --out"),
+        ],
+    )
+    def test_places(self, offramp: Shell, artifact: Path, tmp_path: Path, out: str, told: str) -> None:
+        (tmp_path / "folder.csv").mkdir()
+        (tmp_path / "file").write_text("")
+        ran = offramp("predict", artifact, "--data", "bare.npz", "--out", tmp_path / out, *TRUST)
+        assert (ran.status, ran.out) == (1, "")
+        assert re.search(told, ran.told), ran.told
+
+    def test_a_miscoverage_that_was_not_calibrated(self, offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+        line = ("--data", "bare.npz", "--out", tmp_path / "a.csv", "--miscoverage", "0.2", *TRUST)
+        ran = offramp("predict", artifact, *line)
+        assert ran.status == 1
+        assert "expected --miscoverage to be one that was calibrated (0.05, 0.1), got 0.2" in ran.told
+
+    @pytest.mark.parametrize(
+        ("data", "told"),
+        [
+            ("gone.csv", "found nothing at gone.csv"),
+            ("images", "images has images, the network 'tiny' does not take them as they are"),
+            ("new.txt", "new.txt has texts, the network 'tiny' does not take them as they are"),
+            ("bare.npz --column y", "unknown array 'y'"),
+            ("bare.npz --split x", "expected no split"),
+        ],
+    )
+    def test_data(self, offramp: Shell, artifact: Path, tmp_path: Path, data: str, told: str) -> None:
+        ran = offramp("predict", artifact, "--data", *data.split(), "--out", tmp_path / "a.csv", *TRUST)
+        assert (ran.status, ran.out) == (1, "")
+        assert told in ran.told
+        assert not any(tmp_path.iterdir())
+
+    @pytest.mark.parametrize("wrong", [np.nan, np.inf])
+    def test_numbers_that_are_none_say_where(
+        self, offramp: Shell, artifact: Path, tmp_path: Path, wrong: float
+    ) -> None:
+        inputs = samples(90, seed=0)[0]
+        inputs[70, 2] = wrong
+        np.savez(tmp_path / "x.npz", x=inputs)
+        ran = offramp("predict", artifact, "--data", tmp_path / "x.npz", "--out", tmp_path / "a.csv", *TRUST)
+        assert ran.status == 1
+        assert f"rows 64 to 89 of {tmp_path}/x.npz: 1 of 26 inputs have no finite answer, the first is input 6" in (
+            ran.told
+        )

@@ -1,0 +1,100 @@
+"""The file of answers: what remains of one that was interrupted in the middle of a line."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from offramp.cli.predictions import Predictions
+from offramp.errors import InputError
+from offramp.network import Answer
+
+CLASSES = ('a "quote"', "two\nlines", "naïve, \u2028 really")
+
+
+def answer(count: int, first: int) -> Answer:
+    labels = (torch.arange(first, first + count)) % 3
+    probabilities = torch.nn.functional.one_hot(labels, 3) * 0.7 + 0.1
+    return Answer(labels, probabilities, labels, labels / 4 + 0.25, {0.1: probabilities > 0.5 - labels[:, None]})
+
+
+def opened(file: Path, key: str = "key", batch_size: int = 4) -> Predictions:
+    return Predictions(file, key, batch_size=batch_size, classes=CLASSES, miscoverage=0.1)
+
+
+def written(file: Path, batches: int = 3) -> bytes:
+    predictions = opened(file)
+    for batch in range(batches):
+        predictions.add(answer(4, 4 * batch))
+    predictions.finish()
+    return file.read_bytes()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_cut_anywhere_it_becomes_the_same_file(tmp_path: Path, suffix: str) -> None:
+    whole = written(tmp_path / f"whole{suffix}")
+    file, part = tmp_path / f"a{suffix}", tmp_path / f"a{suffix}.part"
+    for cut in range(0, len(whole), 7):
+        opened(file)
+        part.write_bytes(whole[:cut])
+        predictions = opened(file)
+        assert predictions.done % 4 == 0
+        for start in range(predictions.done, 12, 4):
+            predictions.add(answer(4, start))
+        summary = predictions.finish()
+        assert file.read_bytes() == whole
+        assert summary == {"rows": 12, "cost": pytest.approx(0.5)}
+        assert not part.exists()
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_nothing_that_was_done_is_done_again(tmp_path: Path, suffix: str) -> None:
+    predictions = opened(tmp_path / f"a{suffix}")
+    predictions.add(answer(4, 0))
+    predictions.add(answer(4, 4))
+    assert opened(tmp_path / f"a{suffix}").done == 8
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize("garbage", [b"\xff\xfe\x00", b"{}\n[]\n", b'"', b"row,label\n1,2\n", b"null\n"])
+def test_garbage_is_begun_anew(tmp_path: Path, suffix: str, garbage: bytes) -> None:
+    opened(tmp_path / f"a{suffix}")
+    (tmp_path / f"a{suffix}.part").write_bytes(garbage)
+    assert opened(tmp_path / f"a{suffix}").done == 0
+    assert written(tmp_path / f"a{suffix}") == written(tmp_path / f"b{suffix}")
+
+
+@pytest.mark.parametrize("other", [("another", 4), ("key", 2)])
+def test_of_another_key_it_is_begun_anew(tmp_path: Path, other: tuple[str, int]) -> None:
+    opened(tmp_path / "a.csv").add(answer(4, 0))
+    assert opened(tmp_path / "a.csv", *other).done == 0
+
+
+def test_the_last_file_stays_until_the_next_is_whole(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("the last")
+    predictions = opened(tmp_path / "a.csv")
+    predictions.add(answer(4, 0))
+    assert (tmp_path / "a.csv").read_text() == "the last"
+    predictions.finish()
+    assert (tmp_path / "a.csv").read_text().startswith("row,label,")
+
+
+def test_names_and_numbers(tmp_path: Path) -> None:
+    written(tmp_path / "a.jsonl", batches=1)
+    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text("utf-8").split("\n")[:-1]]
+    assert [row["label"] for row in rows] == [*CLASSES, CLASSES[0]]
+    assert rows[0]["set"] == [CLASSES[0]]
+    assert rows[1]["set"] == list(CLASSES)
+    numbered = Predictions(tmp_path / "b.jsonl", "key", batch_size=4, classes=(), miscoverage=0.1)
+    numbered.add(answer(4, 0))
+    numbered.finish()
+    assert [json.loads(line)["label"] for line in (tmp_path / "b.jsonl").read_text().splitlines()] == [0, 1, 2, 0]
+
+
+def test_a_disk_that_fills_up(tmp_path: Path) -> None:
+    predictions = opened(tmp_path / "a.csv")
+    (tmp_path / "a.csv.part").unlink()
+    (tmp_path / "a.csv.part").mkdir()
+    with pytest.raises(InputError, match=r"cannot go on writing .*; make room, then run the same command again"):
+        predictions.add(answer(4, 0))

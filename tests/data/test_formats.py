@@ -1,0 +1,82 @@
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from offramp.data import FORMATS, open_data
+from offramp.errors import InputError, MissingExtraError
+
+
+def test_every_format_opens_with_something() -> None:
+    assert all(callable(FORMATS.get(name)) for name in FORMATS)
+
+
+def test_nothing_there_lists_what_is_taken(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"found nothing at .*none\.csv; offramp opens \.csv, .*a folder of images"):
+        open_data(tmp_path / "none.csv")
+
+
+def test_an_unknown_suffix_lists_what_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "pets.xlsx").touch()
+    with pytest.raises(InputError, match=r"got pets\.xlsx; offramp opens \.csv, .*\.npz, \.parquet"):
+        open_data(tmp_path / "pets.xlsx")
+
+
+@pytest.mark.parametrize("name", ["PETS.CSV", "pets.v1.csv"])
+def test_suffixes_in_capitals_and_names_with_dots(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("text\none\n")
+    data = open_data(str(tmp_path / name))
+    assert data.read(0, 1).inputs == ["one"]
+    assert data.name.startswith(name[:-4] + "-")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.csv", ""), ("a.csv", "text,label\n"), ("a.tsv", "label\ttext\n\n\n"), ("a.txt", "\n\n"), ("b.csv", "\n")],
+)
+def test_empty_files_are_refused(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError, match="is empty"):
+        open_data(tmp_path / name)
+
+
+def test_classes_as_one_text_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one")
+    with pytest.raises(InputError, match="list of names"):
+        open_data(tmp_path / "a.txt", classes="cat")
+    with pytest.raises(InputError, match="each class once"):
+        open_data(tmp_path / "a.txt", classes=["cat", "cat"])
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.npz", "a.parquet"])
+def test_a_split_of_what_has_none_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("text\none\n")
+    with pytest.raises(InputError, match="expected no split"):
+        open_data(tmp_path / name, split="train")
+
+
+@pytest.mark.parametrize(
+    ("module", "library", "extra"),
+    [("image", "PIL", "images"), ("parquet", "pyarrow", "parquet"), ("huggingface", "datasets", "huggingface")],
+)
+def test_a_missing_library_names_its_extra(
+    monkeypatch: pytest.MonkeyPatch, module: str, library: str, extra: str
+) -> None:
+    monkeypatch.delitem(sys.modules, f"offramp.data.{module}", raising=False)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'offramp\[{extra}\]'"):
+        import_module(f"offramp.data.{module}")
+
+
+def test_libraries_are_imported_only_when_used(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\none,0\n")
+    code = (
+        "import sys, offramp.data; offramp.data.open_data(sys.argv[1]).read(0, 1); "
+        "print({'PIL', 'datasets', 'pyarrow'} & {*sys.modules})"
+    )
+    printed = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "a.csv")], capture_output=True, text=True, check=True
+    ).stdout
+    assert printed.strip() == "set()"

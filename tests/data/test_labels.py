@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from offramp.data.labels import named_labels, read_labels, unlabelled
+from offramp.errors import InputError, UnknownNameError
+
+
+@pytest.mark.parametrize(
+    ("values", "numbers", "classes"),
+    [
+        (np.array([2, 0, 5]), [2, 0, 5], ()),
+        (np.array([1, 0], np.uint8), [1, 0], ()),
+        (np.array([True, False]), [1, 0], ()),
+        (["2", "0", " 10 "], [2, 0, 10], ()),
+        (["dog", "cat", "dog"], [1, 0, 1], ("cat", "dog")),
+        (["one", "one"], [0, 0], ("one",)),
+        (["1", "two"], [0, 1], ("1", "two")),
+        (["Zebra", "ant", "Ärger"], [0, 1, 2], ("Zebra", "ant", "Ärger")),
+    ],
+)
+def test_without_classes_the_data_numbers_them(values: object, numbers: list[int], classes: tuple[str, ...]) -> None:
+    labels = read_labels(values)
+    assert (labels.numbers.tolist(), labels.classes, labels.labelled) == (numbers, classes, True)
+    assert labels.numbers.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    ("values", "classes", "numbers"),
+    [
+        (np.array([2, 0]), ("a", "b", "c"), [2, 0]),
+        (["2", "0"], ("a", "b", "c"), [2, 0]),
+        (["c", "a"], ("c", "b", "a"), [0, 2]),
+        (["7", "3"], ("3", "7"), [1, 0]),
+    ],
+)
+def test_with_classes_their_order_counts(values: object, classes: tuple[str, ...], numbers: list[int]) -> None:
+    labels = read_labels(values, classes=classes)
+    assert (labels.numbers.tolist(), labels.classes) == (numbers, classes)
+
+
+def test_numbers_with_names_of_their_own_follow_the_order_of_classes() -> None:
+    values, names = np.array([0, 1, 1]), ["cat", "dog"]
+    assert read_labels(values, names=names).classes == ("cat", "dog")
+    assert read_labels(values, names=names, classes=names).numbers.tolist() == [0, 1, 1]
+    assert read_labels(values, names=names, classes=["dog", "cat"]).numbers.tolist() == [1, 0, 0]
+    with pytest.raises(UnknownNameError, match="did you mean 'dogs'"):
+        read_labels(values, names=names, classes=["cat", "dogs"])
+    with pytest.raises(InputError, match="0 to 1, as there are 2 classes; got 2 at row 0"):
+        read_labels(np.array([2]), names=names)
+
+
+@pytest.mark.parametrize(
+    ("values", "classes", "message"),
+    [
+        (np.array([0, -1]), (), "labels from 0 up; got -1 at row 1"),
+        (["0", "-1"], (), "got -1 at row 1"),
+        (np.array([0, 2]), ("a", "b"), "0 to 1, as there are 2 classes; got 2 at row 1"),
+        (["0", "2"], ("a", "b"), "got 2 at row 1"),
+        (["1", "2.0"], (), "whole numbers or names, got '2.0' at row 1"),
+        (["1", "9" * 30], (), "whole numbers or names"),
+        (["nan", "nan"], (), "whole numbers or names"),
+        (["cat", " "], (), "row 1 has no label"),
+        (["cat", None], (), "got None at row 1"),
+        ([0.5], (), "integers or names, got 0.5"),
+        (np.eye(2), (), "one label a row, got an array of shape"),
+    ],
+)
+def test_what_is_no_label_is_refused(values: object, classes: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_labels(values, classes=classes)
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="unknown class 'cats'; did you mean 'cat'"):
+        read_labels(["cats"], classes=["cat", "dog"])
+    with pytest.raises(UnknownNameError, match="cow"):
+        named_labels(["cow"], ["cat", "dog"])
+
+
+def test_messages_say_where() -> None:
+    with pytest.raises(InputError, match="line 12"):
+        read_labels(["0", "-1"], place=lambda row: f"line {row + 11}")
+
+
+def test_no_labels_are_minus_one() -> None:
+    labels = unlabelled(3, ["cat"])
+    assert (labels.numbers.tolist(), labels.classes, labels.labelled) == ([-1, -1, -1], ("cat",), False)

@@ -1,0 +1,43 @@
+"""Both networks are cut after each block, hold the contract of trunks, and are made by their registered names."""
+
+import pytest
+import torch
+
+from offramp.cost import count_mul_adds
+from offramp.demo.networks import DigitsCnn, DigitsTransformer, as_trunk
+from offramp.testing import check_trunk
+from offramp.trunk import TRUNKS, Tokens, build
+
+IMAGES = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
+
+
+@pytest.mark.parametrize(("network", "blocks"), [(DigitsTransformer(), 6), (DigitsCnn(), 2)])
+def test_networks_are_cut_after_each_block(network: DigitsTransformer | DigitsCnn, blocks: int) -> None:
+    trunk = as_trunk(network)
+    assert trunk.num_exits == len(network.blocks) == blocks
+    check_trunk(trunk, IMAGES, IMAGES[:2], network=network)
+
+
+def test_exits_see_the_class_token_and_a_square_of_patches() -> None:
+    trunk = as_trunk(DigitsTransformer())
+    seen = trunk.representation(trunk.stages[0](IMAGES), 0)
+    assert isinstance(seen, Tokens)
+    assert (tuple(seen.values.shape), seen.prefix) == ((5, 17, 64), 1)
+
+
+def test_the_cheap_network_is_cheap() -> None:
+    small, large = (count_mul_adds(network.eval(), IMAGES[:1])[0] for network in (DigitsCnn(), DigitsTransformer()))
+    # By hand: 2 convolutions of 3 x 3 on 4 x 4 pixels, and the head.
+    assert small == 16 * 9 * 32 + 16 * 9 * 32 * 32 + 512 * 10
+    assert small < 0.05 * large
+
+
+@pytest.mark.parametrize("network", [DigitsTransformer(), DigitsCnn()])
+def test_networks_are_made_by_their_names(network: DigitsTransformer | DigitsCnn) -> None:
+    trunk = as_trunk(network)
+    assert trunk.factory is not None
+    assert trunk.factory.name in TRUNKS, "pyproject's entry points are not installed: pip install -e ."
+    made = build(trunk.factory)
+    made.load_state_dict(trunk.state_dict())
+    assert made.fingerprint() == trunk.fingerprint()
+    assert (made.preprocessing, made.factory) == (trunk.preprocessing, trunk.factory)

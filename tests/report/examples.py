@@ -1,0 +1,93 @@
+"""Frontiers whose exits say what a test wants them to: features are the exits' logits, and costs are round numbers."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from offramp.cost import Costs, CostTable
+from offramp.exits import LinearExits
+from offramp.features import MemorySource
+from offramp.frontier import Frontier, outcomes, thin, threshold_candidates
+from offramp.policy import OperatingPoint
+from offramp.report import Findings, find
+from offramp.trunk import POOLINGS, Trunk, chain
+
+STAGE, ANSWER, DECIDE = 10.0, 1.0, 0.5
+"""What a stage, an exit's answer and a decision cost in every example."""
+
+
+def drawn(samples: int, exits: int, classes: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Logits `N x L x K` that get better from exit to exit, for some samples more than for others, and labels."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (samples,), generator=generator)
+    told = torch.linspace(1.5, 4.5, exits)[:, None] * nn.functional.one_hot(labels, classes)[:, None]
+    ease = torch.rand(samples, 1, 1, generator=generator) * 1.6
+    return told * ease + torch.randn(samples, exits, classes, generator=generator), labels
+
+
+def toy(logits: Tensor, labels: Tensor, *, links: tuple[int, ...] = ()) -> tuple[Frontier, MemorySource]:
+    """A frontier whose exits answer with the logits given; the own heads too, the last of each of the links' stages."""
+    _, exits, classes = logits.shape
+    links = links or (exits,)
+    heads = [sum(links[: index + 1]) - 1 for index in range(len(links))]
+    trunks = [
+        Trunk(f"net{index}", [nn.Identity() for _ in range(length)], {length - 1: nn.Identity()}, num_classes=classes)
+        for index, length in enumerate(links)
+    ]
+    trained = tuple(stage for stage in range(exits) if stage not in heads)
+    bank = LinearExits((classes,) * exits, trained, classes)
+    with torch.no_grad():
+        for stage in trained:
+            bank.weights[str(stage)].copy_(torch.eye(classes)[:, None])
+            bank.biases[str(stage)].zero_()
+    source = MemorySource(logits.flatten(1), {head: logits[:, head] for head in heads}, labels, (classes,) * exits)
+    decide = torch.full((exits,), DECIDE, dtype=torch.float64)
+    decide[-1] = 0
+    ones = torch.ones(exits, dtype=torch.float64)
+    bare = torch.tensor(links[-1] * STAGE + ANSWER, dtype=torch.float64)
+    costs = Costs((CostTable(STAGE * ones, 0 * ones, ANSWER * ones, decide, bare, carries_state=False),))
+    temperatures = torch.ones(1, exits)
+    seen = outcomes(bank, source, temperatures)
+    sets = {0.1: torch.full((exits,), 0.9), 0.05: torch.full((exits,), 0.99)}
+    points = thin(threshold_candidates(seen, temperatures, 0), seen, costs)
+    trunk = trunks[0] if len(trunks) == 1 else chain(*trunks)
+    frontier = Frontier(
+        trunk=trunk,
+        preprocessing=trunk.preprocessing,
+        pooling=POOLINGS.get("auto"),
+        bank=bank,
+        costs={"threshold": costs},
+        points={"threshold": [replace(point, conformal_thresholds=sets) for point in points]},
+        temperatures=temperatures,
+        full_accuracy=float(seen.full_correct.double().mean()),
+    )
+    return frontier, source
+
+
+def with_gates(frontier: Frontier) -> Frontier:
+    """The same with a second policy, whose gates look at confidence alone."""
+    exits = frontier.trunk.num_exits
+    parameters = {"weight": torch.tensor([[1.0, 0, 0, 0]]).repeat(exits, 1), "bias": torch.zeros(exits)}
+    active = tuple(range(exits))
+    points = [
+        OperatingPoint("gates", {**parameters, "offset": offset}, active, torch.ones(exits))
+        for offset in torch.linspace(-4, 4, 40)
+    ]
+    costs = frontier.costs["threshold"]
+    return replace(frontier, points={**frontier.points, "gates": points}, costs={"threshold": costs, "gates": costs})
+
+
+def at(frontier: Frontier, threshold: float, *, active: tuple[int, ...] | None = None) -> OperatingPoint:
+    """The point of one threshold."""
+    first = frontier.points["threshold"][0]
+    active = first.active if active is None else active
+    return replace(first, parameters={"threshold": torch.tensor(threshold)}, active=active)
+
+
+def found(
+    *, samples: int = 300, exits: int = 4, classes: int = 3, threshold: float = 0.8, names: tuple[str, ...] = ()
+) -> Findings:
+    """Findings of a drawn example."""
+    frontier, source = toy(*drawn(samples, exits, classes))
+    return find(frontier, source, point=at(frontier, threshold), classes=names, name="toy")

@@ -1,0 +1,95 @@
+"""Pictures are looked at by people; here: that all kinds of findings can be drawn, and that names stay names."""
+
+import itertools
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+
+from offramp.report import Findings, find
+from offramp.report.answers import Sample
+from offramp.report.canvas import Figure, to_png, to_svg
+from offramp.report.pictures import (
+    accuracy_against_cost,
+    accuracy_by_exit,
+    change_by_class,
+    contact_sheet,
+    exits_used,
+    reliability_diagram,
+)
+from tests.report.examples import at, drawn, found, toy, with_gates
+
+HOSTILE = ("$x_1$ \\frac{", "<b>&amp;\"'", "nul\x00 \ud800 line\nbreak", "喵", "--> ]]>")
+
+
+def texts(figure: Figure) -> list[str]:
+    root = ElementTree.fromstring(to_svg(figure))
+    return ["".join(element.itertext()) for element in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def every(findings: Findings) -> list[Figure]:
+    drawing = (accuracy_against_cost, exits_used, accuracy_by_exit, reliability_diagram, change_by_class)
+    return [draw(findings) for draw in drawing]
+
+
+@pytest.mark.parametrize(
+    ("samples", "exits", "threshold"), [(1, 2, 0.8), (40, 2, 0.0), (60, 30, 0.8)], ids=["sample", "exit", "exits"]
+)
+def test_all_kinds_of_findings_can_be_drawn(samples: int, exits: int, threshold: float) -> None:
+    for figure in every(found(samples=samples, exits=exits, classes=2, threshold=threshold)):
+        assert texts(figure)
+
+
+def test_names_are_written_as_they_are() -> None:
+    findings = found(classes=5, names=HOSTILE)
+    written = texts(change_by_class(findings))
+    assert {"$x_1$ \\frac{", "<b>&amp;\"'", "nul\ufffd \ufffd line break", "喵", "--> ]]>"} <= set(written)
+    assert to_png(change_by_class(findings)).startswith(b"\x89PNG")
+
+
+def test_of_many_classes_the_worst_and_the_best_are_shown() -> None:
+    findings = found(samples=900, classes=60, names=tuple(f"class {index}" for index in range(60)))
+    known = [one for one in findings.by_class if one.samples]
+    written = texts(change_by_class(findings))
+    assert f"Who pays: 15 worst and 5 best of {len(known)}" in written
+    shown = [text for text in written if re.fullmatch(r"class \d+", text)]
+    assert shown == [one.name for one in [*known[:15], *known[-5:]]]
+
+
+def test_networks_and_policies_are_named_and_labels_do_not_touch() -> None:
+    frontier, source = toy(*drawn(200, 6, 3), links=(2, 4))
+    findings = find(with_gates(frontier), source, point=at(frontier, 0.8))
+    figure = accuracy_against_cost(findings)
+    assert {"threshold", "gates", "net0", "net1", "chosen", "one exit for all"} <= set(texts(figure))
+    assert "exit of net0 | net1" in texts(exits_used(findings))
+    extents = [note.get_window_extent() for note in figure.axes[0].texts]
+    assert len(extents) > 3
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(extents, 2))
+
+
+def test_pictures_leave_the_settings_of_matplotlib_alone() -> None:
+    before = dict(matplotlib.rcParams)
+    findings = found(samples=40)
+    assert to_svg(exits_used(findings)) == to_svg(exits_used(findings))
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_a_contact_sheet_names_answers_and_frames_wrong_ones() -> None:
+    samples = [Sample(0, 1, 1, 0, 0.9), Sample(1, 0, 1, 0, 0.8)]
+    images = [np.zeros((48, 24, 3), np.uint8), np.full((20, 48, 3), 200, np.uint8)]
+    figure = contact_sheet(samples, images, ["cat", "dog"], title="They leave first")
+    written = texts(figure)
+    assert written.count("dog") == 2
+    assert "is cat" in written
+    assert to_svg(figure).count("<image") == 2
+    assert len(figure.axes[0].lines) == 1
+
+
+def test_low_points_are_cut_off_and_the_axis_says_so() -> None:
+    findings = found()
+    low = replace(findings.alternatives[-1], accuracy=0.01)
+    cut = replace(findings, alternatives=(*findings.alternatives, low))
+    assert any("the low end is cut" in text for text in texts(accuracy_against_cost(cut)))

@@ -1,0 +1,67 @@
+from dataclasses import replace
+
+import pytest
+
+from offramp.frontier import Measured
+from offramp.report import Coverage, Findings, cautions, notes, verdict
+from offramp.report.words import change, clean, cost
+from tests.report.examples import found
+
+
+@pytest.fixture(scope="module")
+def findings() -> Findings:
+    told = found()
+    chosen = replace(
+        told.chosen,
+        relative_cost=0.5512,
+        accuracy=0.931,
+        accuracy_interval=(0.9252, 0.9371),
+        change=-0.003,
+        change_interval=(-0.0061, 0.0),
+    )
+    full = replace(told.full, name="big", accuracy=0.934, relative_cost=1.0, lead=0.003)
+    return replace(told, chosen=chosen, alternatives=(full,), coverage=())
+
+
+def test_the_verdict_is_one_sentence_with_intervals(findings: Findings) -> None:
+    assert verdict(findings).replace("\N{NO-BREAK SPACE}", " ") == (
+        "At 0.55 of the cost it is right 93.1 % of the time (92.5 to 93.7); the full network 93.4 %: change "
+        "\N{MINUS SIGN}0.3 points (\N{MINUS SIGN}0.6 to 0.0)."
+    )
+
+
+def test_what_beats_the_point_is_told_first_and_plainly(findings: Findings) -> None:
+    assert cautions(findings) == ()
+    small = replace(findings.full, name="small", relative_cost=0.3, accuracy=0.94, lead=0.009)
+    exits = [replace(small, name=f"exit {index}", kind="exit", accuracy=0.95, lead=0.0) for index in range(5)]
+    told = cautions(replace(findings, alternatives=(findings.full, *exits, small)))
+    assert len(told) == 3
+    assert told[0].startswith("small by itself is cheaper (0.30) and more accurate here (94.0")
+    assert told[1].startswith("Always leaving at exit 0 is cheaper (0.30) and as accurate here")
+
+
+def test_promises_not_kept_are_told(findings: Findings) -> None:
+    kept, broken = Coverage(0.1, 0.88, (0.85, 0.91)), Coverage(0.05, 0.9, (0.87, 0.93))
+    assert cautions(replace(findings, coverage=(kept,))) == ()
+    (told,) = cautions(replace(findings, coverage=(kept, broken)))
+    assert "less often than promised: 90.0\N{NO-BREAK SPACE}% (87.0 to 93.0) instead of 95.0" in told
+
+
+def test_notes_say_how_many_samples_and_when_it_may_be_chance(findings: Findings) -> None:
+    told = " ".join(notes(findings))
+    assert "within what chance does" in told
+    assert "300 samples of 3 classes" in told
+    surely: Measured = replace(findings.chosen, change_interval=(-0.006, -0.001))
+    assert "within what chance does" not in " ".join(notes(replace(findings, chosen=surely)))
+    fewer = (*findings.by_class[:-1], replace(findings.by_class[-1], samples=0))
+    assert "1 of the classes has no samples" in " ".join(notes(replace(findings, by_class=fewer)))
+
+
+def test_numbers_read_well() -> None:
+    assert [change(value) for value in (-0.0004, 0.0004, 0.012, -0.2)] == ["0.0", "0.0", "+1.2", "\N{MINUS SIGN}20.0"]
+    assert [cost(value) for value in (0.0034, 0.0951, 1.126)] == ["0.003", "0.10", "1.13"]
+
+
+def test_characters_no_page_may_hold_are_replaced() -> None:
+    assert clean("ok \N{NO-BREAK SPACE}喵\n\t") == "ok \N{NO-BREAK SPACE}喵\n\t"
+    assert clean("a\x00b\x1b\ud800\uffff") == "a\ufffdb\ufffd\ufffd\ufffd"
