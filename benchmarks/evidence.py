@@ -135,9 +135,10 @@ def chains(found: dict[str, Any]) -> list[str]:
         "| relative cost asked | " + " | ".join(f"{cost:g}" for cost in costs) + " |",
         "|---|" + "---|" * len(costs),
     ]
-    for name in ("chain", "chain threshold", "chain gates"):
+    for name in ("chain", "chain few", "chain threshold", "chain gates"):
         by_cost = {row["asked"]: row for row in curves[name]}
-        lines.append(f"| {name} | " + " | ".join(_change(by_cost[cost]) for cost in costs) + " |")
+        cells = [_change(by_cost[cost]) if cost in by_cost else "" for cost in costs]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines += ["", "| network | its relative cost | its change | the chain's at that cost |", "|---|---|---|---|"]
     for static, row in zip(found["static"], curves["chain instead of static"], strict=True):
         cells = [f"{static['cost']:.3f}", _change(static), f"{_change(row)} (spends {row['cost']['mean']:.3f})"]
@@ -369,10 +370,11 @@ def headline() -> str:
     curves = results("frontier_quality")["curves"] | results("chain")["curves"]
     full = 100 * fmean(rotation["full accuracy"] for rotation in results("frontier_quality")["rotations"])
     rows = [
-        "| relative cost asked | ResNet-20 first | default | paper's exits, threshold | paper's exits and gates |",
-        "|---|---|---|---|---|",
+        "| relative cost asked | ResNet-20 first, 4 exits | ResNet-20 first, all exits | default | paper's exits, "
+        "threshold | paper's exits and gates |",
+        "|---|---|---|---|---|---|",
     ]
-    names = ("chain", "default", "paper threshold", "paper gates")
+    names = ("chain few", "chain", "default", "paper threshold", "paper gates")
     columns = [{row["asked"]: row for row in curves[name]} for name in names]
     for cost in (0.4, 0.5, 0.6, 0.7, 0.8, 0.9):
         cells = [_change(column[cost]) for column in columns]

@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.bars import Bar, parser, report, say
 from benchmarks.cifar import PREPROCESSING, cached, cifar10, resnet
-from offramp.features import StoreSource, split_by_id
+from offramp.features import BatchSource, StoreSource, split_by_id
 from offramp.frontier import Frontier, fit_frontier, outcomes, simulate
 from offramp.methods import DEFAULT, PAPER, JointSettings
 from offramp.uncertainty import ConformalVariant, calibration_floor, conformal_thresholds
@@ -62,7 +62,7 @@ def fit_rotation(settings: JointSettings, pooling: str, rotation: int, *, rows: 
 
 
 def at_costs(
-    frontier: Frontier, test: StoreSource, costs: tuple[float, ...], policy: str | None
+    frontier: Frontier, test: BatchSource, costs: tuple[float, ...], policy: str | None
 ) -> list[dict[str, float]]:
     """What the points chosen for some costs do on test."""
     points = [frontier.choose(cost=cost, policy=policy).point for cost in costs]

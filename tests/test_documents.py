@@ -38,6 +38,11 @@ def test_the_guide_to_trunks_runs() -> None:
     assert isinstance(names["trunk"], offramp.Trunk)
 
 
+def test_the_guide_to_running_runs() -> None:
+    names = run_guide("docs/runtime.md")
+    assert len(names["flight"]) > 0  # type: ignore[arg-type]
+
+
 def test_the_guide_to_artifacts_runs() -> None:
     assert isinstance(run_guide("docs/artifact.md")["same"], offramp.Frontier)
 

@@ -71,7 +71,7 @@ class EarlyExitNetwork:
         with self.trunk.explaining(prepared):
             hidden = self.trunk.prepare(prepared)
             sizes = self.trunk.sizes(hidden)
-            probabilities, exits = self.engine.run(hidden, generator=generator)
+        probabilities, exits = self.engine.run(hidden, generator=generator)
         unanswered = (~probabilities.isfinite().all(1)).nonzero().squeeze(1)
         if len(unanswered):
             raise InputError(

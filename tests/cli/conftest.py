@@ -7,7 +7,7 @@ import datasets
 import pytest
 
 from offramp.cli import main
-from tests.cli.workshop import MODELS, Shell, furnish
+from tests.cli.workshop import MODELS, QUICK, Shell, furnish
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +44,8 @@ def _fitted(
     data: tuple[str, ...] = ("--train", "train.npz", "--validation", "val.npz"),
 ) -> Path:
     out = folders.mktemp("fitted") / "artifact"
-    with _imports_undone(), contextlib.chdir(workshop):
+    with _imports_undone(), contextlib.chdir(workshop), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("offramp.cli.fit.DEFAULT", QUICK)
         assert main(["fit", *trunk, *data, "--out", str(out), "--epochs", "2"]) == 0
     return out
 
@@ -54,6 +55,8 @@ def offramp(workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     """Runs commands in the workshop."""
     monkeypatch.chdir(workshop)
     monkeypatch.setenv("COLUMNS", "1000")  # or long paths would be broken
+    monkeypatch.setattr("offramp.cli.fit.DEFAULT", QUICK)
+    monkeypatch.setattr("offramp.cli.estimate.DEFAULT", QUICK)
     with _imports_undone():
         yield Shell(capsys)
 

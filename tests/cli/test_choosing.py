@@ -23,20 +23,26 @@ from tests.cli.workshop import MODELS, Shell, opened
         ("--policy treshold --cost 0.5", "did you mean 'threshold'?"),
     ],
 )
-@pytest.mark.parametrize("verb", ["predict", "evaluate", "compare"])
-def test_refused(offramp: Shell, artifact: Path, tmp_path: Path, verb: str, wish: str, told: str) -> None:
-    choices: dict[str, list[object]] = {"predict": ["--out", tmp_path / "a.csv"], "evaluate": [], "compare": [artifact]}
-    more = choices[verb]
-    ran = offramp(verb, artifact, *more, "--data", "test.npz", "--trust", f"{MODELS}:make", *wish.split())
+def test_refused(offramp: Shell, artifact: Path, tmp_path: Path, wish: str, told: str) -> None:
+    line = ("--data", "test.npz", "--trust", f"{MODELS}:make", *wish.split())
+    ran = offramp("predict", artifact, *line, "--out", tmp_path / "a.csv")
     assert (ran.status, ran.out) == (1, "")
     assert told in ran.told
     assert "not foreseen" not in ran.told
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("verb", ["evaluate", "compare"])
+def test_refused_by_every_verb(offramp: Shell, artifact: Path, verb: str) -> None:
+    others = [artifact] if verb == "compare" else []
+    ran = offramp(verb, artifact, *others, "--data", "test.npz", "--trust", f"{MODELS}:make", "--accuracy", "93")
+    assert (ran.status, ran.out) == (1, "")
+    assert "did you mean 0.93?" in ran.told
+
+
 def test_budgets_that_cannot_be_met_tell_where_to_look(offramp: Shell, artifact: Path) -> None:
     ran = offramp("evaluate", artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", "--cost", "0.001")
-    assert ran.told.endswith(f"All points: offramp frontier {artifact}")
+    assert ran.told.endswith(f"More points: offramp frontier {artifact} --trust {MODELS}:make")
     assert "settings=" not in ran.told
 
 

@@ -113,4 +113,4 @@ class TestRefused:
         offramp.json("fit", "--trunk", f"{MODELS}:make,classes=2", *line)
         ran = offramp("compare", artifact, tmp_path / "two", *DATA, *TRUST)
         assert ran.status == 1
-        assert "expected two artifacts of the same classes, got 3 and 2 classes" in ran.told
+        assert "expected two frontiers of the same classes, got 3 and 2 classes" in ran.told

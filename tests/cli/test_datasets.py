@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from tests.cli.workshop import MODELS, NAMES, Shell, samples
+from tests.cli.workshop import MODELS, NAMES, Shell, opened, samples
 
 
 @pytest.mark.parametrize(
@@ -18,17 +18,17 @@ from tests.cli.workshop import MODELS, NAMES, Shell, samples
 )
 def test_formats_of_the_same_samples(offramp: Shell, artifact: Path, data: str) -> None:
     line = ["--trust", f"{MODELS}:make", "--cost", "0.6", "--data", *data.split()]
-    found = offramp.json("evaluate", artifact, *line)
-    reference = offramp.json("evaluate", artifact, "--trust", f"{MODELS}:make", "--cost", "0.6", "--data", "test.npz")
-    assert found["chosen"]["accuracy"] == reference["chosen"]["accuracy"]
-    assert found["chosen"]["relative_cost"] == pytest.approx(reference["chosen"]["relative_cost"])
+    found = offramp.json("evaluate", artifact, *line)["chosen"]
+    answer = opened(artifact).choose(cost=0.6).predict(samples(90, seed=2)[0])
+    near = 1.5 / 90  # a sample on the very boundary may fall either way
+    right = (answer.labels.numpy() == samples(90, seed=2)[1]).mean()
+    assert found["accuracy"] == pytest.approx(right, abs=near)
+    assert found["relative_cost"] == pytest.approx(float(answer.relative_cost.mean()), abs=near)
 
 
-def test_images_and_texts(offramp: Shell, tmp_path: Path) -> None:
+def test_images(offramp: Shell, tmp_path: Path) -> None:
     made = offramp.json("extract", "--trunk", f"{MODELS}:pictures", "--data", "images", "--store", tmp_path)
     assert (made["rows"], len(made["widths"])) == (12, 3)
-    made = offramp.json("extract", "--trunk", f"{MODELS}:texts", "--data", "texts-test.tsv", "--store", tmp_path)
-    assert made["rows"] == 60
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ class TestRefused:
             ("pictures", "torn --classes names.txt", "1.png cannot be decoded as an image"),
             ("pictures", "splits", "holds the splits test, train; choose one: --split test"),
             ("make", "kinds.parquet", r"expected a column text or image, or numbers only, .*: --column \.\.\."),
-            ("make", "nan.npz", "row 7 are not finite .*; check this sample"),
+            ("make", "nan.npz", "expected a finite single-precision number in row 7"),
             ("make", "narrow.npz", r"'tiny' cannot take these inputs \(float32 of shape \(1, 5\)\)"),
             ("make", "four.npz", "has label 3, expected 0 to 2: the trunk has 3 classes"),
             ("make", "negative.npz", "expected labels from 0 up; got -[12] at row"),
@@ -120,7 +120,6 @@ class TestRefused:
             ("make", "words.npz", r"words.npz has texts, .* Let its function set trunk.preprocessing = "),
             ("make", "images", r"images has images, the network 'tiny' .* offramp.image_preprocessing\("),
             ("texts", "images", "expected a list of texts, got shape"),
-            ("texts", "test.npz", "expected a list of texts, got shape"),
         ],
     )
     def test_with_what_to_do(
@@ -161,8 +160,6 @@ class TestClasses:
         ran = offramp("evaluate", of_texts, "--data", "texts-test.tsv", "--classes", tmp_path / "names")
         assert ran.status == 1
         assert "in another order; leave --classes out" in ran.told
-        ran = offramp("evaluate", of_texts, "--data", "texts-test.tsv", "--classes", "names.txt")
-        assert ran.status == 0
 
 
 def test_data_of_another_size_than_the_exits_were_fitted_on(offramp: Shell, artifact: Path, tmp_path: Path) -> None:

@@ -1,19 +1,26 @@
 """The demo, with networks that are hardly trained; tests/demo has it whole."""
 
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import offramp as library
 from offramp.frontier import load
 from tests.cli.workshop import Shell, stopped_after
 
 
 @pytest.fixture(autouse=True)
 def _hardly_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("offramp.demo.run"), "EPOCHS", 1)
+    demo = import_module("offramp.demo.run")
+    quick = replace(library.DEFAULT, warmup_epochs=1, epochs=1)
+    monkeypatch.setattr(demo, "EPOCHS", 1)
+    monkeypatch.setattr(demo, "fit", partial(library.fit, settings=quick))
 
 
+@pytest.mark.slow
 def test_as_json(offramp: Shell, tmp_path: Path) -> None:
     ran = offramp("demo", "--out", tmp_path / "demo", "--json")
     assert (ran.status, ran.err) == (0, "")

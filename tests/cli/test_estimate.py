@@ -12,32 +12,24 @@ from offramp.cli.estimate import sentences
 from offramp.data import open_data, sample
 from offramp.frontier import Estimate, EstimatedPoint
 from offramp.trunk import make_trunk
-from tests.cli.workshop import MODELS, Shell, samples, stopped_after
+from tests.cli.workshop import MODELS, QUICK, Shell, samples, stopped_after
 
 LINE = ("estimate", "--trunk", f"{MODELS}:make", "--data", "train.npz")
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> library.JointSettings:
-    settings = replace(library.DEFAULT, warmup_epochs=1, epochs=1, least_steps=5)
-    monkeypatch.setattr("offramp.cli.estimate.DEFAULT", settings)
-    return settings
-
-
-def test_as_json_it_agrees_with_the_library(offramp: Shell, quick: library.JointSettings) -> None:
+def test_as_json_it_agrees_with_the_library(offramp: Shell) -> None:
     ran = offramp(*LINE, "--samples", "80", "--seed", "2", "--json")
     assert (ran.status, ran.err) == (0, "")
     expected = library.estimate(
         make_trunk(f"{MODELS}:make", {}),
         sample(open_data("train.npz"), 80, seed=2),
-        settings=replace(quick, seed=2),
+        settings=replace(QUICK, seed=2),
         progress=False,
     )
     plain = json.loads(json.dumps(asdict(expected)))
     assert ran.json == {**plain, "verdict": sentences(expected)}
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_chain_as_a_table(offramp: Shell) -> None:
     ran = offramp(*LINE[:1], "--trunk", f"{MODELS}:small", *LINE[1:])
     assert ran.status == 0
@@ -47,13 +39,11 @@ def test_a_chain_as_a_table(offramp: Shell) -> None:
     assert "give it as the first of two --trunk" not in ran.err
 
 
-@pytest.mark.usefixtures("quick")
 def test_one_network_as_a_table(offramp: Shell) -> None:
     ran = offramp(*LINE)
     assert ran.told == "A cheaper network before this one often brings more: give it as the first of two --trunk."
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_network_too_small_for_exits(offramp: Shell) -> None:
     ran = offramp("estimate", "--trunk", f"{MODELS}:make,width=16", "--data", "train.npz")
     assert ran.status == 0
@@ -69,7 +59,6 @@ def test_too_few_samples(offramp: Shell, tmp_path: Path) -> None:
         assert f"expected at least 40 samples to estimate from, better 1,000; got {count}" in ran.told
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("kept", [True, False])
 def test_interrupted(offramp: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool) -> None:
     store = ("--store", tmp_path) if kept else ()
@@ -83,7 +72,7 @@ def test_interrupted(offramp: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyP
 class TestSentences:
     def estimated(self, *points: tuple[float, float, float], samples: int = 1000) -> Estimate:
         curve = tuple(EstimatedPoint(cost, cost, change, (lower, change + 0.01)) for cost, change, lower in points)
-        alone = {"cheap": EstimatedPoint(0.1, 0.1, -0.2, (-0.3, -0.1))}
+        alone = (("cheap", EstimatedPoint(0.1, 0.1, -0.2, (-0.3, -0.1))),)
         return Estimate(samples, 10, 0.9, {"net": curve}, alone)
 
     def test_worth_it(self) -> None:
@@ -110,5 +99,5 @@ class TestSentences:
 
     def test_the_cheap_network_is_as_good(self) -> None:
         found = self.estimated((0.4, 0.0, 0.0))
-        found = replace(found, alone={"cheap": EstimatedPoint(0.1, 0.1, 0.001, (-0.1, 0.1))})
+        found = replace(found, alone=(("cheap", EstimatedPoint(0.1, 0.1, 0.001, (-0.1, 0.1))),))
         assert sentences(found)[-1] == "cheap by itself is as accurate, at 0.10 of the cost: use that."

@@ -100,7 +100,9 @@ def test_a_chain(offramp: Shell, chained: Path) -> None:
 
 
 def test_texts(offramp: Shell, of_texts: Path, tmp_path: Path) -> None:
-    found = offramp.json("evaluate", of_texts, "--data", "texts-test.tsv", "--report", tmp_path)
+    found = offramp.json(
+        "evaluate", of_texts, "--data", "texts-test.tsv", "--classes", "names.txt", "--report", tmp_path
+    )
     assert found["classes"] == ["bad", "dull", "good"]
     assert found["samples"] == 60
     assert "very" in Path(found["report"]).read_text()  # texts that leave first and last

@@ -16,11 +16,11 @@ from offramp.data import open_data
 from offramp.data.dataset import StoredDataset
 from offramp.frontier import Frontier
 from offramp.trunk import make_trunk
-from tests.cli.workshop import EXTRACTION, MODELS, NAMES, Shell, opened, samples, stopped_after
+from tests.cli.workshop import EXTRACTION, MODELS, NAMES, QUICK, Shell, opened, samples, stopped_after
 
 TRUNK = ("--trunk", f"{MODELS}:make")
 DATA = ("--train", "train.npz", "--validation", "val.npz")
-QUICK = ("--epochs", "1")
+ONCE = ("--epochs", "1")
 
 
 def same(one: Frontier, other: Frontier) -> bool:
@@ -37,22 +37,22 @@ def same(one: Frontier, other: Frontier) -> bool:
 class TestSuccess:
     def test_as_a_table(self, offramp: Shell, tmp_path: Path) -> None:
         out = tmp_path / "artifact"
-        ran = offramp("fit", *TRUNK, *DATA, *QUICK, "--out", out)
+        ran = offramp("fit", *TRUNK, *DATA, *ONCE, "--out", out)
         assert ran.status == 0
         assert ran.out.startswith("frontier of tiny by ")
         assert ran.told == (
             f"Saved in {out}. Next, on samples that neither network nor exits have seen: "
-            f"offramp evaluate {out} --data TEST --report {out}-report"
+            f"offramp evaluate {out} --data TEST --report {out}-report --trust {MODELS}:make"
         )
         assert [place.name for place in tmp_path.iterdir()] == ["artifact"]  # features are thrown away
 
     def test_as_json_it_agrees_with_the_library(self, offramp: Shell, tmp_path: Path) -> None:
         out = tmp_path / "artifact"
-        ran = offramp("fit", *TRUNK, *DATA, *QUICK, "--out", out, "--seed", "3", "--json")
+        ran = offramp("fit", *TRUNK, *DATA, *ONCE, "--out", out, "--seed", "3", "--json")
         assert (ran.status, ran.err) == (0, "")
         found = ran.json
         frontier = opened(out)
-        settings = replace(library.DEFAULT, warmup_epochs=1, epochs=1, seed=3)
+        settings = replace(QUICK, warmup_epochs=1, epochs=1, seed=3)
         trunk = make_trunk(f"{MODELS}:make", {})
         expected = library.fit(trunk, open_data("train.npz"), open_data("val.npz"), settings=settings, progress=False)
         assert same(frontier, expected)
@@ -79,12 +79,12 @@ class TestSuccess:
             inputs, labels = samples(80, seed=seed, classes=2)
             np.savez(tmp_path / f"{name}.npz", x=inputs, y=labels)
         data = ("--train", tmp_path / "train.npz", "--validation", tmp_path / "val.npz")
-        found = offramp.json("fit", "-t", f"{MODELS}:make,classes=2", *data, *QUICK, "--out", tmp_path / "artifact")
+        found = offramp.json("fit", "-t", f"{MODELS}:make,classes=2", *data, *ONCE, "--out", tmp_path / "artifact")
         assert found["num_classes"] == 2
 
     def test_the_method_of_the_paper_without_weights(self, offramp: Shell, tmp_path: Path) -> None:
         out = tmp_path / "artifact"
-        found = offramp.json("fit", *TRUNK, *DATA, *QUICK, "--method", "paper", "--no-weights", "--out", out)
+        found = offramp.json("fit", *TRUNK, *DATA, *ONCE, "--method", "paper", "--no-weights", "--out", out)
         assert found["provenance"]["settings"]["exits"] == "linear"
         assert not (out / "trunk.safetensors").exists()
         assert opened(out).trunk.name == "tiny"
@@ -103,11 +103,11 @@ class TestSuccess:
             "--classes",
             tmp_path / "names",
         )
-        ran = offramp("fit", *TRUNK, *data, *QUICK, "--out", tmp_path / "artifact", "--json")
+        ran = offramp("fit", *TRUNK, *data, *ONCE, "--out", tmp_path / "artifact", "--json")
         assert ran.json["classes"] == list(order)
         assert "Careful" not in ran.err
         # Sorted, they are not in the order of the network's outputs.
-        ran = offramp("fit", *TRUNK, *data[:4], *QUICK, "--out", tmp_path / "artifact", "--json")
+        ran = offramp("fit", *TRUNK, *data[:4], *ONCE, "--out", tmp_path / "artifact", "--json")
         assert ran.json["classes"] == sorted(order)
         assert "hardly more than chance. Are the classes in the order of its outputs?" in ran.told
         assert "The order now is: bad, dull, good" in ran.told
@@ -115,13 +115,13 @@ class TestSuccess:
     def test_an_artifact_that_is_there_is_replaced(self, offramp: Shell, artifact: Path, tmp_path: Path) -> None:
         out = tmp_path / "artifact"
         shutil.copytree(artifact, out)
-        offramp.json("fit", *TRUNK, *DATA, *QUICK, "--out", out, "--seed", "4")
+        offramp.json("fit", *TRUNK, *DATA, *ONCE, "--out", out, "--seed", "4")
         assert opened(out).provenance["settings"]["seed"] == 4
 
 
 class TestWithoutValidation:
     def test_a_fifth_is_held_out(self, offramp: Shell, tmp_path: Path) -> None:
-        ran = offramp("fit", *TRUNK, "--train", "train.npz", *QUICK, "--out", tmp_path / "artifact", "--json")
+        ran = offramp("fit", *TRUNK, "--train", "train.npz", *ONCE, "--out", tmp_path / "artifact", "--json")
         assert ran.status == 0
         assert (
             ran.told == "No --validation: a fifth of --train is held out. Make sure the network was not trained on it."
@@ -158,15 +158,15 @@ class TestStore:
         offramp.json("extract", *TRUNK, "--data", "train.npz", *store)
         offramp.json("extract", *TRUNK, "--data", "val.npz", *store)
         monkeypatch.setattr(EXTRACTION, "_extract_batch", lambda *_: 1 / 0)  # nothing is extracted again
-        offramp.json("fit", *TRUNK, *DATA, *QUICK, *store, "--out", tmp_path / "artifact")
+        offramp.json("fit", *TRUNK, *DATA, *ONCE, *store, "--out", tmp_path / "artifact")
         assert len([*(tmp_path / "features").glob("*/manifest.json")]) == 2
-        offramp.json("fit", *TRUNK, *DATA, *QUICK, *store, "--out", tmp_path / "again")
+        offramp.json("fit", *TRUNK, *DATA, *ONCE, *store, "--out", tmp_path / "again")
         assert same(opened(tmp_path / "artifact"), opened(tmp_path / "again"))
 
     def test_of_another_network_is_refused(self, offramp: Shell, tmp_path: Path) -> None:
         store = ("--store", tmp_path / "features")
         offramp.json("extract", *TRUNK, "--data", "train.npz", *store)
-        ran = offramp("fit", "-t", f"{MODELS}:make,seed=1", *DATA, *QUICK, *store, "--out", tmp_path / "artifact")
+        ran = offramp("fit", "-t", f"{MODELS}:make,seed=1", *DATA, *ONCE, *store, "--out", tmp_path / "artifact")
         assert ran.status == 1
         assert "holds another extraction: trunk was" in ran.told
         assert "choose another path or delete this one" in ran.told
@@ -175,7 +175,7 @@ class TestStore:
         mine = tmp_path / "artifact.features" / "diary.txt"
         mine.parent.mkdir()
         mine.write_text("dear diary")
-        offramp.json("fit", *TRUNK, *DATA, *QUICK, "--out", tmp_path / "artifact")
+        offramp.json("fit", *TRUNK, *DATA, *ONCE, "--out", tmp_path / "artifact")
         assert [place.name for place in mine.parent.iterdir()] == ["diary.txt"]
 
 
@@ -227,7 +227,7 @@ def test_a_validation_of_hardly_any_samples(offramp: Shell, tmp_path: Path, coun
     inputs, labels = samples(count, seed=9)
     np.savez(tmp_path / "val.npz", x=inputs, y=labels)
     data = ("--train", "train.npz", "--validation", tmp_path / "val.npz")
-    ran = offramp("fit", *TRUNK, *data, *QUICK, "--out", tmp_path / "artifact")
+    ran = offramp("fit", *TRUNK, *data, *ONCE, "--out", tmp_path / "artifact")
     assert "not foreseen" not in ran.told
     assert ran.status == (1 if count == 1 else 0)
     if count == 1:
@@ -246,26 +246,31 @@ class TestInterrupted:
         [
             ("offramp.features.extract._extract_batch", 0),
             ("offramp.features.extract._extract_batch", 1),
-            ("offramp.methods.joint._step", 5),
+            ("offramp.methods.joint._step", 12),
             ("offramp.cli.fit.save", 0),
         ],
     )
     def test_the_same_command_goes_on(
-        self, offramp: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, count: int
+        self,
+        offramp: Shell,
+        artifact: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        target: str,
+        count: int,
     ) -> None:
-        line = ("fit", *TRUNK, *DATA, *QUICK, "--out")
+        line = ("fit", *TRUNK, *DATA, "--epochs", "2", "--out", tmp_path / "artifact")  # as the undisturbed one was
         with stopped_after(monkeypatch, target, count):
-            ran = offramp(*line, tmp_path / "artifact")
+            ran = offramp(*line)
         assert (ran.status, ran.out) == (130, "")
         assert ran.told == f"Stopped. Run the same command again: it goes on from {tmp_path}/artifact.features."
         with monkeypatch.context() as patch:
             if "extract" not in target:  # that was done
                 patch.setattr(EXTRACTION, "_extract_batch", lambda *_: 1 / 0)
-            assert offramp(*line, tmp_path / "artifact").status == 0
-        assert offramp(*line, tmp_path / "undisturbed").status == 0
+            assert offramp(*line).status == 0
         for name in ("exits", "points", "trunk"):
-            files = [tmp_path / folder / f"{name}.safetensors" for folder in ("artifact", "undisturbed")]
-            assert files[0].read_bytes() == files[1].read_bytes()
+            file = f"{name}.safetensors"
+            assert (tmp_path / "artifact" / file).read_bytes() == (artifact / file).read_bytes()
         assert not (tmp_path / "artifact.features").exists()
 
     def test_while_the_network_is_made(self, offramp: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

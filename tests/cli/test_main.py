@@ -94,6 +94,17 @@ class TestUnforeseen:
         with pytest.raises(ZeroDivisionError):
             offramp(*line)
 
+    @pytest.mark.parametrize("file", ["report.html", None])
+    def test_a_full_disk_is_not(self, offramp: Shell, monkeypatch: pytest.MonkeyPatch, file: str | None) -> None:
+        def fail(path: Path, trust: object) -> None:
+            raise OSError(28, "No space left on device", file)
+
+        monkeypatch.setattr("offramp.cli.frontier.open_artifact", fail)
+        ran = offramp("frontier", "anything")
+        assert ran.status == 1
+        place = "" if file is None else ": report.html"
+        assert f"No space left on device{place}; mend that, or choose another place" in ran.told
+
     def test_so_is_what_was_foreseen(self, offramp: Shell) -> None:
         with pytest.raises(OSError, match="is not there"):
             offramp("frontier", "no-such-folder", "--debug")

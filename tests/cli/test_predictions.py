@@ -19,6 +19,10 @@ def answer(count: int, first: int) -> Answer:
     return Answer(labels, probabilities, labels, labels / 4 + 0.25, {0.1: probabilities > 0.5 - labels[:, None]})
 
 
+def keys(count: int, first: int) -> list[str]:
+    return [str(row) for row in range(first, first + count)]
+
+
 def opened(file: Path, key: str = "key", batch_size: int = 4) -> Predictions:
     return Predictions(file, key, batch_size=batch_size, classes=CLASSES, miscoverage=0.1)
 
@@ -26,7 +30,7 @@ def opened(file: Path, key: str = "key", batch_size: int = 4) -> Predictions:
 def written(file: Path, batches: int = 3) -> bytes:
     predictions = opened(file)
     for batch in range(batches):
-        predictions.add(answer(4, 4 * batch))
+        predictions.add(keys(4, 4 * batch), answer(4, 4 * batch))
     predictions.finish()
     return file.read_bytes()
 
@@ -35,13 +39,13 @@ def written(file: Path, batches: int = 3) -> bytes:
 def test_cut_anywhere_it_becomes_the_same_file(tmp_path: Path, suffix: str) -> None:
     whole = written(tmp_path / f"whole{suffix}")
     file, part = tmp_path / f"a{suffix}", tmp_path / f"a{suffix}.part"
-    for cut in range(0, len(whole), 7):
+    for cut in range(0, len(whole), 13):
         opened(file)
         part.write_bytes(whole[:cut])
         predictions = opened(file)
         assert predictions.done % 4 == 0
         for start in range(predictions.done, 12, 4):
-            predictions.add(answer(4, start))
+            predictions.add(keys(4, start), answer(4, start))
         summary = predictions.finish()
         assert file.read_bytes() == whole
         assert summary == {"rows": 12, "cost": pytest.approx(0.5)}
@@ -51,8 +55,8 @@ def test_cut_anywhere_it_becomes_the_same_file(tmp_path: Path, suffix: str) -> N
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_nothing_that_was_done_is_done_again(tmp_path: Path, suffix: str) -> None:
     predictions = opened(tmp_path / f"a{suffix}")
-    predictions.add(answer(4, 0))
-    predictions.add(answer(4, 4))
+    predictions.add(keys(4, 0), answer(4, 0))
+    predictions.add(keys(4, 4), answer(4, 4))
     assert opened(tmp_path / f"a{suffix}").done == 8
 
 
@@ -67,17 +71,17 @@ def test_garbage_is_begun_anew(tmp_path: Path, suffix: str, garbage: bytes) -> N
 
 @pytest.mark.parametrize("other", [("another", 4), ("key", 2)])
 def test_of_another_key_it_is_begun_anew(tmp_path: Path, other: tuple[str, int]) -> None:
-    opened(tmp_path / "a.csv").add(answer(4, 0))
+    opened(tmp_path / "a.csv").add(keys(4, 0), answer(4, 0))
     assert opened(tmp_path / "a.csv", *other).done == 0
 
 
 def test_the_last_file_stays_until_the_next_is_whole(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("the last")
     predictions = opened(tmp_path / "a.csv")
-    predictions.add(answer(4, 0))
+    predictions.add(keys(4, 0), answer(4, 0))
     assert (tmp_path / "a.csv").read_text() == "the last"
     predictions.finish()
-    assert (tmp_path / "a.csv").read_text().startswith("row,label,")
+    assert (tmp_path / "a.csv").read_text().startswith("input,label,")
 
 
 def test_names_and_numbers(tmp_path: Path) -> None:
@@ -87,7 +91,7 @@ def test_names_and_numbers(tmp_path: Path) -> None:
     assert rows[0]["set"] == [CLASSES[0]]
     assert rows[1]["set"] == list(CLASSES)
     numbered = Predictions(tmp_path / "b.jsonl", "key", batch_size=4, classes=(), miscoverage=0.1)
-    numbered.add(answer(4, 0))
+    numbered.add(keys(4, 0), answer(4, 0))
     numbered.finish()
     assert [json.loads(line)["label"] for line in (tmp_path / "b.jsonl").read_text().splitlines()] == [0, 1, 2, 0]
 
@@ -97,4 +101,4 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
     (tmp_path / "a.csv.part").unlink()
     (tmp_path / "a.csv.part").mkdir()
     with pytest.raises(InputError, match=r"cannot go on writing .*; make room, then run the same command again"):
-        predictions.add(answer(4, 0))
+        predictions.add(keys(4, 0), answer(4, 0))

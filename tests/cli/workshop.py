@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,14 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
+import offramp as library
 from offramp.cli import main
 from offramp.features import ArraySource
 from offramp.frontier import Frontier, load
 
 MODELS = "workshop_models"
+QUICK = replace(library.DEFAULT, cost_weights=(0.1, 1.0), least_steps=10)
+"""What commands fit by in these tests; the defaults take longer, and have nothing else to them here."""
 
 SOURCE = '''
 import sys

@@ -101,6 +101,10 @@ def test_nested_and_several_lists() -> None:
         ({"a": [[1, None]]}, "empty cells in the lists"),
         ({"a": [1, None]}, "no empty cells in column 'a' from row 10 on, got one 1 rows further"),
         ({"a": [1.0, float("nan")]}, "number in row 11 of column 'a', got nan"),
+        ({"b": [1, 2], "a": [-1e39, 2.0]}, r"number in row 10 of column 'a', got -1e\+39"),
+        ({"a": [[1.0, 2.0], [3.0, float("nan")]]}, "number in row 11 of column 'a', got nan"),
+        ({"a": [[1.0, float("-inf")]]}, "number in row 10 of column 'a', got -inf"),
+        ({"a": [[[1.0], [1e39]]], "b": [[1]]}, r"number in row 10 of column 'a', got 1e\+39"),
         ({"a": [["x"]]}, "expected numbers in column 'a'"),
         ({"a": [1], "b": ["x"]}, r"got a \(int64\), b \(string\); name the column"),
         ({"a": [1], "b": [[1]]}, "name the column"),
@@ -116,5 +120,35 @@ def test_labels_are_integers_or_texts() -> None:
     assert label_values(pyarrow.chunked_array([[True, False]]), place="it").tolist() == [True, False]
     with pytest.raises(InputError, match="integers or texts in it, got double"):
         label_values(pyarrow.chunked_array([[0.5]]), place="it")
-    with pytest.raises(InputError, match="no empty cells in it"):
-        label_values(pyarrow.chunked_array([[1, None]]), place="it")
+    assert label_values(pyarrow.chunked_array([[1, None], [0]]), place="it") == [1, None, 0]
+    assert label_values(pyarrow.chunked_array([[None, None]]), place="it") == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["a.png", None], "row 11 of column 'image' has neither"),
+        (["a.png", ""], "row 11 of column 'image' has neither"),
+        (["a.png", "none.png"], "row 11 of column 'image' names the image 'none.png'"),
+        (["a.png", "base64" * 1000], r"row 11 of column 'image' names the image '[base64]{100}\.\.\.'"),
+        ([{"bytes": png(1), "path": "none.png"}, {"bytes": None, "path": None}], "row 11 .*neither bytes nor a path"),
+        ([{"bytes": png(1)}, {"bytes": None}], "row 11 .*neither bytes nor a path"),
+        ([{"bytes": png(1), "path": None}, {"bytes": None, "path": "none.png"}], "row 11 .* names the image"),
+    ],
+)
+def test_files_that_are_not_there_are_named(cells: list[Any], message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png(1))
+    table = pyarrow.concat_tables([pyarrow.table({"image": [cell]}) for cell in cells], promote_options="default")
+    make = ArrowInputs(table.slice(0, 1), folder=tmp_path, chosen=False)
+    assert make.may_name_files
+    with pytest.raises(InputError, match=message):
+        make.files([(10, table)])
+
+
+def test_files_are_the_images_without_bytes(tmp_path: Path) -> None:
+    (tmp_path / "b.png").write_bytes(png(2))
+    table = pyarrow.table({"image": [{"bytes": png(1), "path": "a.png"}, {"bytes": None, "path": "b.png"}]})
+    make = ArrowInputs(table.slice(0, 1), folder=tmp_path, chosen=False)
+    assert make.files([(0, table), (2, table.slice(1))]) == [("b.png", tmp_path / "b.png")] * 2
+    assert not ArrowInputs(pyarrow.table({"image": [png(1)]}), folder=tmp_path, chosen=False).may_name_files
+    assert not ArrowInputs(pyarrow.table({"text": ["a.png"]}), folder=tmp_path, chosen=True).may_name_files

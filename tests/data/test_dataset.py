@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from offramp.data import Dataset, open_data
+from offramp.data.dataset import StoredDataset
+from offramp.data.labels import unlabelled
 from offramp.errors import InputError
 from tests.data.examples import NAMES, NUMBERS, TEXTS, WRITERS
 
@@ -52,6 +54,22 @@ def test_a_range_is_a_piece_of_the_whole(written: Path, start: int, stop: int) -
 def test_a_range_beyond_the_data_is_refused(written: Path, start: int, stop: int) -> None:
     with pytest.raises(InputError, match="row range within 0 to 5"):
         open_data(written).read(start, stop)
+    with pytest.raises(InputError, match="row range within 0 to 5"):
+        open_data(written).keys(start, stop)
+
+
+def test_each_row_has_a_key(written: Path) -> None:
+    data = open_data(written)
+    keys = ["cat/0.png", "cat/2.png", "cat/4.png", "dog/1.png", "dog/3.png"]
+    assert data.keys(0, 5) == (keys if (written / "cat").exists() else ["0", "1", "2", "3", "4"])
+    assert data.keys(2, 4) == data.keys(0, 5)[2:4]
+    assert data.keys(5, 5) == []
+
+
+def test_a_key_can_be_written_whatever_bytes_the_name_of_a_file_is() -> None:
+    name = b"caf\xe9.png".decode(errors="surrogateescape")
+    data = StoredDataset(lambda start, stop: [], unlabelled(1), stem="pets", content="c0ffee", keys=[name])
+    assert data.keys(0, 1) == ["caf\\udce9.png"]
 
 
 def test_what_read_gives_may_be_written_to(written: Path) -> None:

@@ -46,6 +46,24 @@ def test_hidden_and_other_files_are_passed_over(tmp_path: Path) -> None:
     assert data.classes == ("cat", "empty")
 
 
+@pytest.mark.parametrize("name", ["__MACOSX", ".ipynb_checkpoints", "@eaDir", "__pycache__", "$RECYCLE.BIN"])
+def test_what_systems_leave_behind_is_no_class(tmp_path: Path, name: str) -> None:
+    save(tmp_path, "cat/a.png", f"cat/{name}/a.png", f"{name}/cat/a.png")
+    data = open_data(tmp_path, classes=["cat"])
+    assert data.classes == open_data(tmp_path).classes == ("cat",)
+    assert values(tmp_path) == [0]
+    save(tmp_path / "split", "train/cat/a.png", "test/cat/a.png", f"{name}/a.png")
+    with pytest.raises(InputError, match="splits test, train; choose one"):
+        open_data(tmp_path / "split")
+
+
+def test_rows_are_called_by_their_paths(tmp_path: Path) -> None:
+    save(tmp_path, "train/dog/a.png", "train/cat/deep/b.png")
+    assert open_data(tmp_path, split="train").keys(0, 2) == ["cat/deep/b.png", "dog/a.png"]
+    save(tmp_path / "flat", "b.png", "a.png")
+    assert open_data(tmp_path / "flat").keys(1, 2) == ["b.png"]
+
+
 def test_images_straight_inside_are_unlabelled(tmp_path: Path) -> None:
     save(tmp_path, "b.png", "a.png")
     data = open_data(tmp_path, classes=["cat"])
@@ -98,6 +116,12 @@ def test_splits_must_be_chosen(tmp_path: Path) -> None:
     assert data.name.startswith(f"{tmp_path.name}-train-")
     np.testing.assert_array_equal(data.read(0, 2).ids, open_data(tmp_path / "train").read(0, 2).ids)
     assert len(open_data(tmp_path, classes=["test", "train"])) == 3  # said to be classes
+
+
+def test_splits_may_have_capitals(tmp_path: Path) -> None:
+    save(tmp_path, "Train/cat/a.png", "Test/cat/c.png")
+    with pytest.raises(InputError, match="splits Test, Train; choose one: split='Test'"):
+        open_data(tmp_path)
 
 
 def test_a_column_is_refused(tmp_path: Path) -> None:

@@ -31,6 +31,9 @@ def test_without_classes_the_data_numbers_them(values: object, numbers: list[int
         (["2", "0"], ("a", "b", "c"), [2, 0]),
         (["c", "a"], ("c", "b", "a"), [0, 2]),
         (["7", "3"], ("3", "7"), [1, 0]),
+        (["1", "3"], ("1", "2", "3"), [0, 2]),
+        (np.array([1, 3]), ("1", "2", "3"), [0, 2]),
+        (["2", "other"], ("other", "2"), [1, 0]),
     ],
 )
 def test_with_classes_their_order_counts(values: object, classes: tuple[str, ...], numbers: list[int]) -> None:
@@ -60,7 +63,8 @@ def test_numbers_with_names_of_their_own_follow_the_order_of_classes() -> None:
         (["1", "9" * 30], (), "whole numbers or names"),
         (["nan", "nan"], (), "whole numbers or names"),
         (["cat", " "], (), "row 1 has no label"),
-        (["cat", None], (), "got None at row 1"),
+        (["cat", None], (), "row 1 has no label"),
+        ([1, None], (), "row 1 has no label"),
         ([0.5], (), "integers or names, got 0.5"),
         (np.eye(2), (), "one label a row, got an array of shape"),
     ],
@@ -75,6 +79,31 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
         read_labels(["cats"], classes=["cat", "dog"])
     with pytest.raises(UnknownNameError, match="cow"):
         named_labels(["cow"], ["cat", "dog"])
+
+
+@pytest.mark.parametrize("values", [["0", "1", "2"], np.array([0, 1, 2])])
+@pytest.mark.parametrize("classes", [("1", "2", "3"), ("1", "two", "three")])
+def test_where_classes_are_called_by_integers_labels_are_names(values: object, classes: tuple[str, ...]) -> None:
+    with pytest.raises(UnknownNameError, match="unknown class '0'"):
+        read_labels(values, classes=classes)
+
+
+@pytest.mark.parametrize("values", [["", ""], [None, None], [" ", None]])
+def test_labels_that_are_all_empty_are_none(values: list[str | None]) -> None:
+    labels = read_labels(values)
+    assert (labels.numbers.tolist(), labels.classes, labels.labelled) == ([-1, -1], (), False)
+    assert read_labels(values, names=["cat", "dog"]).classes == ("cat", "dog")
+    assert read_labels(values, names=["cat", "dog"], classes=["dog", "cat"]).classes == ("dog", "cat")
+
+
+def test_minus_one_everywhere_is_none_where_the_data_has_names() -> None:
+    labels = read_labels(np.array([-1, -1]), names=["cat", "dog"])
+    assert (labels.numbers.tolist(), labels.classes, labels.labelled) == ([-1, -1], ("cat", "dog"), False)
+    assert read_labels(np.array([-1, -1]), names=["cat", "dog"], classes=["dog", "cat"]).classes == ("dog", "cat")
+    with pytest.raises(InputError, match="got -1 at row 1"):
+        read_labels(np.array([0, -1]), names=["cat", "dog"])
+    with pytest.raises(InputError, match="got -1 at row 0"):
+        read_labels(np.array([-1, -1]))
 
 
 def test_messages_say_where() -> None:

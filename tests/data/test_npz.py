@@ -56,6 +56,10 @@ def test_labels_may_be_elsewhere_or_nowhere(path: Path) -> None:
         ({"x": np.array(["2020"], "datetime64[Y]"), "y": [0]}, "datetime64"),
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "is empty"),
         ({"x": np.zeros(2), "y": np.array([0, -1])}, "got -1 at row 1"),
+        ({"x": np.zeros(2), "y": np.array(["a", ""])}, "row 1 of .* has no label"),
+        ({"x": np.array([[0, 1], [0, np.nan]])}, "number in row 1 of 'x' of .*, got nan"),
+        ({"x": np.array([0, np.inf], np.float16)}, "number in row 1 of 'x' of .*, got inf"),
+        ({"x": np.zeros(2), "z": np.array([-1e39, 0])}, r"number in row 0 of 'z' of .*, got -1e\+39"),
     ],
 )
 def test_what_is_no_data_is_refused(path: Path, arrays: dict[str, object], message: str) -> None:
@@ -69,6 +73,23 @@ def test_unknown_arrays_suggest_the_nearest(path: Path) -> None:
     for option in ("label", "column"):
         with pytest.raises(UnknownNameError, match="did you mean 'images'"):
             open_data(path, **{option: "image"})
+
+
+def test_what_is_not_read_may_be_anything(path: Path) -> None:
+    np.savez(path, x=np.eye(2), notes=np.array([np.nan, 1.0]))
+    assert open_data(path, column="x").read(0, 1).inputs.tolist() == [[1, 0]]
+
+
+@pytest.mark.parametrize(("label", "option"), [("y", None), ("labels", None), ("kind", "kind")])
+def test_the_labels_are_no_inputs(path: Path, label: str, option: str | None) -> None:
+    np.savez(path, x=np.eye(2), **{label: np.array([0, 1])})  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=f"array of inputs, got '{label}', that of the labels"):
+        open_data(path, column=label, label=option or "label")
+
+
+def test_labels_that_are_all_empty_are_none(path: Path) -> None:
+    np.savez(path, x=np.eye(2), y=np.array(["", ""]))
+    assert not open_data(path).labelled
 
 
 @pytest.mark.parametrize("cut", [0, 10, 100, -30])

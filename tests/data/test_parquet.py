@@ -5,6 +5,7 @@ import datasets
 import numpy as np
 import pyarrow
 import pytest
+from PIL import Image
 from pyarrow import parquet
 
 from offramp.data import open_data
@@ -52,6 +53,65 @@ def test_class_names_that_hugging_face_left(path: Path) -> None:
     assert open_data(path, classes=["a", "b"]).read(0, 2).labels.tolist() == [1, 0]
 
 
+def test_class_labels_of_minus_one_are_none(path: Path) -> None:
+    features = datasets.Features({"x": datasets.Value("int64"), "label": datasets.ClassLabel(names=["b", "a"])})
+    datasets.Dataset.from_dict({"x": [1, 2], "label": [-1, -1]}, features=features).to_parquet(str(path))
+    data = open_data(path)
+    assert not data.labelled
+    assert data.classes == ("b", "a")
+
+
+@pytest.mark.parametrize("kind", ["int64", "string", "double", "null"])
+def test_labels_that_are_all_empty_are_none(path: Path, kind: str) -> None:
+    parquet.write_table(pyarrow.table({"text": ["a", "b"], "label": pyarrow.array([None, None], kind)}), path)
+    assert not open_data(path).labelled
+
+
+@pytest.mark.parametrize("column", ["image", "file"])
+@pytest.mark.parametrize("struct", [True, False])
+@pytest.mark.parametrize("folder", [True, False])
+def test_images_behind_paths_are_content_and_keys(tmp_path: Path, column: str, struct: bool, folder: bool) -> None:
+    (tmp_path / "pictures").mkdir()
+    names = ["pictures/b.bmp", "pictures/a.bmp"]
+
+    def draw(value: int) -> None:
+        Image.new("L", (3, 2), value).save(tmp_path / "pictures" / "a.bmp")  # of one size, whatever the value
+
+    draw(1)
+    Image.new("L", (3, 2), 5).save(tmp_path / "pictures" / "b.bmp")
+    cells = [{"bytes": None, "path": name} for name in names] if struct else names
+    parquet.write_table(pyarrow.table({column: cells, "label": [0, 1]}), tmp_path / "a.parquet", row_group_size=1)
+    path = tmp_path if folder else tmp_path / "a.parquet"
+    data = open_data(path, column=column)
+    assert data.keys(0, 2) == names
+    assert [int(image.max()) for image in data.read(0, 2).inputs] == [5, 1]
+    draw(2)
+    other = open_data(path, column=column)
+    assert other.name != data.name
+    assert (other.read(0, 2).ids != data.read(0, 2).ids).all()
+    (tmp_path / "pictures" / "a.bmp").unlink()
+    with pytest.raises(InputError, match=r"row 1 of column .* names the image 'pictures/a\.bmp'"):
+        open_data(path, column=column)
+
+
+def test_images_in_the_file_are_not_read_to_look_for_paths(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = [Image.new("L", (3, 2), value) for value in range(4)]
+    features = datasets.Features({"image": datasets.Image()})
+    datasets.Dataset.from_dict({"image": images}, features=features).to_parquet(str(path), batch_size=1)
+    groups: list[int] = []
+    read = parquet.ParquetFile.read_row_group
+
+    def counted(file: Any, group: int, **options: Any) -> Any:
+        groups.append(group)
+        return read(file, group, **options)
+
+    monkeypatch.setattr(parquet.ParquetFile, "read_row_group", counted)
+    data = open_data(path)
+    assert groups == [0]  # the first row, to see what the column is
+    assert data.keys(0, 4) == ["0", "1", "2", "3"]
+    assert [int(image.max()) for image in data.read(0, 4).inputs] == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1 no table PAR1"])
 def test_broken_files_are_named(path: Path, content: bytes) -> None:
     path.write_bytes(content)
@@ -74,7 +134,8 @@ def test_a_file_that_breaks_later_is_named(path: Path) -> None:
         ({"text": pyarrow.array([], "string")}, "is empty"),
         ({"label": [1]}, "column of inputs beside"),
         ({"text": ["a"], "label": [-1]}, "got -1 at row 0"),
-        ({"text": ["a"], "label": pyarrow.array([None], "int64")}, "no empty cells in column 'label'"),
+        ({"text": ["a", "b"], "label": pyarrow.array([1, None], "int64")}, "row 1 of .* has no label"),
+        ({"text": ["a", "b"], "label": ["", "x"]}, "row 0 of .* has no label"),
         ({"text": ["a"], "label": [0.5]}, "integers or texts"),
     ],
 )
@@ -99,6 +160,44 @@ def test_splits_of_shards_must_be_chosen(tmp_path: Path) -> None:
     data = open_data(tmp_path, split="train")
     assert data.read(0, 3).inputs == ["a", "b", "c"]
     assert data.name.startswith(f"{tmp_path.name}-train-")
+
+
+@pytest.mark.parametrize("inside", [".", "data"])
+@pytest.mark.parametrize(
+    ("test", "train"),
+    [
+        ("test", ["train"]),
+        ("test", ["train-0", "train-1"]),
+        ("test", ["train-00000-of-00002", "train-00001-of-00002"]),
+        ("test-00000-of-00001-0123456789abcdef", ["train-00000-of-00001-0123456789abcdef"]),
+    ],
+)
+def test_files_called_like_splits_are_splits(tmp_path: Path, inside: str, test: str, train: list[str]) -> None:
+    (tmp_path / inside).mkdir(exist_ok=True)
+    write_shard(tmp_path / inside, test, text=["t"], label=[0])
+    for name in train:
+        write_shard(tmp_path / inside, name, text=[name], label=[0])
+    with pytest.raises(InputError, match="splits test, train; choose one: split='test'"):
+        open_data(tmp_path)
+    with pytest.raises(UnknownNameError, match="unknown split 'validation'; Known: test, train"):
+        open_data(tmp_path, split="validation")
+    data = open_data(tmp_path, split="train")
+    assert data.read(0, len(train)).inputs == train
+    assert len(data) == len(train)
+    assert data.name.startswith(f"{tmp_path.name}-train-")
+    assert open_data(tmp_path, split="test").read(0, 1).inputs == ["t"]
+    (tmp_path / inside / f"{test}.parquet").unlink()
+    assert open_data(tmp_path).read(0, len(train)).inputs == train
+
+
+def test_a_split_beside_other_files_must_be_chosen(tmp_path: Path) -> None:
+    write_shard(tmp_path, "more", text=["m"])
+    with pytest.raises(InputError, match="expected no split"):
+        open_data(tmp_path, split="train")
+    write_shard(tmp_path, "train", text=["a"])
+    with pytest.raises(InputError, match="splits train; choose one: split='train'"):
+        open_data(tmp_path)
+    assert open_data(tmp_path, split="train").read(0, 1).inputs == ["a"]
 
 
 def test_shards_must_agree(tmp_path: Path) -> None:

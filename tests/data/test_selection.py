@@ -23,6 +23,10 @@ def test_what_is_not_there_is_refused() -> None:
         Selection(label="kind").columns(["text"])
     with pytest.raises(UnknownNameError, match="column 'kind'"):
         Selection(column="kind").columns(["text"])
+    with pytest.raises(InputError, match="column of inputs, got 'label', that of the labels"):
+        Selection(column="label").columns(["label", "text"])
+    with pytest.raises(InputError, match="got 'text', that of the labels"):
+        Selection(label="text", column="text").columns(["label", "text"])
     with pytest.raises(InputError, match="inputs beside 'label'"):
         Selection().columns(["label"])
     with pytest.raises(InputError, match="'a' twice"):

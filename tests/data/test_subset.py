@@ -27,6 +27,9 @@ class Counted:
         self.ranges.append((start, stop))
         return self._dataset.read(start, stop)
 
+    def keys(self, start: int, stop: int) -> list[str]:
+        return self._dataset.keys(start, stop)
+
 
 def numbers(count: int) -> Dataset:
     labels = Labels(np.arange(count) % 3, ("a", "b", "c"))
@@ -52,6 +55,8 @@ def test_rows_are_those_of_the_dataset(kind: str, rows: list[int], tmp_path: Pat
     for image, row in zip(found.inputs, rows, strict=True):
         np.testing.assert_array_equal(image, whole.inputs[row])
     assert subset.read(1, 1).labels.tolist() == []
+    assert subset.keys(0, len(rows)) == [data.keys(0, 5)[row] for row in rows]
+    assert Subset(subset, [0]).keys(0, 1) == subset.keys(0, 1)
 
 
 def test_structures_of_arrays_tensors_and_lists() -> None:
@@ -96,6 +101,8 @@ def test_what_is_no_row_is_refused(rows: list[int], message: str) -> None:
 def test_a_range_beyond_the_subset_is_refused() -> None:
     with pytest.raises(InputError, match="within 0 to 2"):
         Subset(numbers(10), [1, 2]).read(0, 3)
+    with pytest.raises(InputError, match="within 0 to 2"):
+        Subset(numbers(10), [1, 2]).keys(0, 3)
 
 
 def test_a_sample_is_random_but_the_same_for_a_seed() -> None:

@@ -52,6 +52,29 @@ def test_images_lie_beside_the_table(tmp_path: Path, path: Path, column: str) ->
     assert (open_data(path, column=column).read(0, 2).ids != rows.ids).all()
 
 
+def test_image_rows_are_called_by_their_paths_and_others_by_their_number(tmp_path: Path, path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    for name in "ab":
+        Image.new("L", (2, 2)).save(tmp_path / "pictures" / f"{name}.png")
+    path.write_text("image,text,label\npictures/b.png,one,1\npictures/a.png,two,0\npictures/b.png,three,0\n")
+    assert open_data(path, column="image").keys(1, 3) == ["pictures/a.png", "pictures/b.png"]
+    assert open_data(path).keys(1, 3) == ["1", "2"]
+
+
+def test_the_labels_are_no_inputs(path: Path) -> None:
+    path.write_text("text,label\none,0\n")
+    with pytest.raises(InputError, match="got 'label', that of the labels"):
+        open_data(path, column="label")
+
+
+def test_a_label_column_that_is_empty_everywhere_is_none(path: Path) -> None:
+    path.write_text("text,label\none,\ntwo, \n")
+    data = open_data(path, classes=["cat", "dog"])
+    assert not data.labelled
+    assert data.read(0, 2).labels.tolist() == [-1, -1]
+    assert data.classes == ("cat", "dog")
+
+
 def test_a_missing_image_is_named_at_once(path: Path) -> None:
     path.write_text("image\nnone.png\n")
     with pytest.raises(InputError, match=r"line 2 of .*table\.csv names the image 'none\.png'"):

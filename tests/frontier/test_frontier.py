@@ -108,11 +108,17 @@ def test_work_for_samples_that_left_is_not_done(fitted: Frontier) -> None:
     assert expected[2] < 40
 
 
-def test_choose_spends_what_was_asked(fitted: Frontier) -> None:
+def test_choose_spends_what_was_asked_unless_less_is_better(fitted: Frontier) -> None:
     for cost in (0.5, 0.7, 0.9):
         promised = fitted.choose(cost=cost).point.promised
-        gap = [p.promised["cost"] for p in fitted.points[fitted.preferred] if p.promised["cost"] <= cost][-1]
-        assert gap - 0.0101 <= promised["cost"] <= cost
+        affordable = [p.promised for p in fitted.points[fitted.preferred] if p.promised["cost"] <= cost]
+        best = max(one["accuracy"] for one in affordable)
+        assert promised["accuracy"] >= best - 0.002
+        as_good = [one["cost"] for one in affordable if one["accuracy"] >= best - 0.002]
+        assert as_good[-1] - 0.0101 <= promised["cost"] <= cost
+    for wrong in (0, -0.5, 60, float("nan")):
+        with pytest.raises(InputError, match="expected cost as a share of the network's, such as 0.6"):
+            fitted.choose(cost=wrong)
 
 
 def test_choose_by_accuracy_is_the_cheapest_that_reaches_it(fitted: Frontier) -> None:

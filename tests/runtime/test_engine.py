@@ -2,16 +2,19 @@
 
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import offramp
 from offramp.errors import InputError
+from offramp.exits import LinearExits
 from offramp.frontier import Frontier, outcomes, simulate
 from offramp.policy import OperatingPoint
 from offramp.runtime import Compaction, Engine
+from offramp.trunk import POOLINGS, Trunk
 from tests.frontier.chain_examples import FEW, pair, vectors
 from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
 
@@ -175,6 +178,100 @@ def _counting(call: object, pooled: list[object]) -> object:
     return counted
 
 
+@pytest.mark.parametrize("side", ["left", "right", "holes"])
+def test_texts_lose_padding_and_nothing_else(side: str) -> None:
+    torch.manual_seed(0)
+    network = _words()
+    last = network.num_exits - 1
+    bank = LinearExits((24,) * (last + 1), tuple(range(last)), 3)
+    lengths = torch.randint(2, 12, (24, 1))
+    mask = (torch.arange(12) < lengths).long()
+    mask = mask.flip(1) if side == "left" else mask
+    if side == "holes":
+        mask[:, 1:-1:2] = 0
+    inputs = {"ids": torch.randint(1, 50, (24, 12)) * mask, "mask": mask}
+    point = OperatingPoint("threshold", {"threshold": torch.tensor(0.55)}, tuple(range(last + 1)), torch.ones(last + 1))
+    runs = Engine(network, POOLINGS.get("auto"), bank, [point])
+    prepared = network.prepare(inputs)
+    found, exits = runs.run(prepared)
+    assert len(set(exits.tolist())) > 1
+    expected = torch.softmax(network(prepared), dim=1)
+    through = exits == last
+    assert through.any()
+    torch.testing.assert_close(found[through], expected[through], atol=1e-5, rtol=1e-4)
+
+
+def _words() -> Trunk:
+    """A text network that mixes tokens under a mask, cut by `split`."""
+
+    class Mixing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+            weights = mask[..., None].to(tokens.dtype)
+            mean = (tokens * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True).clamp_min(1)
+            return tokens + torch.tanh(self.linear(tokens + mean))
+
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding = nn.Embedding(50, 8)
+            self.layers = nn.ModuleList([Mixing(), Mixing(), Mixing()])
+            self.head = nn.Linear(8, 3)
+
+        def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+            tokens = self.embedding(ids)
+            for layer in self.layers:
+                tokens = layer(tokens, mask)
+            weights = mask[..., None].to(tokens.dtype)
+            scores: Tensor = self.head((tokens * weights).sum(1) / weights.sum(1).clamp_min(1))
+            return scores
+
+    example = {"ids": torch.ones(2, 6, dtype=torch.long), "mask": torch.ones(2, 6, dtype=torch.long)}
+    return offramp.split(Words().eval(), example)
+
+
+def test_carries_may_be_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = example("linear")
+    gates = next(point for point in given.points if point.policy == "gates")
+    threshold = next(point for point in given.points if point.policy == "threshold")
+    policy = type(gates.rule)
+    step = policy.step
+
+    def wrapped(self: Any, seen: Any, carry: Any, parameters: Any) -> Any:
+        leave, sums = step(self, seen, carry["sums"][:, 0], parameters)
+        return leave, {"sums": sums[:, None]}
+
+    expected = engine(given, threshold, gates).run(given.inputs, point=torch.arange(COUNT) % 2)[1]
+    monkeypatch.setattr(policy, "initial_carry", lambda self, zeros: {"sums": zeros[:, None]})
+    monkeypatch.setattr(policy, "step", wrapped)
+    found = engine(given, threshold, gates).run(given.inputs, point=torch.arange(COUNT) % 2)[1]
+    assert torch.equal(found, expected)
+
+
+def test_a_flight_that_everybody_left_joins_nobody() -> None:
+    given = example("ladder")
+    last = given.frontier.trunk.num_exits - 1
+    at_once = OperatingPoint("threshold", {"threshold": torch.tensor(0.0)}, (0, last), torch.ones(last + 1))
+    runs = engine(given, at_once, given.points[0])
+    gone, _ = runs.step(runs.start(given.inputs[:3]))
+    assert len(gone) == 0
+    there, _ = runs.step(runs.start(given.inputs[3:9], point=torch.ones(6, dtype=torch.long)))
+    assert runs.join([gone, there]) is there
+    assert len(runs.join([gone])) == 0
+
+
+def test_plans_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = example("ladder")
+    monkeypatch.setattr("offramp.runtime.engine.MOST_PLANS", 4)
+    runs = engine(given, *given.points)
+    for index in range(len(given.points)):
+        runs.run(given.inputs[:8], point=torch.arange(8) % (index + 1))
+        assert len(runs._plans) <= 4
+
+
 def test_nobody_at_all() -> None:
     given = example("ladder")
     probabilities, exits = engine(given, given.points[0]).run(given.inputs[:0])
@@ -189,7 +286,8 @@ def test_what_does_not_fit_is_refused() -> None:
         engine(given, other)
     with pytest.raises(InputError, match="expected 5 numbers of operating points, 0 to 0"):
         engine(given, given.points[0]).run(given.inputs[:5], point=torch.ones(5, dtype=torch.long))
-    runs = engine(given, given.points[0])
+    never = OperatingPoint("threshold", {"threshold": torch.tensor(2.0)}, (0, 1, 2), torch.ones(3))
+    runs = engine(given, never)
     early, late = runs.start(given.inputs[:2]), runs.start(given.inputs[2:4])
     with pytest.raises(InputError, match="passed the same stages"):
         runs.join([runs.step(early)[0], late])

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from offramp.errors import InputError, UnknownNameError, UntrustedNameError
+import offramp
+from offramp.errors import InputError, SplitRefusedError, UnknownNameError, UntrustedNameError
 from offramp.trunk import CifarResNet, Factory, T2TViT, Trunk, build, chain, image_preprocessing
+from offramp.trunk import make_trunk as made_by_name
 from offramp.trunk.build import MOST_NETWORKS
 
 PREPARED = image_preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3)
@@ -111,7 +113,7 @@ def test_a_chain_by_a_name_that_is_no_text(name: Any) -> None:
 class TestLinks:
     def test_belong_to_chains(self) -> None:
         link = Factory("cifar_resnet", {"layers": 8})
-        with pytest.raises(InputError, match="only a 'chain' has links"):
+        with pytest.raises(InputError, match="expected a 'chain', or one network 'merged'"):
             build(Factory("os:system", {}, links=(link, link)))
 
     def test_are_as_many_as_memory_holds(self) -> None:
@@ -189,3 +191,73 @@ class TestTrust:
 def test_unknown_names_suggest_the_near_one() -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'cifar_resnet'"):
         build(Factory("cifar_resnets"))
+
+
+class Undecided(torch.nn.Module):
+    """Which way it goes depends on the inputs: it has no order of stages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.head = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4), torch.nn.Linear(4, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        mixed = self.one(inputs)
+        scores: torch.Tensor = self.head(self.two(mixed) if mixed.sum() > 0 else mixed)
+        return scores
+
+
+def refused() -> Trunk:
+    return offramp.split(Undecided(), torch.zeros(2, 4))
+
+
+class TestMakeTrunk:
+    def test_by_a_registered_name(self) -> None:
+        made = made_by_name("cifar_resnet", {"layers": 14, "num_classes": 5})
+        assert (made.name, made.num_classes) == ("cifar-resnet-14", 5)
+        assert made.factory is not None
+        assert made.factory.options == {"layers": 14, "num_classes": 5}
+
+    def test_by_somebodys_code_it_knows_what_it_was_made_with(self) -> None:
+        made = made_by_name(f"{HERE}:unknown", {"width": 4})
+        assert made.factory == Factory(f"{HERE}:unknown", {"width": 4}, made.preprocessing)
+        assert made.preprocessing == PREPARED
+        again = build(made.factory, trust=[f"{HERE}:unknown"])
+        assert again.preprocessing == PREPARED
+        again.load_state_dict(made.state_dict())
+        assert again.fingerprint() == made.fingerprint()
+
+    def test_what_a_trunk_knows_already_stays(self) -> None:
+        made = made_by_name(f"{HERE}:make_trunk", {"layers": 14})
+        assert made.factory is not None
+        assert made.factory.name == "cifar_resnet"
+
+    def test_a_network_that_cannot_be_cut_says_why(self) -> None:
+        with pytest.raises(SplitRefusedError) as raised:
+            made_by_name(f"{HERE}:refused", {})
+        assert "cannot make a trunk" not in str(raised.value)
+
+    @pytest.mark.parametrize(
+        ("name", "options", "told"),
+        [
+            ("cifar_resnet", {"layers": 9}, "'cifar_resnet' cannot make a trunk"),
+            (f"{HERE}:record", {}, "expected .* to give a trunk, got NoneType; let it end with `return offramp.split"),
+            (f"{HERE}:gone", {}, "cannot import '.*:gone'"),
+            ("no_such_module:make", {}, "cannot import 'no_such_module:make': No module named 'no_such_module'"),
+        ],
+    )
+    def test_refused(self, name: str, options: dict[str, Any], told: str) -> None:
+        with pytest.raises(InputError, match=told) as raised:
+            made_by_name(name, options)
+        assert (raised.value.__cause__ is None) == (name.endswith("record"))
+
+    def test_unknown_names_suggest_the_near_one(self) -> None:
+        with pytest.raises(UnknownNameError, match="did you mean 't2t_vit'"):
+            made_by_name("t2t_vitt", {})
+
+
+def unknown(width: int) -> Trunk:
+    torch.manual_seed(0)
+    stages = [torch.nn.Flatten(), torch.nn.Linear(3 * width * width, 8)]
+    trunk = Trunk("own", stages, {1: torch.nn.Linear(8, 10)}, 10)
+    trunk.preprocessing = PREPARED
+    return trunk

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from offramp.cli.networks import trusting
 from offramp.errors import BudgetError, InputError
 from offramp.frontier import Frontier
 from offramp.network import EarlyExitNetwork
@@ -30,4 +31,4 @@ def choose(
         return frontier.choose(cost=cost, accuracy=accuracy, policy=policy)
     except BudgetError as error:
         told = str(error).partition(", or fit")[0]
-        raise BudgetError(f"{told}. All points: offramp frontier {artifact}") from error
+        raise BudgetError(f"{told}. More points: offramp frontier {artifact}{trusting(frontier)}") from error

@@ -26,7 +26,7 @@ from offramp.cli.options import (
     TrustOption,
 )
 from offramp.errors import InputError
-from offramp.frontier import Frontier, on_trunk
+from offramp.frontier import check_comparable, on_trunk
 from offramp.frontier import compare as compare_frontiers
 
 __all__ = ["compare"]
@@ -66,8 +66,9 @@ def compare(
     first = open_artifact(artifact, trust)
     if (other is None) == (not trunk):
         raise InputError("expected another artifact, or the updated network with --trunk: one of the two")
-    second = on_trunk(first, make_network(trunk or ())) if other is None else open_artifact(other, trust)
-    _check_classes(first, second)
+    updated = make_network(trunk or ()) if other is None else None
+    second = first if other is None else open_artifact(other, trust)
+    check_comparable(first, second)
     networks = [
         choose(one, cost=cost, accuracy=accuracy, policy=policy, artifact=path)
         for one, path in ((first, artifact), (second, other or artifact))
@@ -79,7 +80,11 @@ def compare(
         classes=classes_for(first, classes) or second.classes,
         preprocessing=first.preprocessing,
     )
-    check_taken(data, source, second.trunk, second.preprocessing)
+    if updated is None:
+        check_taken(data, source, second.trunk, second.preprocessing)
+    else:
+        check_taken(data, source, updated, updated.preprocessing)
+        second = on_trunk(first, updated, source.read(0, 1).inputs)
     names = _names(artifact, other)
     how = "Run the same command again" + ("; --store FOLDER keeps what is done." if store is None else ".")
     with resumable(how), kept_in(store) as folder:
@@ -103,19 +108,6 @@ def compare(
         f"{found.cost_ratio:.2f} ({ends[0]:.2f} to {ends[1]:.2f}) times the multiply-adds. They agree on "
         f"{100 * found.agreement:.1f} % of the samples; {100 * found.newly_wrong:.2f} % were right and are wrong now."
     )
-
-
-def _check_classes(first: Frontier, second: Frontier) -> None:
-    """Refuse artifacts that do not answer the same question."""
-    counts = first.trunk.num_classes, second.trunk.num_classes
-    if counts[0] != counts[1]:
-        raise InputError(f"expected two artifacts of the same classes, got {counts[0]} and {counts[1]} classes")
-    if first.classes and second.classes and first.classes != second.classes:
-        one, other = next(pair for pair in zip(first.classes, second.classes, strict=True) if pair[0] != pair[1])
-        raise InputError(
-            f"expected two artifacts of the same classes in the same order, got '{one}' in one where the other has "
-            f"'{other}'; fit the second with --classes in the order of the first"
-        )
 
 
 def _names(artifact: Path, other: Path | None) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from offramp.cli.options import (
     ClassesOption,
     ColumnOption,
     DataOption,
+    ExitsOption,
     JsonOption,
     LabelOption,
     PoolingOption,
@@ -41,6 +42,7 @@ def estimate(
     column: ColumnOption = None,
     split: SplitOption = None,
     classes: ClassesOption = None,
+    exits: ExitsOption = None,
     pooling: PoolingOption = "auto",
     seed: Annotated[int, typer.Option(metavar="N", help="Of the draw and of everything else.")] = 0,
     store: StoreOption = None,
@@ -70,7 +72,7 @@ def estimate(
     ]
     rows += [
         [f"{name} by itself", f"{point.cost:.3f}", points(point.change), interval(point.change_interval)]
-        for name, point in found.alone.items()
+        for name, point in found.alone
     ]
     title = f"{found.samples:,} samples; the full network is right on {100 * found.full_accuracy:.1f} %"
     print_table(title, ["", "cost", "change", "95 % interval"], rows)
@@ -108,7 +110,7 @@ def sentences(found: Estimate, *, drop: float = 0.01) -> list[str]:
             f"With {found.samples / found.num_classes:.0f} samples a class exits learn little: a real fit on more will "
             "do better than this, perhaps much better. Raise --samples to see."
         )
-    for name, point in found.alone.items():
+    for name, point in found.alone:
         if point.change >= 0:
             told.append(f"{name} by itself is as accurate, at {point.cost:.2f} of the cost: use that.")
     return told

@@ -1,5 +1,6 @@
 """`offramp evaluate`."""
 
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -26,9 +27,14 @@ from offramp.cli.options import (
     TrustOption,
 )
 from offramp.cli.places import check_writable
-from offramp.report import cautions, find, verdict, write_report
+from offramp.features import StoreSource
+from offramp.frontier import Frontier, was_used
+from offramp.report import Findings, cautions, find, verdict, write_report
 
 __all__ = ["evaluate"]
+
+DOUBTFUL = 0.1
+"""Accuracy of the network itself below that on the tune split, by which the data is doubted."""
 
 
 def evaluate(
@@ -93,7 +99,19 @@ def evaluate(
     title = f"{frontier.trunk.name} by {network.point.policy} on {found.samples:,} samples of {data.name}"
     print_table(title, ["cost", "accuracy", "change", "95 % interval", "ECE"], rows)
     print_text(verdict(found))
-    for sentence in cautions(found):
+    for sentence in (*cautions(found), *_doubts(frontier, features, found)):
         warn(sentence)
     if page is not None:
         say(f"Report: {page}")
+
+
+def _doubts(frontier: Frontier, features: StoreSource, found: Findings) -> Iterator[str]:
+    """Reasons to believe that these are not the samples to measure on."""
+    if was_used(frontier, features.ids()):
+        yield "the exits were fitted, tuned or calibrated on these very samples; measure on others"
+    if found.full.accuracy < frontier.full_accuracy - DOUBTFUL:
+        yield (
+            f"the network itself is right on {100 * found.full.accuracy:.1f} % here, and was on "
+            f"{100 * frontier.full_accuracy:.1f} % of the tune split: other data, inputs of another kind or size, or "
+            "classes in another order?"
+        )

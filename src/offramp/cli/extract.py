@@ -37,7 +37,12 @@ def extract(
     split: SplitOption = None,
     classes: ClassesOption = None,
     pooling: PoolingOption = "auto",
-    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Samples of a forward pass.")] = 250,
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            min=1, metavar="N", help="Samples of a forward pass. Only with the default does fit take the store."
+        ),
+    ] = 250,
     threads: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Processor threads. [dim]Without it: as many as torch takes.[/dim]"),

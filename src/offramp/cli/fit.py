@@ -12,11 +12,12 @@ import typer
 from offramp.cli.console import print_json, print_text, say, warn
 from offramp.cli.datasets import Columns, open_labelled, read_classes
 from offramp.cli.interrupts import resumable
-from offramp.cli.networks import make_network
+from offramp.cli.networks import make_network, trusting
 from offramp.cli.options import (
     DATA,
     ClassesOption,
     ColumnOption,
+    ExitsOption,
     JsonOption,
     LabelOption,
     PoolingOption,
@@ -74,6 +75,7 @@ def fit(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Every random number follows from it.")] = 0,
+    exits: ExitsOption = None,
     pooling: PoolingOption = "auto",
     store: StoreOption = None,
     no_weights: Annotated[
@@ -93,7 +95,7 @@ def fit(
 
     [bold]Example[/bold]: offramp fit --trunk models:make --train train.csv --validation val.csv --out my-offramp
     """
-    network = make_network(trunk)
+    network = make_network(trunk, to_save=True)
     columns = Columns(label, column, split)
     data = open_labelled(train, network, columns, classes=read_classes(classes))
     fitted, held_out = (
@@ -115,6 +117,7 @@ def fit(
             fitted,
             held_out,
             pooling=pooling,
+            exits=exits,
             settings=settings,
             classes=data.classes,
             store=folder,
@@ -129,7 +132,7 @@ def fit(
         return
     print_text(str(frontier))
     say(f"Saved in {out}. Next, on samples that neither network nor exits have seen:")
-    say(f"  offramp evaluate {out} --data TEST --report {out}-report")
+    say(f"  offramp evaluate {out} --data TEST --report {out}-report{trusting(frontier)}")
 
 
 def _halved(data: Dataset, seed: int) -> tuple[Dataset, Dataset]:

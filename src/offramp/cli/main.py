@@ -102,6 +102,10 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, OSError) and error.strerror:  # a full disk, a place without permission
+            where = f": {error.filename}" if error.filename else ""
+            tell_error(f"{error.strerror}{where}; mend that, or choose another place, then run the same command again")
+            return 1
         tell_error(
             f"{type(error).__name__}: {error}\n\nThis was not foreseen. Run the same command with --debug to see where "
             "it happened, and report it, please."

@@ -12,10 +12,10 @@ from typing import Any
 
 from offramp.artifact import Field, read_artifact
 from offramp.errors import ArtifactError, InputError, OfframpError, UntrustedNameError
-from offramp.frontier import Frontier, load
-from offramp.trunk import Trunk, chain, make_trunk
+from offramp.frontier import Frontier, load, made_again
+from offramp.trunk import Factory, Trunk, chain, make_trunk
 
-__all__ = ["make_network", "open_artifact", "parse_network"]
+__all__ = ["make_network", "open_artifact", "parse_network", "trusting"]
 
 _NOT_THEIRS = (str(Path(__file__).parents[1]), "site-packages", "<frozen")
 """What files are called that are not of whoever wrote a function: ours, libraries', Python's own."""
@@ -24,10 +24,21 @@ _WORDS = {"True": True, "False": False, "None": None}
 """What Python calls them; JSON's own names are understood too."""
 
 
-def make_network(specs: Sequence[str]) -> Trunk:
-    """The network that `--trunk` names; a chain where it is given several times."""
+def make_network(specs: Sequence[str], *, to_save: bool = False) -> Trunk:
+    """The network that `--trunk` names; a chain where it is given several times.
+
+    Args:
+        specs: What was typed.
+        to_save: Whether it is going to be saved. A network of a library that its name alone would not make again, since
+            somebody's function made it with options of its own, is then named by that function.
+    """
     _find_modules_here()
-    links = [_make(*parse_network(spec)) for spec in specs]
+    links = []
+    for name, options in map(parse_network, specs):
+        link = _make(name, options)
+        if to_save and ":" in name and not made_again(link):
+            link.factory = Factory(name, options, link.preprocessing)
+        links.append(link)
     return links[0] if len(links) == 1 else chain(*links)
 
 
@@ -49,6 +60,19 @@ def parse_network(spec: str) -> tuple[str, dict[str, Any]]:
     if "," in name or not name.strip():
         raise InputError(f"expected package:function or a registered name, then KEY=VALUE after commas, got '{spec}'")
     return name.strip(), options
+
+
+def trusting(frontier: Frontier) -> str:
+    """What has to be typed for the code that makes a frontier's network to run: nothing where it needs none."""
+    names = dict.fromkeys(_names(frontier.trunk.factory))
+    return "".join(f" --trust {name}" for name in names)
+
+
+def _names(factory: Factory | None) -> Iterator[str]:
+    if factory is not None:
+        yield from (factory.name,) if ":" in factory.name else ()
+        for link in factory.links:
+            yield from _names(link)
 
 
 def open_artifact(path: Path, trust: Sequence[str] | None) -> Frontier:

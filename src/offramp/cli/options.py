@@ -13,6 +13,7 @@ __all__ = [
     "ColumnOption",
     "CostOption",
     "DataOption",
+    "ExitsOption",
     "JsonOption",
     "LabelOption",
     "PolicyOption",
@@ -104,6 +105,16 @@ StoreOption = Annotated[
         metavar="FOLDER",
         help="Keep the network's features here: an interrupted run goes on from them, and the same data is not run "
         "again. [dim]Without it: they are thrown away at the end.[/dim]",
+    ),
+]
+
+ExitsOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Exits of a network at most, evenly spread over its cost: each takes time, and in a chain three or four "
+        "do as well as all. [dim]Without it: one after every stage.[/dim]",
     ),
 ]
 

@@ -52,6 +52,8 @@ def predict(
 ) -> None:
     """Answer new inputs: label, confidence, the exit taken, its cost, and a set that holds the true class.
 
+    A set may be empty, where no class is likely enough; sets hold the true class as often as promised, over all inputs.
+
     Inputs need no labels: a folder of images, texts one a line (.txt), a table; a column of labels is passed over.
     Interrupted, the same command goes on where it stopped.
 
@@ -77,10 +79,14 @@ def predict(
                 answer = network.predict(source.read(start, stop).inputs)
             except InputError as error:
                 raise InputError(f"rows {start} to {stop - 1} of {data}: {error}") from error
-            predictions.add(answer)
+            predictions.add(source.keys(start, stop), answer)
             advance(stop - start)
     summary = predictions.finish()
     if as_json:
         print_json({"out": str(out), **summary})
     else:
-        say(f"{summary['rows']:,} answers in {out}, at {summary['cost']:.3f} of the network's cost on average")
+        point = network.point
+        say(
+            f"{summary['rows']:,} answers in {out}, at {summary['cost']:.3f} of the network's cost on average, by "
+            f"{point.policy} (tune split: {point.promised['cost']:.3f}, {100 * point.promised['accuracy']:.2f} % right)"
+        )

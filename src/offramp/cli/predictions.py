@@ -12,7 +12,7 @@ from offramp.network import Answer
 
 __all__ = ["COLUMNS", "Predictions"]
 
-COLUMNS = ("row", "label", "confidence", "exit", "cost", "set")
+COLUMNS = ("input", "label", "confidence", "exit", "cost", "set")
 """Of a CSV file. A JSON line has the same fields, and `probabilities`."""
 
 
@@ -68,13 +68,13 @@ class Predictions:
             pass
         return lines, costs
 
-    def add(self, answer: Answer) -> None:
-        """Write the answers of a batch."""
+    def add(self, inputs: Sequence[str], answer: Answer) -> None:
+        """Write the answers of a batch, with what to know its inputs by: the file, or the row."""
         lines = []
         for row in range(len(answer.labels)):
             chosen = answer.prediction_sets[self._miscoverage][row].nonzero().flatten().tolist()
             content: dict[str, Any] = {
-                "row": self.done + row,
+                "input": inputs[row],
                 "label": self._name(int(answer.labels[row])),
                 "confidence": round(float(answer.probabilities[row].max()), 6),
                 "exit": int(answer.exits[row]),

@@ -33,6 +33,14 @@ class Dataset(Source, Protocol):
     def labelled(self) -> bool:
         """Whether labels are known; where not, each is -1, and nothing but prediction may use the samples."""
 
+    def keys(self, start: int, stop: int) -> list[str]:
+        """What to call rows `start` to `stop - 1` in answers about them.
+
+        An image that is a file of its own is called by its path, from the folder of images or as the table writes it;
+        any other row by its number in the data, from 0. Keys are for people: unlike ids, two rows may share one, where
+        a table names a file twice.
+        """
+
 
 @final
 class StoredDataset:
@@ -44,6 +52,7 @@ class StoredDataset:
         stem: What the data is called, the first part of its name.
         content: Digest of the bytes on disk: ids are made from it and the row number.
         columns: What of the content the inputs are, where that is a choice.
+        keys: What to call each row; without them, its number.
 
     Example:
         >>> import numpy as np
@@ -51,6 +60,8 @@ class StoredDataset:
         >>> data = StoredDataset(lambda start, stop: list("abc")[start:stop], labels, stem="pets", content="c0ffee")
         >>> data.name, data.read(1, 3).inputs, data.read(1, 3).labels.tolist()
         ('pets-1b3ee30ab8c69a5b', ['b', 'c'], [0, 1])
+        >>> data.keys(1, 3)
+        ['1', '2']
     """
 
     def __init__(
@@ -61,7 +72,9 @@ class StoredDataset:
         stem: str,
         content: str,
         columns: Sequence[str] = (),
+        keys: Sequence[str] = (),
     ) -> None:
+        assert len(keys) in (0, len(labels.numbers)), (len(keys), len(labels.numbers))
         # A store is found again by the name, so the name has all that decides what `read` gives. Ids have less: a row
         # is the same sample under any file name, label column or order of classes.
         self.name = dataset_name(stem, content, *columns, labels.numbers.tobytes())
@@ -70,6 +83,7 @@ class StoredDataset:
         self._inputs = inputs
         self._labels = labels.numbers
         self._content = content
+        self._keys = keys
 
     def __len__(self) -> int:
         return len(self._labels)
@@ -79,6 +93,14 @@ class StoredDataset:
         check_range(start, stop, self)
         ids = sample_ids(self._content, range(start, stop))
         return Rows(self._inputs(start, stop), self._labels[start:stop].copy(), ids)
+
+    def keys(self, start: int, stop: int) -> list[str]:
+        """What to call rows `start` to `stop - 1`; see `Dataset`."""
+        check_range(start, stop, self)
+        if not self._keys:
+            return [str(row) for row in range(start, stop)]
+        # A file's name may be bytes that are no text; written down, such would raise.
+        return [key.encode(errors="backslashreplace").decode() for key in self._keys[start:stop]]
 
 
 def check_range(start: int, stop: int, dataset: Dataset) -> None:

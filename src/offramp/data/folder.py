@@ -9,20 +9,22 @@ from offramp.data.identity import files_digest
 from offramp.data.image_files import ImageFiles, is_image_name
 from offramp.data.labels import Labels, named_labels, unlabelled
 from offramp.data.selection import Selection
+from offramp.data.splits import choose_split, is_split_name
 from offramp.errors import InputError
 from offramp.registry import unknown_name
 
 __all__ = ["open_folder"]
 
-SPLITS = {"dev", "eval", "test", "train", "training", "val", "valid", "validation"}
+LITTER = {"$RECYCLE.BIN", "@eaDir", "System Volume Information", "__MACOSX", "__pycache__", "lost+found"}
+"""Folders that systems and programs leave behind; no class is called so."""
 
 
 def open_folder(path: Path, selection: Selection) -> Dataset:
     """Open a folder of images, `path/<class>/.../<image>`.
 
     The classes are the sub-folders in the order of their names as texts, "10" before "2", as torchvision numbers them
-    in training; an empty sub-folder counts, so that the others keep their numbers. Hidden files and files that are no
-    images are passed over.
+    in training; an empty sub-folder counts, so that the others keep their numbers. Passed over are hidden files and
+    folders, folders that systems leave behind (`__MACOSX` and the like), and files that are no images.
 
     Args:
         path: The folder.
@@ -49,19 +51,16 @@ def open_folder(path: Path, selection: Selection) -> Dataset:
     paths = [root / name for name in names]
     stem = "-".join(part for part in (path.resolve().name, selection.split) if part)
     content = files_digest(list(zip(names, paths, strict=True)))
-    return StoredDataset(ImageFiles(paths), _labels(root, names, selection), stem=stem, content=content)
+    return StoredDataset(ImageFiles(paths), _labels(root, names, selection), stem=stem, content=content, keys=names)
 
 
 def _split(path: Path, selection: Selection) -> Path:
     folders = _sub_folders(path)
-    if selection.split is not None:
-        if selection.split not in folders:
-            raise unknown_name("split", selection.split, folders)
-        return path / selection.split
-    if folders and {*folders} <= SPLITS and not {*folders} <= {*selection.classes}:
-        # Not classes: taken for such, the network would be judged on telling train from test.
-        raise InputError(f"{path} holds the splits {', '.join(folders)}; choose one: split='{folders[0]}'")
-    return path
+    # Not classes: taken for such, the network would be judged on telling train from test.
+    splits = folders and all(map(is_split_name, folders)) and not {*folders} <= {*selection.classes}
+    if selection.split is None and not splits:
+        return path
+    return path / choose_split(path, selection.split, folders)
 
 
 def _labels(root: Path, names: list[str], selection: Selection) -> Labels:
@@ -82,7 +81,11 @@ def _labels(root: Path, names: list[str], selection: Selection) -> Labels:
 
 def _sub_folders(path: Path) -> list[str]:
     with os.scandir(path) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+        return sorted(entry.name for entry in entries if entry.is_dir() and not _is_litter(entry.name))
+
+
+def _is_litter(name: str) -> bool:
+    return name.startswith(".") or name in LITTER
 
 
 def _images(root: Path, above: str = "", parents: tuple[str, ...] = ()) -> Iterator[str]:
@@ -93,7 +96,7 @@ def _images(root: Path, above: str = "", parents: tuple[str, ...] = ()) -> Itera
     with os.scandir(here) as entries:
         for entry in entries:
             if entry.is_dir():
-                if not entry.name.startswith("."):
+                if not _is_litter(entry.name):
                     yield from _images(root, f"{above}{entry.name}/", (*parents, here))
             elif is_image_name(entry.name):
                 yield above + entry.name

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from offramp.data.dataset import Dataset
 from offramp.data.selection import LABEL, Selection
+from offramp.data.splits import split_of_file
 from offramp.errors import InputError
 from offramp.registry import Registry
 
@@ -36,11 +37,16 @@ def open_data(
     Folders hold images in a sub-folder a class, Parquet shards, or what `datasets.Dataset.save_to_disk` wrote. Files
     are `.csv` and `.tsv` with a header, `.txt` with one text a line (each also with `.gz`), `.parquet` and `.npz`.
 
+    Numbers must be finite and within the range of single precision in every format; others are refused, by Parquet and
+    saved datasets when their rows are read, by the rest at once.
+
     Args:
         path: The file or folder.
         classes: Names of all classes in the order of the network's outputs. Without them the order is the data's own:
-            integer labels as they stand, names sorted.
-        label: Column of the labels; where there is no column `label`, the data is unlabelled.
+            integer labels as they stand, names sorted. Where one of the names is a whole number, labels are names, "3"
+            the class called so and not the fourth.
+        label: Column of the labels; where there is no column `label`, or it is empty in every row, the data is
+            unlabelled.
         column: Column of the inputs. Without it: `text`, else `image`, else all that is not the label, as numbers.
         split: Which split to take, where the data has several.
 
@@ -73,7 +79,9 @@ def _format(path: Path) -> str:
         one = all((path / name).is_file() for name in ("state.json", "dataset_info.json"))
         if one or (path / "dataset_dict.json").is_file():
             return "a folder saved by Hugging Face datasets"
-        return "a folder of .parquet shards" if any(path.glob("[!.]*.parquet")) else "a folder of images"
+        # As downloaded from the Hugging Face hub, the shards are one folder further.
+        hub = any(split_of_file(file) for file in path.glob("data/[!.]*.parquet"))
+        return "a folder of .parquet shards" if hub or any(path.glob("[!.]*.parquet")) else "a folder of images"
     takes = f"offramp opens {', '.join(FORMATS)}"
     if not path.is_file():
         raise InputError(f"expected a file or folder, found nothing at {path}; {takes}")

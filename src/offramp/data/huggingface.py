@@ -4,15 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from offramp.data.arrow import ArrowInputs, label_values
 from offramp.data.dataset import Dataset, StoredDataset
-from offramp.data.identity import files_digest
+from offramp.data.identity import files_digest, joint_digest
 from offramp.data.labels import Labels, read_labels, unlabelled
 from offramp.data.selection import Selection
+from offramp.data.splits import choose_split
 from offramp.errors import InputError, MissingExtraError
-from offramp.registry import unknown_name
 
 try:
     import datasets
@@ -56,12 +54,15 @@ def open_huggingface(path: Path, selection: Selection) -> Dataset:
     inputs = saved.select_columns(list(columns.inputs))
     make = ArrowInputs(inputs[:1], folder=folder, chosen=selection.column is not None)
     files = [Path(file["filename"]) for file in saved.cache_files]  # not all of the folder, where results are cached
+    content = files_digest([(file.name, file) for file in files])
+    images = make.files([(0, inputs[:])]) if make.may_name_files else []
     return StoredDataset(
         lambda start, stop: make(inputs[start:stop], start),
         _labels(saved, columns.label, selection, folder),
         stem="-".join(part for part in (path.resolve().name, selection.split) if part),
-        content=files_digest([(file.name, file) for file in files]),
+        content=joint_digest(content, files_digest(images)) if images else content,
         columns=columns.inputs,
+        keys=[name for name, _ in images] if len(images) == len(saved) else (),
     )
 
 
@@ -74,11 +75,7 @@ def _split(path: Path, selection: Selection) -> Path:
         splits = [str(name) for name in json.loads(listing.read_text())["splits"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{listing} does not list splits; save the dataset anew") from error
-    if selection.split is None:
-        raise InputError(f"{path} holds the splits {', '.join(splits)}; choose one: split='{splits[0]}'")
-    if selection.split not in splits:
-        raise unknown_name("split", selection.split, splits)
-    return path / selection.split
+    return path / choose_split(path, selection.split, splits)
 
 
 def _labels(saved: Any, label: str | None, selection: Selection, folder: Path) -> Labels:
@@ -87,6 +84,4 @@ def _labels(saved: Any, label: str | None, selection: Selection, folder: Path) -
     values = label_values(saved.select_columns([label])[:].column(label), place=f"column '{label}' of {folder}")
     feature = saved.features[label]
     names = feature.names if isinstance(feature, datasets.ClassLabel) else ()
-    if names and isinstance(values, np.ndarray) and (values == -1).all():
-        return unlabelled(len(saved), selection.classes or names)
     return read_labels(values, classes=selection.classes, names=names, place=lambda row: f"row {row} of {folder}")

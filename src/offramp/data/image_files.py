@@ -1,14 +1,18 @@
 """Files that are images by their name, and the inputs they make."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ImageFiles", "is_image_name"]
+from offramp.errors import InputError
+
+__all__ = ["ImageFiles", "is_image_name", "named_files"]
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+LONGEST_SHOWN = 100  # a column called `image` may hold whole images as texts, which are no paths
 
 
 def is_image_name(name: str) -> bool:
@@ -20,6 +24,31 @@ def is_image_name(name: str) -> bool:
     """
     last = name.rpartition("/")[2]
     return last.lower().endswith(SUFFIXES) and not last.startswith(".")
+
+
+def named_files(cells: Iterable[tuple[str, str]], folder: Path) -> list[tuple[str, Path]]:
+    """The image files that a table names, each of which must be there.
+
+    Args:
+        cells: Where each name stands, for messages, and the name.
+        folder: Where the names count from.
+
+    Returns:
+        Name and path of each, as `files_digest` takes them.
+
+    Example:
+        >>> named_files([("line 2", "tom.png")], Path("pets"))
+        Traceback (most recent call last):
+        offramp.errors.InputError: line 2 names the image 'tom.png', but there is no file pets/tom.png; add it
+    """
+    files = []
+    for place, name in cells:
+        file = folder / name
+        if not os.path.isfile(file):  # Path.is_file would raise where the name is too long for one
+            shown = name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}..."
+            raise InputError(f"{place} names the image '{shown}', but there is no file {folder / shown}; add it")
+        files.append((name, file))
+    return files
 
 
 class ImageFiles:

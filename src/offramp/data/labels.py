@@ -68,16 +68,20 @@ def read_labels(
     """Labels as numbers from 0 up.
 
     Integers, and texts that are all integers, are classes as they stand. Other texts are names: looked up in `classes`
-    where given, else numbered in sorted order.
+    where given, else numbered in sorted order. Where one of `classes` is itself called by an integer, all labels are
+    names, integers too: of the classes "1", "2" and "3", 1 is the first.
+
+    Labels that are empty in every row are none, as data to predict often has them; so are labels with `names` that are
+    all -1, which is how Hugging Face marks them.
 
     Args:
-        values: `N` integers or texts.
+        values: `N` integers or texts; empty texts and None are empty.
         classes: Names of all classes in the order of the network's outputs, where they are known.
         names: What integer values stand for, where the data itself says so; the order of `classes` still counts.
         place: Where a row lies, for messages.
 
     Raises:
-        InputError: A label is missing, negative, too large or no whole number.
+        InputError: A label is negative, too large or no whole number, or some are empty and others not.
         UnknownNameError: A name is not one of `classes`.
 
     Example:
@@ -87,27 +91,43 @@ def read_labels(
         [0, 1, 0]
         >>> read_labels(["2", "0"]).numbers.tolist()
         [2, 0]
+        >>> read_labels(["2", "1"], classes=["1", "2", "3"]).numbers.tolist()
+        [1, 0]
+        >>> read_labels(["", ""]).labelled
+        False
     """
     if isinstance(values, np.ndarray) and values.ndim != 1:
         raise InputError(f"expected one label a row, got an array of shape {values.shape}; give classes as one integer")
     if isinstance(values, np.ndarray) and values.dtype.kind in "biu":
-        numbers = values.astype(np.int64)
-        if not names or (classes and tuple(classes) == tuple(names)):
-            return _numbered(numbers, tuple(classes), place)
-        _numbered(numbers, tuple(names), place)  # to check them
-        return named_labels([names[number] for number in numbers], classes or names)
+        return _from_integers(values.astype(np.int64), tuple(classes), tuple(names), place)
     texts = [value.strip() if isinstance(value, str) else value for value in values]
+    empty = [row for row, text in enumerate(texts) if text is None or text == ""]
+    if len(empty) == len(texts):
+        return unlabelled(len(texts), classes or names)
+    if empty:
+        raise InputError(f"{place(empty[0])} has no label; leave the label out everywhere or nowhere")
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"expected labels as integers or names, got {text!r} at {place(row)}; convert them")
-        if not text:
-            raise InputError(f"{place(row)} has no label; leave the label out everywhere or nowhere")
     return _from_texts(texts, tuple(classes), place)
+
+
+def _from_integers(
+    numbers: npt.NDArray[np.int64], classes: tuple[str, ...], names: tuple[str, ...], place: Callable[[int], str]
+) -> Labels:
+    if names:
+        if (numbers == -1).all():
+            return unlabelled(len(numbers), classes or names)
+        _numbered(numbers, names, place)  # to check them
+        return named_labels([names[number] for number in numbers], classes or names)
+    if _called_by_integers(classes):
+        return named_labels([str(number) for number in numbers], classes)
+    return _numbered(numbers, classes, place)
 
 
 def _from_texts(texts: list[str], classes: tuple[str, ...], place: Callable[[int], str]) -> Labels:
     distinct = set(texts)
-    if classes and distinct <= {*classes}:  # first, as classes may be called "3" and "7"
+    if _called_by_integers(classes):
         return named_labels(texts, classes)
     if all(INTEGER.fullmatch(text) for text in distinct):
         return _numbered(np.array([int(text) for text in texts], np.int64), classes, place)
@@ -116,6 +136,10 @@ def _from_texts(texts: list[str], classes: tuple[str, ...], place: Callable[[int
         row = next(row for row, text in enumerate(texts) if not INTEGER.fullmatch(text))
         raise InputError(f"expected labels as whole numbers or names, got '{texts[row]}' at {place(row)}; write '1'")
     return named_labels(texts, classes or sorted(distinct))
+
+
+def _called_by_integers(classes: tuple[str, ...]) -> bool:
+    return any(INTEGER.fullmatch(name) for name in classes)
 
 
 def _numbered(numbers: npt.NDArray[np.int64], classes: tuple[str, ...], place: Callable[[int], str]) -> Labels:

@@ -13,8 +13,8 @@ from offramp.data.dataset import Dataset, StoredDataset
 from offramp.data.identity import file_digest
 from offramp.data.labels import read_labels, unlabelled
 from offramp.data.selection import LABEL, Selection
+from offramp.data.single_precision import first_unfit
 from offramp.errors import InputError
-from offramp.registry import unknown_name
 
 __all__ = ["open_npz"]
 
@@ -28,7 +28,8 @@ def open_npz(path: Path, selection: Selection) -> Dataset:
 
     Args:
         path: The file. Labels are the array `y`, `labels` or `label`; one other array is the inputs as they are,
-            several are a dictionary.
+            several are a dictionary. Numbers keep their type, but must be finite and within the range of single
+            precision.
         selection: `column` names the one array to take as inputs, `label` the array of labels.
 
     Example:
@@ -44,15 +45,20 @@ def open_npz(path: Path, selection: Selection) -> Dataset:
     label = _label(path, arrays, selection)
     inputs = {name: array for name, array in arrays.items() if name != label}
     if selection.column is not None:
-        if selection.column not in arrays:
-            raise unknown_name("array", selection.column, arrays)
-        inputs = {selection.column: arrays[selection.column]}
+        chosen = selection.input_in(list(arrays), label, kind="array")
+        inputs = {chosen: arrays[chosen]}
     if not inputs:
         raise InputError(f"expected an array of inputs in {path}, got {', '.join(arrays) or 'nothing'}; add one")
     used = inputs if label is None else {**inputs, label: arrays[label]}
     if len({array.shape[:1] for array in used.values()}) != 1 or () in {array.shape for array in used.values()}:
         shapes = ", ".join(f"{name} {array.shape}" for name, array in used.items())
         raise InputError(f"expected arrays with one row a sample in {path}, got {shapes}; name the inputs: column=...")
+    for name, array in inputs.items():
+        if wrong := first_unfit(array):
+            raise InputError(
+                f"expected a finite single-precision number in row {wrong[0]} of '{name}' of {path}, got "
+                f"{array[wrong]}; fill it in or leave the row out"
+            )
     count = len(next(iter(inputs.values())))
     labels = unlabelled(count, selection.classes)
     if label is not None:

@@ -1,7 +1,6 @@
 """Parquet: one file, or a folder of shards; of each only the row groups that are asked for."""
 
 import json
-import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,11 +10,11 @@ from typing import Any
 
 from offramp.data.arrow import ArrowInputs, label_values
 from offramp.data.dataset import Dataset, StoredDataset
-from offramp.data.identity import file_digest, files_digest
+from offramp.data.identity import file_digest, files_digest, joint_digest
 from offramp.data.labels import Labels, read_labels, unlabelled
 from offramp.data.selection import Selection
+from offramp.data.splits import choose_split, split_of_file
 from offramp.errors import InputError, MissingExtraError
-from offramp.registry import unknown_name
 
 try:
     import pyarrow
@@ -25,8 +24,6 @@ except ImportError as error:
 
 __all__ = ["open_parquet"]
 
-SHARD = re.compile(r"(.+)-[0-9]{5}-of-[0-9]{5}\.parquet", re.IGNORECASE)
-
 
 def open_parquet(path: Path, selection: Selection) -> Dataset:
     """Open a Parquet file or a folder of `*.parquet` shards, in the order of their names.
@@ -35,8 +32,9 @@ def open_parquet(path: Path, selection: Selection) -> Dataset:
     left in the file count.
 
     Args:
-        path: The file or folder. Paths of images count from its folder.
-        selection: `split` chooses among shards called `train-00000-of-00002.parquet` and the like.
+        path: The file or folder; of a folder without shards, as the Hugging Face hub has them, the folder `data` in it.
+            Paths of images count from the folder of the shards.
+        selection: `split` chooses among shards called `train.parquet`, `train-00000-of-00002.parquet` and the like.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -50,30 +48,34 @@ def open_parquet(path: Path, selection: Selection) -> Dataset:
     whole = path.is_file()
     if whole:
         selection.refuse_split(path)
-    files = [path] if whole else _shards(path, selection.split)
+    files = [path] if whole else _shards(path, selection)
     groups = _RowGroups(files)
     columns = selection.columns(groups.schema.names)
     groups.check_types([*columns.inputs, *([columns.label] if columns.label else [])])
     first = groups.read(0, 1, columns.inputs)
     make = ArrowInputs(first, folder=files[0].parent, chosen=selection.column is not None)
+    content = file_digest(path) if whole else files_digest([(file.name, file) for file in files])
+    images = make.files(groups.pieces(columns.inputs[0])) if make.may_name_files else []
     return StoredDataset(
         lambda start, stop: make(groups.read(start, stop, columns.inputs), start),
         _labels(path, groups, columns.label, selection),
         stem="-".join(part for part in (path.stem if whole else path.resolve().name, selection.split) if part),
-        content=file_digest(path) if whole else files_digest([(file.name, file) for file in files]),
+        content=joint_digest(content, files_digest(images)) if images else content,
         columns=columns.inputs,
+        keys=[name for name, _ in images] if len(images) == len(groups) else (),
     )
 
 
-def _shards(path: Path, split: str | None) -> list[Path]:
-    files = sorted(file for file in path.glob("*.parquet") if not file.name.startswith("."))
-    named = {file: match[1] for file in files if (match := SHARD.fullmatch(file.name))}
-    splits = sorted(set(named.values()))
-    if split is None and len(splits) > 1:
-        raise InputError(f"{path} holds the splits {', '.join(splits)}; choose one: split='{splits[0]}'")
-    if split is not None and split not in splits:
-        raise unknown_name("split", split, splits)
-    return [file for file in files if split is None or named.get(file) == split]
+def _shards(path: Path, selection: Selection) -> list[Path]:
+    files = sorted(path.glob("[!.]*.parquet")) or sorted(path.glob("data/[!.]*.parquet"))
+    split_of = {file: split_of_file(file) for file in files}
+    splits = sorted({split for split in split_of.values() if split is not None})
+    if not splits:
+        selection.refuse_split(path)
+    if selection.split is None and len({*split_of.values()}) == 1:
+        return files
+    split = choose_split(path, selection.split, splits)
+    return [file for file in files if split_of[file] == split]
 
 
 def _labels(path: Path, groups: "_RowGroups", label: str | None, selection: Selection) -> Labels:
@@ -133,6 +135,21 @@ class _RowGroups:
             at += 1
             pieces.append(self._slice(at, self._starts[at], stop, names))
         return pyarrow.concat_tables(pieces)
+
+    def pieces(self, name: str) -> Iterator[tuple[int, Any]]:
+        """First row and table of each row group, but not where `<name>.bytes` is known to be there in every row.
+
+        Images are mostly in the file, and then to look for paths must not mean to read them all.
+        """
+        for at, (file, group) in enumerate(self._groups):
+            with _opened(file) as opened:
+                facts = opened.metadata.row_group(group)
+                chunks = (facts.column(place) for place in range(facts.num_columns))
+                inside = next((chunk for chunk in chunks if chunk.path_in_schema == f"{name}.bytes"), None)
+                counts = inside.statistics if inside is not None else None
+                filled = counts is not None and counts.has_null_count and counts.null_count == 0
+            if not filled:
+                yield self._starts[at], self._slice(at, self._starts[at], self._starts[at + 1], [name])
 
     def column(self, name: str) -> Any:
         """One column of all rows."""

@@ -60,6 +60,16 @@ class Selection:
             raise unknown_name("column", self.label, names)
         return None
 
+    def input_in(self, names: Sequence[str], label: str | None, *, kind: str = "column") -> str:
+        """The chosen input among `names`, which is not the label: with that, any network would be right."""
+        if self.column is None or self.column not in names:
+            raise unknown_name(kind, str(self.column), names)
+        if self.column == label:
+            raise InputError(
+                f"expected a {kind} of inputs, got '{label}', that of the labels; name another: column=... or label=..."
+            )
+        return self.column
+
     def columns(self, names: Sequence[str]) -> Columns:
         """Where label and inputs lie among the columns `names`."""
         if len(set(names)) != len(names):
@@ -68,9 +78,7 @@ class Selection:
         label = self.label_in(names)
         rest = [name for name in names if name != label]
         if self.column is not None:
-            if self.column not in names:
-                raise unknown_name("column", self.column, names)
-            return Columns(label, (self.column,))
+            return Columns(label, (self.input_in(names, label),))
         if not rest:
             raise InputError(f"expected a column of inputs beside '{label}', got none; add one called text or image")
         first = next((name for name in FIRST_CHOICES if name in rest), None)

@@ -72,6 +72,11 @@ class Subset:
             np.concatenate([part.ids for part in parts])[places],
         )
 
+    def keys(self, start: int, stop: int) -> list[str]:
+        """What to call rows `start` to `stop - 1` of the subset: what they are called in the dataset."""
+        check_range(start, stop, self)
+        return [key for row in self._rows[start:stop].tolist() for key in self._dataset.keys(row, row + 1)]
+
 
 def sample(dataset: Dataset, count: int, *, seed: int) -> Subset:
     r"""Random rows of a dataset, in the dataset's order.

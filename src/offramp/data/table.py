@@ -10,9 +10,10 @@ import numpy.typing as npt
 from offramp.data.dataset import Dataset, StoredDataset
 from offramp.data.delimited import Cells, read_cells
 from offramp.data.identity import file_digest, files_digest, joint_digest
-from offramp.data.image_files import ImageFiles, is_image_name
+from offramp.data.image_files import ImageFiles, is_image_name, named_files
 from offramp.data.labels import read_labels, unlabelled
 from offramp.data.selection import Selection
+from offramp.data.single_precision import first_unfit
 from offramp.errors import InputError
 
 __all__ = ["open_table"]
@@ -44,11 +45,14 @@ def open_table(path: Path, selection: Selection) -> Dataset:
         values = cells.column(columns.label)
         labels = read_labels(values, classes=selection.classes, place=lambda row: f"line {cells.lines[row]} of {path}")
     inputs: Callable[[int, int], Any]
+    keys: list[str] = []
     if _are_images(cells, columns.inputs, selection):
-        files = _image_files(path, cells, columns.inputs[0])
+        places = (f"line {line} of {path}" for line in cells.lines)
+        files = named_files(zip(places, cells.column(columns.inputs[0]), strict=True), path.parent)
         # The table is only half of the content: with other images under the same paths, these are other samples.
         content = joint_digest(content, files_digest(files))
         inputs = ImageFiles([file for _, file in files])
+        keys = [name for name, _ in files]
     elif columns.inputs == ("text",) or selection.column is not None:
         texts = cells.column(columns.inputs[0])
         inputs = lambda start, stop: texts[start:stop]  # noqa: E731
@@ -56,7 +60,7 @@ def open_table(path: Path, selection: Selection) -> Dataset:
         numbers = _numbers(path, cells, columns.inputs)
         inputs = lambda start, stop: numbers[start:stop].copy()  # noqa: E731
     stem = path.name[: path.name.lower().removesuffix(".gz").rindex(".")]
-    return StoredDataset(inputs, labels, stem=stem, content=content, columns=columns.inputs)
+    return StoredDataset(inputs, labels, stem=stem, content=content, columns=columns.inputs, keys=keys)
 
 
 def _are_images(cells: Cells, inputs: tuple[str, ...], selection: Selection) -> bool:
@@ -66,23 +70,15 @@ def _are_images(cells: Cells, inputs: tuple[str, ...], selection: Selection) -> 
     return inputs == ("image",) or (chosen and is_image_name(cells.column(inputs[0])[0]))
 
 
-def _image_files(path: Path, cells: Cells, column: str) -> list[tuple[str, Path]]:
-    files = [(cell, path.parent / cell) for cell in cells.column(column)]
-    for line, (cell, file) in zip(cells.lines, files, strict=True):
-        if not file.is_file():
-            raise InputError(f"line {line} of {path} names the image '{cell}', but there is no file {file}; add it")
-    return files
-
-
 def _numbers(path: Path, cells: Cells, columns: tuple[str, ...]) -> npt.NDArray[np.float32]:
     if "" in columns:
         raise InputError(f"column {cells.header.index('') + 1} of {path} has no name; is it a row number? Remove it")
     places = [cells.header.index(column) for column in columns]
     values = np.fromiter((_number(row[place]) for row in cells.rows for place in places), np.float64)
     numbers = values.reshape(len(cells.rows), len(places))
-    wrong = np.argwhere(~(np.abs(numbers) <= np.finfo(np.float32).max))  # this way round, not-a-number is wrong too
-    if len(wrong):
-        row, column = wrong[0]
+    wrong = first_unfit(numbers)
+    if wrong is not None:
+        row, column = wrong
         raise InputError(
             f"expected a number in column '{columns[column]}', line {cells.lines[row]} of {path}, got "
             f"'{cells.rows[row][places[column]]}'; fill it in, or name the column to read: column='{columns[column]}'"

@@ -1,16 +1,16 @@
 """From outcomes to operating points, and from a wish to a network."""
 
 from offramp.frontier.candidates import COST_STEP, area, gate_candidates, thin, threshold_candidates
-from offramp.frontier.comparison import Comparison, compare, on_trunk
+from offramp.frontier.comparison import Comparison, check_comparable, compare, on_trunk
 from offramp.frontier.contributions import Contribution, paying_exits
 from offramp.frontier.estimate import Estimate, EstimatedPoint, estimate
-from offramp.frontier.fit import fit, fit_frontier
+from offramp.frontier.fit import fit, fit_frontier, was_used
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.links import drop_links
 from offramp.frontier.loading import load
 from offramp.frontier.metrics import Measured, measure
 from offramp.frontier.outcomes import Outcomes, outcomes, tune_temperatures
-from offramp.frontier.saving import save
+from offramp.frontier.saving import made_again, save
 from offramp.frontier.simulate import simulate
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Measured",
     "Outcomes",
     "area",
+    "check_comparable",
     "compare",
     "drop_links",
     "estimate",
@@ -30,6 +31,7 @@ __all__ = [
     "fit_frontier",
     "gate_candidates",
     "load",
+    "made_again",
     "measure",
     "on_trunk",
     "outcomes",
@@ -39,4 +41,5 @@ __all__ = [
     "thin",
     "threshold_candidates",
     "tune_temperatures",
+    "was_used",
 ]

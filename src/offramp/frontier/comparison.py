@@ -1,20 +1,22 @@
 """Two networks with exits on the same samples."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from offramp.cost import count_trunk, price
 from offramp.errors import InputError
 from offramp.features import BatchSource
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.outcomes import outcomes
 from offramp.frontier.simulate import simulate
-from offramp.policy import OperatingPoint
+from offramp.policy import POLICIES, OperatingPoint
 from offramp.trunk import Trunk
 from offramp.uncertainty import bootstrap_interval, bootstrap_ratio_interval
 
-__all__ = ["Comparison", "compare", "on_trunk"]
+__all__ = ["Comparison", "check_comparable", "compare", "on_trunk"]
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ def compare(
     Raises:
         InputError: If the samples are not the same, in the same order, or their features are of another network.
     """
+    check_comparable(first[0], second[0])
     if first[2].ids().tolist() != second[2].ids().tolist():
         raise InputError("expected the features of the same samples in the same order, got others; extract them again")
     one, other = (_answers(*side, seed=seed) for side in (first, second))
@@ -80,15 +83,30 @@ def compare(
     )
 
 
-def on_trunk(frontier: Frontier, trunk: Trunk) -> Frontier:
+def check_comparable(first: Frontier, second: Frontier) -> None:
+    """Refuse frontiers that do not answer the same question."""
+    counts = first.trunk.num_classes, second.trunk.num_classes
+    if counts[0] != counts[1]:
+        raise InputError(f"expected two frontiers of the same classes, got {counts[0]} and {counts[1]} classes")
+    if first.classes and second.classes and first.classes != second.classes:
+        one, other = next(pair for pair in zip(first.classes, second.classes, strict=True) if pair[0] != pair[1])
+        raise InputError(
+            f"expected two frontiers of the same classes in the same order, got '{one}' in one where the other has "
+            f"'{other}'; fit the second with its classes in the order of the first"
+        )
+
+
+def on_trunk(frontier: Frontier, trunk: Trunk, inputs: Any) -> Frontier:
     """The frontier's exits on another network of the same shape: its own after an update.
 
-    Temperatures, thresholds and promises remain those of the network they were fitted for. Inputs are prepared as the
-    updated network says, unless the exits were fitted with a preparation that was not the network's own.
+    Costs are those of the updated network. Temperatures, thresholds and promises remain those of the network they were
+    fitted for. Inputs are prepared as the updated network says, unless the exits were fitted with a preparation that
+    was not the network's own.
 
     Args:
         frontier: Whose exits.
         trunk: The updated network.
+        inputs: A raw sample or more, to count costs on.
     """
     ours = (frontier.trunk.num_exits, frontier.trunk.num_classes, frontier.trunk.own_heads)
     theirs = (trunk.num_exits, trunk.num_classes, trunk.own_heads)
@@ -98,7 +116,15 @@ def on_trunk(frontier: Frontier, trunk: Trunk) -> Frontier:
             f"{ours[2]}, as '{frontier.trunk.name}' has, got {theirs[0]}, {theirs[1]} and {theirs[2]}; fit exits for it"
         )
     own = frontier.preprocessing == frontier.trunk.preprocessing
-    return replace(frontier, trunk=trunk, preprocessing=trunk.preprocessing if own else frontier.preprocessing)
+    preprocessing = trunk.preprocessing if own else frontier.preprocessing
+    prepared = preprocessing(inputs)
+    with trunk.explaining(prepared):
+        counted = count_trunk(trunk, trunk.prepare(prepared), frontier.pooling)
+    costs = {
+        policy: price(counted, frontier.bank, decision=POLICIES.get(policy).mul_adds(trunk.num_classes))
+        for policy in frontier.costs
+    }
+    return replace(frontier, trunk=trunk, preprocessing=preprocessing, costs=costs)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from offramp.cost import thinned
 from offramp.errors import BudgetError, InputError
 from offramp.features import BatchSource, Source, StageView, StoreSource, extract, split_by_id
 from offramp.frontier.fit import as_source, fit_frontier, prepared_for
@@ -58,7 +59,7 @@ class Estimate:
     """Of the full network on them."""
     curves: dict[str, tuple[EstimatedPoint, ...]]
     """For the network's own exits, and for the chain where there is one: a point for each cost that can be had."""
-    alone: dict[str, EstimatedPoint]
+    alone: tuple[tuple[str, EstimatedPoint], ...]
     """Each earlier network of a chain by itself, with no exits: what it would be to simply use that."""
 
     def cheapest(self, name: str, *, drop: float = 0.01, sure: bool = True) -> EstimatedPoint | None:
@@ -84,6 +85,7 @@ def estimate(
     folds: int = 4,
     settings: JointSettings = DEFAULT,
     pooling: str = "auto",
+    exits: int | None = None,
     store: str | Path | None = None,
     progress: bool = True,
 ) -> Estimate:
@@ -99,6 +101,7 @@ def estimate(
         folds: Parts the samples are dealt into.
         settings: How to fit.
         pooling: Name of the pooling that exits see a stage through.
+        exits: Exits of a network at most, evenly spread over its cost; one after every stage if left out.
         store: A directory that keeps the network's features, so that an interrupted run goes on from there.
         progress: Whether to show progress bars.
 
@@ -120,12 +123,14 @@ def estimate(
         raise InputError(f"expected at least {LEAST} samples to estimate from, better 1,000; got {len(source)}")
     if not 2 <= folds <= len(source):
         raise InputError(f"expected 2 folds or more, and as many samples, got {folds}; exits are fitted on the others")
+    first = source.read(0, 1).inputs
+    if exits is not None:
+        trunk = thinned(trunk, trunk.prepare(trunk.preprocessing(first)), exits=exits)
     with ExitStack() as stack:
         folder = Path(store) if store is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         kept = extract(
             trunk, source, folder / source.name, poolings=(pooling,), views=(trunk.preprocessing,), progress=progress
         )
-        first = source.read(0, 1).inputs
         tried = _tried(trunk)
         scored: dict[str, list[_Scored]] = {name: [] for name in tried}
         with progress_bar("trying exits", folds * len(tried), unit="fits", show=progress) as advance:
@@ -173,8 +178,8 @@ class _Scored:
     """`N` whether the answer is right, for each cost that can be had."""
     spent: dict[float, float]
     """Relative cost, for each of them."""
-    alone: dict[str, tuple[Tensor, float]]
-    """`N` whether each earlier network of a chain is right by itself, and its relative cost."""
+    alone: list[tuple[str, Tensor, float]]
+    """Of each earlier network of a chain its name, `N` whether it is right by itself, and its relative cost."""
 
 
 def _tried(trunk: Trunk) -> dict[str, tuple[Trunk, Sequence[int]]]:
@@ -204,12 +209,12 @@ def _score(frontier: Frontier, test: BatchSource) -> _Scored:
     for (cost, point), left in zip(points.items(), exits, strict=True):
         hits[cost] = seen.correct[point.classifier, rows, left].double()
         spent[cost] = float(table.relative_cost(left, point.active))
-    alone = {}
+    alone = []
     for link, part in _earlier(frontier.trunk):
         batches = test.in_order(batch_size=1000)
         right = [batch.own_logits[part.stop - 1].argmax(1) == batch.labels for batch in batches]
         own = range(part.start + link.bare_stages.start, part.stop)
-        alone[link.name] = torch.cat(right).double(), table.relative_cost_alone(own, len(rows))
+        alone.append((link.name, torch.cat(right).double(), table.relative_cost_alone(own, len(rows))))
     return _Scored(seen.full_correct.double(), hits, spent, alone)
 
 
@@ -233,17 +238,19 @@ def _curve(parts: Sequence[_Scored], seed: int) -> tuple[EstimatedPoint, ...]:
     )
 
 
-def _alone(parts: Sequence[_Scored], seed: int) -> dict[str, EstimatedPoint]:
-    found = {}
-    for name in parts[0].alone:
-        gains = [(part.alone[name][0] - part.full, part.alone[name][1]) for part in parts]
-        found[name] = _point(gains[0][1], gains, torch.Generator().manual_seed(seed))
-    return found
+def _alone(parts: Sequence[_Scored], seed: int) -> tuple[tuple[str, EstimatedPoint], ...]:
+    found = []
+    for place, (name, _, _) in enumerate(parts[0].alone):
+        right = [(part.alone[place][1], part.alone[place][2], part.full) for part in parts]
+        point = _point(None, [(hits - full, cost) for hits, cost, full in right], torch.Generator().manual_seed(seed))
+        found.append((name, point))
+    return tuple(found)
 
 
-def _point(asked: float, parts: Sequence[tuple[Tensor, float]], generator: torch.Generator) -> EstimatedPoint:
+def _point(asked: float | None, parts: Sequence[tuple[Tensor, float]], generator: torch.Generator) -> EstimatedPoint:
     """From each fold's `N` gains and its relative cost."""
     gains = torch.cat([gain for gain, _ in parts])
     cost = sum(len(gain) * cost for gain, cost in parts) / len(gains)
     lower, upper = bootstrap_interval(gains[:, None], generator=generator)
+    asked = cost if asked is None else asked
     return EstimatedPoint(asked, cost, float(gains.mean()), (float(lower), float(upper)))

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import reprlib
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch.utils import _pytree as pytree
 
-from offramp.cost import count_trunk, price
-from offramp.errors import InputError
+from offramp.artifact import LONGEST
+from offramp.cost import count_trunk, price, thinned
+from offramp.errors import InputError, SplitError
 from offramp.features import ArraySource, BatchSource, Source, StoreSource, check_disjoint, extract, split_by_id
 from offramp.features.stable_hash import stable_hash
 from offramp.frontier.candidates import area, gate_candidates, thin, threshold_candidates
@@ -31,7 +34,7 @@ from offramp.trunk import POOLINGS, ChainTrunk, Hidden, Preprocessing, Trunk
 from offramp.trunk.raw import listed
 from offramp.uncertainty import ConformalVariant, conformal_thresholds
 
-__all__ = ["as_source", "fit", "fit_frontier", "prepared_for"]
+__all__ = ["as_source", "fit", "fit_frontier", "prepared_for", "was_used"]
 
 
 def fit(
@@ -42,6 +45,7 @@ def fit(
     preprocessing: Preprocessing | None = None,
     augmented: Sequence[Preprocessing] = (),
     pooling: str = "auto",
+    exits: int | None = None,
     settings: JointSettings = DEFAULT,
     classes: Sequence[str] = (),
     store: str | Path | None = None,
@@ -60,6 +64,8 @@ def fit(
         preprocessing: From raw inputs to what the trunk takes; the trunk's own if left out.
         augmented: Further views of the training samples, each one more pass of the network over them.
         pooling: Name of the pooling that exits see a stage through.
+        exits: Exits of a network at most, evenly spread over its cost; one after every stage if left out. Every exit
+            takes time: few are enough for a chain, whose networks answer at their ends.
         settings: How to fit.
         classes: Names of the classes, in the order of their numbers; kept with the frontier.
         store: A directory for the cached features; a run that was interrupted goes on from there. Without one they are
@@ -71,10 +77,14 @@ def fit(
     """
     if not isinstance(trunk, Trunk):
         raise InputError(f"expected a trunk, got {type(trunk).__name__}; cut a network with offramp.split first")
-    if classes and len(classes) != trunk.num_classes:
-        raise InputError(f"expected {trunk.num_classes} names, one a class of '{trunk.name}', got {len(classes)}")
+    if classes:
+        check_names(classes, trunk)
     preprocessing = trunk.preprocessing if preprocessing is None else preprocessing
     sources = [as_source(train, "train"), as_source(validation, "validation")]
+    if sources[0].name.removeprefix("train-") == sources[1].name.removeprefix("validation-"):
+        raise SplitError("train and validation are the same samples; hold some out that nothing was trained on")
+    if exits is not None:
+        trunk = thinned(trunk, trunk.prepare(preprocessing(sources[0].read(0, 1).inputs)), exits=exits)
     with ExitStack() as stack:
         folder = Path(store) if store is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         views = ((preprocessing, *augmented), (preprocessing,))
@@ -113,6 +123,17 @@ def fit(
                 )
 
         return replace(drop_links(trunk, (fit_rows, tune, calibrate), fit_one), classes=tuple(classes))
+
+
+def check_names(classes: Sequence[str], trunk: Trunk) -> None:
+    """Refuse names that are not one a class of the trunk's."""
+    names = [] if isinstance(classes, str) else list(classes)
+    good = all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
+    if not good or len(names) != trunk.num_classes or len(set(names)) != len(names):
+        raise InputError(
+            f"expected {trunk.num_classes} different names, one a class of '{trunk.name}', each of 1 to {LONGEST} "
+            f"characters, got {reprlib.repr(classes)}"
+        )
 
 
 def prepared_for(part: Trunk, trunk: Trunk, preprocessing: Preprocessing) -> Preprocessing:
@@ -199,6 +220,25 @@ def fit_frontier(
     )
 
 
+def was_used(frontier: Frontier, ids: npt.NDArray[np.int64]) -> bool:
+    """Whether samples are those that a frontier was fitted on, or tuned and calibrated on: all of them, in order.
+
+    Args:
+        frontier: The frontier.
+        ids: `N` sample ids.
+    """
+    splits = frontier.provenance.get("splits", {})
+    seed = frontier.provenance.get("settings", {}).get("seed", 0)
+    half = len(ids) // 2
+    halves = split_by_id(ids, [half, len(ids) - half], seed=seed) if half else []
+    known = {split.get("ids") for split in splits.values()}
+    return any(_hashed(part) in known for part in (ids, *(ids[rows] for rows in halves)))
+
+
+def _hashed(ids: npt.NDArray[np.int64]) -> str:
+    return hashlib.sha256(ids.tobytes()).hexdigest()
+
+
 def _provenance(settings: JointSettings, **splits: BatchSource) -> dict[str, Any]:
     """How a frontier was obtained, as JSON holds it."""
     return {
@@ -206,8 +246,7 @@ def _provenance(settings: JointSettings, **splits: BatchSource) -> dict[str, Any
         "torch": torch.__version__,
         "settings": json.loads(json.dumps(asdict(settings))),
         "splits": {
-            name: {"samples": source.num_samples, "ids": hashlib.sha256(source.ids().tobytes()).hexdigest()}
-            for name, source in splits.items()
+            name: {"samples": source.num_samples, "ids": _hashed(source.ids())} for name, source in splits.items()
         },
     }
 

@@ -22,6 +22,13 @@ from offramp.trunk import Pooling, Preprocessing, Trunk
 __all__ = ["Frontier"]
 
 
+AS_GOOD = 0.002
+"""Accuracies on the tune split that differ by less are not told apart when a cost is asked for."""
+
+MOST_COST = 10.0
+"""Relative cost that can be asked for: a chain may cost more than its last network, but hardly ten times."""
+
+
 @dataclass(frozen=True)
 class Frontier:
     """Operating points from cheap to accurate, all of one fit."""
@@ -65,8 +72,9 @@ class Frontier:
         """The network at the point that meets a wish, as far as the tune split can tell.
 
         Args:
-            cost: Spend this share of the bare network's compute: the most accurate of the points within a hundredth
-                below it. Where the frontier is flat, `accuracy` finds a cheaper point as good.
+            cost: Spend this share of the bare network's compute: of the points that cost no more, the dearest that is
+                within a fifth of a point of the most accurate. Where the frontier is flat, `accuracy` finds a cheaper
+                point as good.
             accuracy: Reach this accuracy: the cheapest point that does.
             policy: The policy that decides; the one the tune split prefers if left out.
 
@@ -76,6 +84,8 @@ class Frontier:
         points = self.points[self.preferred] if policy is None else self._points_of(policy)
         if (cost is None) == (accuracy is None):
             raise InputError("choose takes either cost=... or accuracy=..., one of the two")
+        if cost is not None and not 0 < cost <= MOST_COST:
+            raise InputError(f"expected cost as a share of the network's, such as 0.6, got {cost}")
         if accuracy is not None:
             good = [point for point in points if point.promised["accuracy"] >= accuracy]
             if not good:
@@ -93,8 +103,10 @@ class Frontier:
                 f"no point costs {cost:.4f} or less; the cheapest costs {cheapest:.4f}: ask for that or more, or fit "
                 "smaller exits (settings=offramp.PAPER, or a smaller ladder_width)"
             )
-        spends = affordable[-1].promised["cost"] - 2 * COST_STEP
-        near = [point for point in affordable if point.promised["cost"] >= spends]
+        best = max(point.promised["accuracy"] for point in affordable)
+        as_good = [point for point in affordable if point.promised["accuracy"] >= best - AS_GOOD]
+        spends = as_good[-1].promised["cost"] - 2 * COST_STEP
+        near = [point for point in as_good if point.promised["cost"] >= spends]
         return self._network(max(near, key=lambda point: point.promised["accuracy"]))
 
     def evaluate(self, source: BatchSource, points: Sequence[OperatingPoint], *, seed: int = 0) -> list[Measured]:
@@ -139,7 +151,8 @@ class Frontier:
         console = Console(width=100, color_system=None)
         with console.capture() as capture:
             console.print(table)
-        title = f"frontier of {self.trunk.name} by {self.preferred}, measured on the tune split\n"
+        shown = f"{table.row_count} of its {len(points)} points" if table.row_count < len(points) else "all points"
+        title = f"frontier of {self.trunk.name} by {self.preferred}, {shown}, measured on the tune split\n"
         return title + capture.get() + "".join(f"{line}\n" for line in self._summary())
 
     def _summary(self) -> Iterator[str]:

@@ -47,12 +47,16 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
         ArtifactError: If anything in the folder is not as docs/artifact.md says; it names the file and the field.
         UntrustedNameError: If the network's factory is code that `trust` does not name.
         UnknownNameError: If the network's factory is not registered here.
+        MissingExtraError: If a library that the network or its preprocessing needs is not installed.
     """
+    if trunk is not None and not isinstance(trunk, Trunk):
+        raise InputError(f"expected a trunk, got {type(trunk).__name__}; cut the network with offramp.split first")
     artifact = read_artifact(path)
     content = artifact.content
     # The exits first: theirs is a file of its own size, which bounds what the network's factory is asked for.
     bank = _bank(artifact)
-    trunk = _trunk(artifact, trunk, trust)
+    attached = _attachments(artifact)
+    trunk = _trunk(artifact, trunk, trust, attached)
     _check_stages(content.at("exits"), bank, trunk)
     exits, points = _Tensors(artifact, "exits"), _Tensors(artifact, "points")
     costs = {policy: _costs(field, policy, points, bank) for policy, field in content.at("costs").entries().items()}
@@ -62,7 +66,7 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
     points.check_all_read()
     return Frontier(
         trunk=trunk,
-        preprocessing=_preprocessing(content.at("preprocessing"), _attachments(artifact)),
+        preprocessing=_preprocessing(content.at("preprocessing"), attached),
         pooling=POOLINGS.get(_one_of(content.at("pooling"), POOLINGS)),
         bank=bank,
         costs=costs,
@@ -145,12 +149,14 @@ def _factory(field: Field, classes: int, attached: Mapping[str, Attachment]) -> 
     return Factory(name, plain, _preprocessing(field.at("preprocessing"), attached), links)
 
 
-def _trunk(artifact: Artifact, trunk: Trunk | None, trust: Collection[str]) -> Trunk:
+def _trunk(
+    artifact: Artifact, trunk: Trunk | None, trust: Collection[str], attached: Mapping[str, Attachment]
+) -> Trunk:
     """The network the frontier was fitted for, and no other."""
     field = artifact.content.at("trunk")
     embedded = field.at("weights").flag()
     if trunk is None:
-        trunk = _made(field, trust, _attachments(artifact))
+        trunk = _made(field, trust, attached)
         if embedded:
             saved = _Tensors(artifact, "trunk")
             try:

@@ -19,7 +19,7 @@ from offramp.policy import OperatingPoint
 from offramp.trunk import Attachment, Factory, Trunk, build
 from offramp.trunk.build import MOST_NETWORKS
 
-__all__ = ["BANKS", "COSTS", "PRECISIONS", "save"]
+__all__ = ["BANKS", "COSTS", "PRECISIONS", "made_again", "save"]
 
 BANKS: dict[str, type[ExitBank]] = {
     "cumulative": CumulativeLinearExits,
@@ -95,19 +95,32 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
     write_artifact(path, content, tensors)
 
 
+def made_again(trunk: Trunk) -> bool:
+    """Whether a trunk's own factory makes it again, once given its weights: then an artifact needs no code with it."""
+    if trunk.factory is None or _names_code(trunk.factory):
+        return False
+    try:
+        _check_made_again(trunk, trunk.factory, _weights(trunk))
+    except InputError:
+        return False
+    return True
+
+
 def _check_made_again(trunk: Trunk, factory: Factory, weights: Mapping[str, Tensor]) -> None:
     """Refuse a factory that makes another network: better now than when the artifact is loaded."""
     try:
         with torch.random.fork_rng(devices=[]):  # the weights it is made with are thrown away
             made = build(factory)
         embed(made, weights)
-        same = made.fingerprint() == trunk.fingerprint()
-    except (InputError, SplitRefusedError):
-        same = False
-    if not same:
+        reason = (
+            None if made.fingerprint() == trunk.fingerprint() else "it was made with other options or changed since"
+        )
+    except (InputError, SplitRefusedError) as error:
+        reason = str(error)
+    if reason is not None:
         raise InputError(
-            f"'{factory.name}' with {reprlib.repr(dict(factory.options))} makes another network than '{trunk.name}', "
-            "which was made with other options or changed since; give factory=Factory('package.module:function')"
+            f"'{factory.name}' with {reprlib.repr(dict(factory.options))} does not make '{trunk.name}' again: {reason}"
+            "; give factory=Factory('package.module:function')"
         )
 
 

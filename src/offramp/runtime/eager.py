@@ -29,7 +29,8 @@ class EagerBackend:
 
     def stage(self, index: int, hidden: Hidden) -> Hidden:
         """Run one stage."""
-        return self._trunk.stages[index](hidden)
+        with self._trunk.explaining(hidden):
+            return self._trunk.stages[index](hidden)
 
     def exit(
         self, index: int, hidden: Hidden, state: Any, classifier: Tensor | None, *, answer: bool, carry: bool

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
 from offramp.exits import ExitBank
@@ -20,6 +21,9 @@ from offramp.trunk import Hidden, Pooling, Trunk, concatenate, select
 
 __all__ = ["Engine"]
 
+MOST_PLANS = 4096
+"""Kept: batches that mix many points at random ask for ever new ones."""
+
 NOBODY: dict[str, Any] = {"rows": torch.empty(0, dtype=torch.long), "hidden": None, "riding": False}
 """What is left of a flight when the last have left: whoever looks at its length knows."""
 
@@ -28,7 +32,7 @@ class Engine:
     """Runs samples through a network with exits, each at an operating point of its own.
 
     The engine keeps nothing of the samples: a `Flight` does, so that flights can be joined where they meet. Work that
-    no sample present needs is not done: later stages of those who left, exits that are not in force at any point on
+    no sample needs is not done: later stages of those who left, exits that are not in force at any point that came on
     board, statistics that no policy on board reads.
 
     Args:
@@ -91,7 +95,10 @@ class Engine:
         )
 
     def join(self, flights: Sequence[Flight]) -> Flight:
-        """Put flights that have come equally far into one."""
+        """Put flights that have come equally far into one; those that everybody has left do not count."""
+        flights = [flight for flight in flights if len(flight)] or flights[:1]
+        if len(flights) == 1:
+            return flights[0]
         depths = sorted({flight.depth for flight in flights})
         if len(depths) != 1:
             raise InputError(f"expected flights that have passed the same stages, got some at {depths}")
@@ -170,6 +177,8 @@ class Engine:
         """What is to be done after a stage for samples at these points: looked up once, not for every batch."""
         key = stage, aboard
         if key not in self._plans:
+            if len(self._plans) >= MOST_PLANS:
+                self._plans.clear()
             self._plans[key] = self._made_plan(stage, aboard)
         return self._plans[key]
 
@@ -211,7 +220,7 @@ class Engine:
             # Exits out of force at a sample's point, and other policies than its own, leave no trace on it.
             own = self.points.active_under(policy)[flight.point, plan.stage]
             leave |= wants & own
-            carries[policy.name] = torch.where(own, carry, carries[policy.name])
+            carries[policy.name] = _chosen(own, carry, carries[policy.name])
         return leave, carries
 
     def _without(self, flight: Flight, leave: Tensor, count: int) -> Flight:
@@ -224,11 +233,13 @@ class Engine:
             return replace(flight, **NOBODY)
         if not self.compaction.pays(flight.depth, len(gone), len(keep)):
             return replace(flight, gone=gone, riding=True)
-        hidden = self.trunk.select(flight.hidden, keep, flight.depth)
-        kept = Flight(flight.depth, flight.aboard, False, hidden, *select(flight.luggage, keep))
-        if not self.trunk.grows:
-            return kept
-        return replace(kept, hidden=self.trunk.trimmed(hidden, int(kept.sizes.max()), flight.depth))
+        hidden = self.trunk.trimmed(self.trunk.select(flight.hidden, keep, flight.depth), flight.depth)
+        return Flight(flight.depth, flight.aboard, False, hidden, *select(flight.luggage, keep))
+
+
+def _chosen(own: Tensor, new: Any, old: Any) -> Any:
+    """`n` samples' new carries where `own` says so, else the old ones."""
+    return pytree.tree_map(lambda one, other: torch.where(own.view(-1, *(1,) * (one.ndim - 1)), one, other), new, old)
 
 
 @dataclass(frozen=True)

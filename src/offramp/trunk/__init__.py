@@ -6,6 +6,7 @@ from offramp.trunk.chain import ChainTrunk, chain, scores
 from offramp.trunk.cifar_resnet import CifarResNet, load_cifar_resnet
 from offramp.trunk.factory import Factory
 from offramp.trunk.hidden import Axes, Hidden, batch_size, concatenate, select
+from offramp.trunk.merged import MergedTrunk, merge
 from offramp.trunk.pooling import POOLINGS, AutoPooling, FirstPooling, GridPooling, MeanPooling, Pooling
 from offramp.trunk.preprocessing import STEPS, Preprocessing, image_preprocessing, photo_preprocessing
 from offramp.trunk.representation import Nodes, Representation, Tokens
@@ -28,6 +29,7 @@ __all__ = [
     "GridPooling",
     "Hidden",
     "MeanPooling",
+    "MergedTrunk",
     "Nodes",
     "Pooling",
     "Preprocessing",
@@ -44,6 +46,7 @@ __all__ = [
     "load_cifar_resnet",
     "load_t2t_vit",
     "make_trunk",
+    "merge",
     "photo_preprocessing",
     "scores",
     "select",

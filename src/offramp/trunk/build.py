@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from typing import Any
 
-from offramp.errors import InputError, SplitRefusedError, UntrustedNameError
+from offramp.errors import InputError, MissingExtraError, SplitRefusedError, UntrustedNameError
 from offramp.registry import Registry
 from offramp.trunk.factory import Factory
 from offramp.trunk.trunk import Trunk
@@ -15,6 +15,7 @@ __all__ = ["TRUNKS", "build", "make_trunk"]
 TRUNKS: Registry[Callable[..., Trunk]] = Registry("trunk")
 TRUNKS.add("chain", "offramp.trunk.chain:chain")
 TRUNKS.add("cifar_resnet", "offramp.trunk.cifar_resnet:CifarResNet")
+TRUNKS.add("merged", "offramp.trunk.merged:merge")
 TRUNKS.add("t2t_vit", "offramp.trunk.t2t_vit:T2TViT")
 TRUNKS.add("timm", "offramp.trunk.timm:timm_by_name")
 TRUNKS.add("torchvision", "offramp.trunk.torchvision:torchvision_by_name")
@@ -42,9 +43,11 @@ def build(factory: Factory, *, trust: Collection[str] = ()) -> Trunk:
     if factory.size > MOST_NETWORKS:
         raise InputError(f"expected a chain of at most {MOST_NETWORKS} networks, got {factory.size}")
     if factory.links:
-        if factory.name != "chain":
-            raise InputError(f"only a 'chain' has links, got '{factory.name}' with {len(factory.links)}")
-        return _call(TRUNKS.get("chain"), factory, *(build(link, trust=trust) for link in factory.links))
+        if factory.name not in ("chain", "merged") or (factory.name == "merged" and len(factory.links) > 1):
+            raise InputError(
+                f"expected a 'chain', or one network 'merged', got '{factory.name}' of {len(factory.links)}"
+            )
+        return _call(TRUNKS.get(factory.name), factory, *(build(link, trust=trust) for link in factory.links))
     if ":" in factory.name and factory.name not in trust:
         raise UntrustedNameError(
             f"'{factory.name}' is code of somebody's; if you know it, allow it with trust=['{factory.name}'], or give "
@@ -83,7 +86,7 @@ def make_trunk(name: str, options: Mapping[str, Any]) -> Trunk:
 def _call(make: Callable[..., Any], factory: Factory, *links: Trunk) -> Trunk:
     try:
         made = make(*links, **factory.options)
-    except SplitRefusedError:  # it says all there is to say
+    except (MissingExtraError, SplitRefusedError):  # they say all there is to say
         raise
     except Exception as error:  # whatever somebody's code, or ours with somebody's options, ends with
         options = reprlib.repr(dict(factory.options))

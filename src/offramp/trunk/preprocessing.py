@@ -45,6 +45,11 @@ def normalize(
     inputs: Tensor, generator: torch.Generator, /, *, scale: float, mean: Sequence[float], std: Sequence[float]
 ) -> Tensor:
     """`(inputs * scale - mean) / std` in float32, channel by channel."""
+    if inputs.is_floating_point() and scale < 0.1 and inputs.numel() and 0 < float(inputs.max()) <= 1:
+        raise InputError(
+            f"expected images of bytes, 0 to 255, which are multiplied by {scale:.4g}, got numbers up to "
+            f"{float(inputs.max()):.3g}; give the bytes, or a preprocessing with scale=1"
+        )
     shape = (1, len(mean), 1, 1)
     if inputs.shape[1] != len(mean):
         raise InputError(f"expected images of {len(mean)} channels, got {inputs.shape[1]}; convert them first")

@@ -178,17 +178,16 @@ class SplitTrunk(Trunk):
         # A plain dictionary of what tokenizers give, which is a mapping of their own.
         prepared = super().prepare(dict(inputs) if isinstance(inputs, Mapping) else inputs)
         _leaves(prepared, self._spec)
-        if self._mask is None:
-            return prepared
-        used = prepared[self._mask].bool().any(0).nonzero()
-        return at_length(prepared, int(used[-1]) + 1 if len(used) else 1, self.axes(0))
+        return self.trimmed(prepared, 0)
 
-    def trimmed(self, hidden: Hidden, length: int, depth: int) -> Hidden:
-        """Cut off columns behind the longest sample, where a mask says that they are padding."""
-        axes = self.axes(depth)
-        if self._mask is None or max(lengths_of(hidden, axes), default=0) <= length:
+    def trimmed(self, hidden: Hidden, depth: int) -> Hidden:
+        """Cut off the columns behind the last one that the mask of any sample marks."""
+        marks = self._mask if depth == 0 else self._mask_node
+        if marks is None:
             return hidden
-        return at_length(hidden, length, axes)
+        used = hidden[marks].bool().any(0).nonzero()
+        length = int(used[-1]) + 1 if len(used) else 1
+        return hidden if length == hidden[marks].shape[1] else at_length(hidden, length, self.axes(depth))
 
     def sizes(self, inputs: Hidden) -> Tensor:
         """Tokens of each sample where there is a mask, or the length of all of them; ones where nothing grows."""

@@ -117,8 +117,8 @@ class Trunk(nn.Module):
         """The samples `keep` (indices or booleans) of a hidden state after `depth` stages."""
         return select(hidden, keep, self.axes(depth))
 
-    def trimmed(self, hidden: Hidden, length: int, depth: int) -> Hidden:
-        """A hidden state without the padding that samples of at most `length` do not need; as it is, where unknown."""
+    def trimmed(self, hidden: Hidden, depth: int) -> Hidden:
+        """A hidden state after `depth` stages without padding that none of its samples needs; as it is, if unknown."""
         return hidden
 
     def concatenate(self, hiddens: Sequence[Hidden], depth: int) -> Hidden:
@@ -148,6 +148,8 @@ class Trunk(nn.Module):
         except OfframpError:
             raise
         except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
+            if "allocate" in str(error):  # out of memory: whatever the inputs are
+                raise
             leaves = [
                 f"{str(leaf.dtype).removeprefix('torch.')} of shape {tuple(leaf.shape)}"
                 if hasattr(leaf, "shape")

@@ -1,0 +1,126 @@
+"""Fewer, longer stages: exits cost time, and not every stage is worth one."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor, nn
+
+from offramp.errors import InputError
+from offramp.trunk.chain import ChainTrunk, chain
+from offramp.trunk.factory import Factory
+from offramp.trunk.hidden import Hidden
+from offramp.trunk.representation import Representation
+from offramp.trunk.trunk import Trunk
+
+__all__ = ["MergedTrunk", "merge"]
+
+
+def merge(trunk: Trunk, ends: Sequence[int]) -> Trunk:
+    """Run the stages between some ends as one.
+
+    Features that were cached for the trunk serve the merged one too: `features.StageView(source, ends)` are its own.
+
+    Args:
+        trunk: Any trunk; of a chain, the stages of its networks are merged, each within its network.
+        ends: Stages (0-based) to keep the ends of, ascending; every stage with a head of the network's own among them.
+
+    Returns:
+        The trunk with as many stages as ends.
+
+    Example:
+        >>> import torch
+        >>> from offramp.trunk import CifarResNet
+        >>> coarse = merge(CifarResNet(20), (2, 5, 8))
+        >>> coarse.num_exits, coarse(torch.zeros(1, 3, 32, 32)).shape
+        (3, torch.Size([1, 10]))
+    """
+    ends = tuple(ends)
+    kept = set(trunk.own_heads)
+    if list(ends) != sorted(set(ends)) or not kept <= set(ends) or ends[0] < 0 or ends[-1] != trunk.num_exits - 1:
+        raise InputError(
+            f"expected ascending ends of stages, those with heads of the network's own ({sorted(kept)}) among them, "
+            f"the last {trunk.num_exits - 1}; got {ends}"
+        )
+    if len(ends) == trunk.num_exits:
+        return trunk
+    if isinstance(trunk, ChainTrunk):
+        parts = zip(trunk.links, trunk.stages_of_links, strict=True)
+        links = [merge(link, [end - part.start for end in ends if end in part]) for link, part in parts]
+        return chain(*links, name=trunk.name)
+    return MergedTrunk(trunk, ends)
+
+
+class MergedTrunk(Trunk):
+    """A trunk whose stages are several of another's. Made by `merge`.
+
+    Args:
+        base: The other trunk.
+        ends: Its stages that end one of these.
+    """
+
+    def __init__(self, base: Trunk, ends: Sequence[int]) -> None:
+        stages = [
+            base.stages[start + 1] if end == start + 1 else nn.Sequential(*list(base.stages)[start + 1 : end + 1])
+            for start, end in pairwise((-1, *ends))
+        ]
+        heads = {ends.index(stage): base.heads[str(stage)] for stage in base.own_heads}
+        super().__init__(base.name, stages, heads, base.num_classes)
+        self.preprocessing = base.preprocessing
+        self.declared_mul_adds = {
+            place: sum(base.declared_mul_adds[stage] for stage in range(start + 1, end + 1))
+            for place, (start, end) in enumerate(pairwise((-1, *ends)))
+            if any(stage in base.declared_mul_adds for stage in range(start + 1, end + 1))
+        }
+        if base.factory is not None:
+            self.factory = Factory("merged", {"ends": list(ends)}, base.preprocessing, (base.factory,))
+        self._base = (base,)  # in a tuple: its stages are these, and are not to be counted twice
+        self._ends = tuple(ends)
+
+    def representation(self, hidden: Hidden, stage: int) -> Representation:
+        """What the other trunk shows after its stage."""
+        return self._base[0].representation(hidden, self._ends[stage])
+
+    def prepare(self, inputs: Any) -> Hidden:
+        """As the other trunk does."""
+        return self._base[0].prepare(inputs)
+
+    def axes(self, depth: int) -> Any:
+        """As the other trunk says."""
+        return self._base[0].axes(self._depth(depth))
+
+    def sizes(self, inputs: Hidden) -> Tensor:
+        """As the other trunk says."""
+        return self._base[0].sizes(inputs)
+
+    @property
+    def grows(self) -> bool:
+        """As the other trunk says."""
+        return self._base[0].grows
+
+    def resized(self, inputs: Hidden, size: int) -> Hidden:
+        """As the other trunk does."""
+        return self._base[0].resized(inputs, size)
+
+    def batch_size(self, hidden: Hidden, depth: int) -> int:
+        """As the other trunk says."""
+        return self._base[0].batch_size(hidden, self._depth(depth))
+
+    def select(self, hidden: Hidden, keep: Tensor, depth: int) -> Hidden:
+        """As the other trunk does."""
+        return self._base[0].select(hidden, keep, self._depth(depth))
+
+    def trimmed(self, hidden: Hidden, depth: int) -> Hidden:
+        """As the other trunk does."""
+        return self._base[0].trimmed(hidden, self._depth(depth))
+
+    def concatenate(self, hiddens: Sequence[Hidden], depth: int) -> Hidden:
+        """As the other trunk does."""
+        return self._base[0].concatenate(hiddens, self._depth(depth))
+
+    def own_logits(self, hidden: Hidden, stage: int) -> Tensor:
+        """As the other trunk answers."""
+        return self._base[0].own_logits(hidden, self._ends[stage])
+
+    def _depth(self, depth: int) -> int:
+        return self._ends[depth - 1] + 1 if depth else 0

@@ -1,0 +1,148 @@
+"""Two networks with exits on the same samples, against counting by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import offramp
+from offramp.errors import InputError
+from offramp.features import ArraySource, StoreSource, extract
+from offramp.frontier import Frontier, compare, on_trunk
+from offramp.trunk import CifarResNet, Trunk
+from tests.frontier.examples import PREPROCESSING, SMALL, images, trunk
+
+QUICK = replace(SMALL, warmup_epochs=1)
+TEST = images(120, seed=3)
+
+
+@pytest.fixture(scope="module")
+def frontier() -> Frontier:
+    network = trunk()
+    network.preprocessing = PREPROCESSING
+    return offramp.fit(network, images(90, seed=1), images(60, seed=2), settings=QUICK, progress=False)
+
+
+@pytest.fixture(scope="module")
+def updated() -> Trunk:
+    """The same network after a little more training, as it were."""
+    network = trunk()
+    network.preprocessing = PREPROCESSING
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.05 * parameter.std() * torch.randn_like(parameter) if parameter.numel() > 1 else 0)
+    return network
+
+
+def features(of: Frontier, folder: Path, rows: slice = slice(None)) -> StoreSource:
+    source = ArraySource(TEST[0][rows], TEST[1][rows], name="test")
+    views = (of.preprocessing,)
+    store = extract(of.trunk, source, folder, views=views, dtype=torch.float32, progress=False)
+    return StoreSource(store, pooling="auto")
+
+
+def test_a_frontier_with_itself(frontier: Frontier, tmp_path: Path) -> None:
+    point, source = frontier.choose(cost=0.7).point, features(frontier, tmp_path)
+    found = compare((frontier, point, source), (frontier, point, source))
+    assert found.samples == 120
+    assert found.accuracies[0] == found.accuracies[1] == frontier.evaluate(source, [point])[0].accuracy
+    assert (found.gain, found.gain_interval) == (0, (0, 0))
+    assert (found.cost_ratio, found.cost_ratio_interval) == (1, (1, 1))
+    assert (found.agreement, found.newly_wrong) == (1, 0)
+
+
+def test_two_points_against_the_networks_that_run(frontier: Frontier, tmp_path: Path) -> None:
+    source = features(frontier, tmp_path)
+    networks = [frontier.choose(cost=cost, policy="threshold") for cost in (0.5, 0.9)]
+    sides = [(frontier, network.point, source) for network in networks]
+    found = compare(sides[0], sides[1])
+    one, other = (network.predict(TEST[0]) for network in networks)
+    right, then = ((answer.labels.numpy() == TEST[1]) for answer in (one, other))
+    near = 1.5 / 120  # a sample on the very boundary may fall either way
+    assert found.accuracies == pytest.approx((right.mean(), then.mean()), abs=near)
+    assert found.gain == pytest.approx(then.mean() - right.mean(), abs=near)
+    assert found.newly_wrong == pytest.approx((right & ~then).mean(), abs=near)
+    assert found.agreement == pytest.approx(float((one.labels == other.labels).double().mean()), abs=near)
+    assert list(found.relative_costs) == pytest.approx(
+        [float(answer.relative_cost.mean()) for answer in (one, other)], abs=near
+    )
+    assert found.cost_ratio == pytest.approx(found.relative_costs[1] / found.relative_costs[0])
+    lower, upper = found.gain_interval
+    assert lower <= found.gain <= upper
+    lower, upper = found.cost_ratio_interval
+    assert 1 < lower <= found.cost_ratio <= upper
+
+
+def test_before_and_after_an_update(frontier: Frontier, updated: Trunk, tmp_path: Path) -> None:
+    after = on_trunk(frontier, updated, TEST[0][:1])
+    point = frontier.choose(cost=0.7).point
+    sources = [features(one, tmp_path / str(index)) for index, one in enumerate((frontier, after))]
+    found = compare((frontier, point, sources[0]), (after, point, sources[1]))
+    for one, accuracy in zip((frontier, after), found.full_accuracies, strict=True):
+        logits = one.trunk(one.trunk.prepare(PREPROCESSING(TEST[0])))
+        assert accuracy == pytest.approx((logits.argmax(1).numpy() == TEST[1]).mean())
+    assert after.bank is frontier.bank
+    assert after.points is frontier.points
+    # Nobody may take the features of one network for those of the other.
+    with pytest.raises(InputError, match="these features are of another network than"):
+        compare((frontier, point, sources[1]), (after, point, sources[0]))
+
+
+def test_the_seed_is_of_the_intervals_alone(frontier: Frontier, tmp_path: Path) -> None:
+    source = features(frontier, tmp_path)
+    sides = [(frontier, frontier.choose(cost=cost, policy="threshold").point, source) for cost in (0.5, 0.9)]
+    one, again, other = (compare(sides[0], sides[1], seed=seed) for seed in (0, 0, 1))
+    assert one == again
+    assert replace(other, gain_interval=one.gain_interval, cost_ratio_interval=one.cost_ratio_interval) == one
+
+
+def test_other_samples_are_refused(frontier: Frontier, tmp_path: Path) -> None:
+    point = frontier.choose(cost=0.7).point
+    whole, part = features(frontier, tmp_path / "a"), features(frontier, tmp_path / "b", slice(60))
+    with pytest.raises(InputError, match="expected the features of the same samples in the same order"):
+        compare((frontier, point, whole), (frontier, point, part))
+
+
+def test_features_of_another_pooling_are_refused(frontier: Frontier, tmp_path: Path) -> None:
+    point = frontier.choose(cost=0.7).point
+    source = ArraySource(*TEST, name="test")
+    store = extract(frontier.trunk, source, tmp_path, poolings=("mean",), views=(PREPROCESSING,), progress=False)
+    narrow = StoreSource(store, pooling="mean")
+    with pytest.raises(InputError, match=r"expected features of .* numbers a stage, got .*; another pooling, or"):
+        compare((frontier, point, narrow), (frontier, point, narrow))
+
+
+class TestOnTrunk:
+    def test_costs_are_those_of_the_update(self, frontier: Frontier, updated: Trunk) -> None:
+        dearer = trunk()
+        dearer.preprocessing = PREPROCESSING
+        dearer.declared_mul_adds = {0: 10 * float(frontier.costs["threshold"].tables[0].bare)}
+        after = on_trunk(frontier, dearer, TEST[0][:1])
+        before = frontier.costs["threshold"].tables[0]
+        assert float(after.costs["threshold"].tables[0].bare) > 9 * float(before.bare)
+        same = on_trunk(frontier, updated, TEST[0][:1]).costs["threshold"].tables[0]
+        assert torch.equal(same.cumulative_costs(), before.cumulative_costs())
+
+    @pytest.mark.parametrize("other", [CifarResNet(14, num_classes=3), CifarResNet(8, num_classes=4)])
+    def test_another_shape_is_refused(self, frontier: Frontier, other: Trunk) -> None:
+        with pytest.raises(InputError, match=r"expected a network of 3 stages and 3 classes .*; fit exits for it"):
+            on_trunk(frontier, other, TEST[0][:1])
+
+    def test_inputs_are_prepared_as_the_update_says(self, frontier: Frontier, updated: Trunk) -> None:
+        other = PREPROCESSING.then("center_crop", size=32)
+        changed = trunk()
+        changed.preprocessing = other
+        assert on_trunk(frontier, changed, TEST[0][:1]).preprocessing == other
+        assert on_trunk(frontier, updated, TEST[0][:1]).preprocessing == PREPROCESSING
+        # What was fitted with a preparation of its own keeps that.
+        apart = replace(frontier, preprocessing=other)
+        assert on_trunk(apart, updated, TEST[0][:1]).preprocessing == other
+
+    def test_the_frontier_stays_as_it_was(self, frontier: Frontier, updated: Trunk) -> None:
+        before = frontier.trunk.fingerprint()
+        assert on_trunk(frontier, updated, TEST[0][:1]).trunk is updated
+        assert frontier.trunk.fingerprint() == before
+        assert np.isfinite(frontier.full_accuracy)
