@@ -21,16 +21,13 @@ from benchmarks.cifar import AUGMENTED, PREPROCESSING, cached, cifar10, resnet, 
 from benchmarks.frontier_quality import CURVE, SIZES, at_costs, spread, summary
 from benchmarks.texts import intents, minilm
 from offramp.cost import count_trunk
-from offramp.features import BatchSource, StageView, Store, StoreSource, split_by_id
+from offramp.features import BatchSource, Store, StoreSource, split_by_id
 from offramp.frontier import Frontier, drop_links, fit_frontier
 from offramp.methods import DEFAULT
-from offramp.trunk import POOLINGS, ChainTrunk, Trunk, chain, merge
+from offramp.trunk import POOLINGS, ChainTrunk, Trunk, chain
 
 STATIC = (20, 32, 44)
 """The smaller networks somebody would take instead."""
-
-FEW = (8, 17, 26, 35)
-"""Stages whose exits the chain with few exits keeps: the networks' own ends, and two thirds of ResNet-56."""
 
 TEXT = replace(DEFAULT, ladder_width=256, dropout=0.3, batch_size=256)
 """The default, wider: a text has 77 or 150 classes here, and its vectors have 1,152 numbers."""
@@ -67,14 +64,6 @@ def fit_images(rotation: int, *, links: bool) -> tuple[Frontier, StoreSource]:
     return (drop_links(trunk, sources, fit_one) if links else fit_one(trunk, sources)), test
 
 
-def fit_few(rotation: int) -> tuple[Frontier, BatchSource]:
-    """The chain with few exits, on the same features, of one rotation; and its test split."""
-    trunk = images_chain()
-    *sources, test = (StageView(source, FEW) for source in images_sources(trunk, rotation))
-    example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
-    return fit_frontier(merge(trunk, FEW), *sources, example=example, preprocessing=PREPROCESSING), test
-
-
 def static_networks(test: StoreSource) -> list[dict[str, float]]:
     """Cost and change of accuracy of each smaller network on the test rows, relative to ResNet-56."""
     example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
@@ -99,13 +88,10 @@ def _accuracy(store: Store, test: BatchSource) -> float:
 def one_rotation(rotation: int) -> dict[str, Any]:
     """All figures of the chain of one rotation."""
     frontier, test = fit_images(rotation, links=rotation == 0)
-    few, few_test = fit_few(rotation)
     static = static_networks(test)
     instead = at_costs(frontier, test, tuple(row["cost"] for row in static), None)
     return {
         "chain": at_costs(frontier, test, (0.46, 0.64, *CURVE), None),
-        # Nobody leaves before ResNet-20 has ended, at a third of the cost.
-        "chain few": at_costs(few, few_test, tuple(cost for cost in CURVE if cost >= 0.4), None),
         "chain threshold": at_costs(frontier, test, CURVE, "threshold"),
         "chain gates": at_costs(frontier, test, CURVE, "gates"),
         "chain instead of static": instead,

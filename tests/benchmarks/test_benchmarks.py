@@ -43,7 +43,9 @@ def test_the_evidence_is_what_the_results_say() -> None:
     assert with_headline(readme) == readme, "run python -m benchmarks.evidence"
 
 
-@pytest.mark.parametrize("name", ["artifact", "chain", "costs", "frontier_quality", "frontier_time", "store", "trunks"])
+@pytest.mark.parametrize(
+    "name", ["artifact", "chain", "costs", "few_exits", "frontier_quality", "frontier_time", "store", "trunks"]
+)
 def test_committed_results_agree_with_their_own_bars(name: str) -> None:
     found = json.loads((RESULTS / f"{name}.json").read_text())
     assert found["bars"]

@@ -122,3 +122,19 @@ def test_unlabelled_data(offramp: Shell, artifact: Path) -> None:
     ran = offramp("evaluate", artifact, "--data", "bare.npz", *LINE[2:])
     assert ran.status == 1
     assert "bare.npz has no labels; name their column with --label" in ran.told
+
+
+def test_samples_that_were_fitted_on_are_doubted(offramp: Shell, artifact: Path) -> None:
+    trust = ("--trust", f"{MODELS}:make")
+    for data, doubted in (("train.npz", True), ("val.npz", True), ("test.npz", False)):
+        ran = offramp("evaluate", artifact, "--data", data, *trust)
+        assert ran.status == 0
+        assert ("on these very samples; measure on others" in ran.told) == doubted, data
+
+
+def test_other_data_is_doubted(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    inputs, labels = samples(90, seed=5)
+    np.savez(tmp_path / "other.npz", x=-inputs, y=labels)
+    ran = offramp("evaluate", artifact, "--data", tmp_path / "other.npz", "--trust", f"{MODELS}:make")
+    assert ran.status == 0
+    assert "other data, inputs of another kind or size, or classes in another order?" in ran.told

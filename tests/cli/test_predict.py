@@ -63,7 +63,9 @@ def test_the_file_has_what_the_network_answers(
 def test_as_a_sentence(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
     ran = offramp("predict", artifact, "--data", "bare.npz", "--out", tmp_path / "a.csv", *TRUST)
     assert (ran.status, ran.out) == (0, "")
-    told = rf"90 answers in {tmp_path}/a.csv, at \d\.\d+ of the network's cost on average, by \w+ \(tune split: .* % right\)"
+    told = (
+        rf"90 answers in {tmp_path}/a.csv, at \d\.\d+ of the network's cost on average, by \w+ \(tune split: .* right\)"
+    )
     assert re.fullmatch(told, ran.told)
 
 

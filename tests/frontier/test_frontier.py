@@ -11,7 +11,8 @@ import offramp
 from offramp.cost import Costs, CostTable
 from offramp.errors import BudgetError, InputError, SplitError, UnknownNameError
 from offramp.features import ArraySource, Store, StoreSource, extract, split_by_id
-from offramp.frontier import Frontier, Outcomes, area, fit_frontier, measure, outcomes, simulate, thin
+from offramp.frontier import Frontier, Outcomes, area, fit_frontier, measure, outcomes, simulate, thin, was_used
+from offramp.frontier.fit import as_source
 from offramp.functional import exit_distribution, first_exit, leaves
 from offramp.network import EarlyExitNetwork
 from offramp.policy import OperatingPoint
@@ -117,7 +118,7 @@ def test_choose_spends_what_was_asked_unless_less_is_better(fitted: Frontier) ->
         as_good = [one["cost"] for one in affordable if one["accuracy"] >= best - 0.002]
         assert as_good[-1] - 0.0101 <= promised["cost"] <= cost
     for wrong in (0, -0.5, 60, float("nan")):
-        with pytest.raises(InputError, match="expected cost as a share of the network's, such as 0.6"):
+        with pytest.raises(InputError, match=r"expected cost as a share of the network's, such as 0\.6"):
             fitted.choose(cost=wrong)
 
 
@@ -222,6 +223,23 @@ def test_arrays_in_double_precision_and_without_preprocessing() -> None:
         network, (prepared[:40], labels[:40]), (prepared[40:], labels[40:]), settings=SMALL, progress=False
     )
     assert frontier.choose(cost=1.1).predict(prepared[:3]).labels.shape == (3,)
+
+
+def test_the_same_arrays_are_not_validation() -> None:
+    data = images(40, seed=1)
+    with pytest.raises(SplitError, match="train and validation are the same samples"):
+        offramp.fit(trunk(), data, data, preprocessing=PREPROCESSING, settings=SMALL, progress=False)
+
+
+def test_samples_that_were_used_are_known(fitted: Frontier) -> None:
+    splits = fitted.provenance["splits"]
+    assert set(splits) == {"fit", "tune", "calibrate"}
+    for data, name in ((images(400, seed=1), "train"), (images(300, seed=2), "validation")):
+        source = as_source(data, name)
+        assert was_used(fitted, source.read(0, len(source)).ids)
+        assert not was_used(fitted, source.read(30, len(source)).ids)
+    assert not was_used(fitted, np.arange(50))
+    assert not was_used(fitted, np.arange(0))
 
 
 def test_train_and_validation_must_not_share_samples() -> None:

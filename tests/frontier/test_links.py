@@ -128,7 +128,7 @@ class TestBookkeeping:
     def test_the_table_tells(self) -> None:
         frontier, _ = dropped({"a+b+c": 0.8, "b+c": 0.82, "a+c": 0.79, "c": 0.6}, A, B, C)
         lines = str(frontier).splitlines()
-        assert lines[0] == "frontier of b+c by threshold, measured on the tune split"
+        assert lines[0] == "frontier of b+c by threshold, all points, measured on the tune split"
         assert lines[-2] == "links bring, in points of mean accuracy: a -2.00 (dropped), b +22.00"
         assert lines[-1] == "exits dropped, as they bring nothing: 1"
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import offramp
-from offramp.errors import ArtifactError, OfframpError, UnknownNameError, UntrustedNameError
+from offramp.errors import ArtifactError, InputError, OfframpError, UnknownNameError, UntrustedNameError
 from offramp.frontier import Frontier
 from tests.artifact_examples import assert_same, at, rehash, reseal, rewrite
 from tests.frontier import text_examples
@@ -170,6 +170,11 @@ def test_code_is_refused_without_trust_and_must_give_a_trunk_with_it(
         offramp.load(folder)
     assert not called
     refused(folder, "content.trunk.factory", trust=[name])
+
+
+def test_a_network_that_was_not_cut_is_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"expected a trunk, got Linear; cut the network with offramp\.split first"):
+        offramp.load(folder, trunk=torch.nn.Linear(2, 2))  # type: ignore[arg-type]
 
 
 def test_a_name_that_is_not_registered_says_where(folder: Path) -> None:

@@ -386,3 +386,14 @@ class TestCheck:
             Preprocessing().then("resise").check()
         with pytest.raises(InputError, match="at most 64 steps"):
             Preprocessing((("channels_first", {}),) * 65).check()
+
+
+def test_numbers_from_0_to_1_are_not_taken_for_bytes() -> None:
+    prepare = image_preprocessing(mean=MEAN, std=STD)
+    with pytest.raises(
+        InputError, match=r"expected images of bytes, 0 to 255, .* got numbers up to 0\.9; give the bytes"
+    ):
+        prepare(np.full((2, 4, 4, 3), 0.9, np.float32))
+    assert torch.isfinite(prepare(np.zeros((2, 4, 4, 3), np.float32))).all()  # black is black
+    assert torch.isfinite(prepare(np.full((2, 4, 4, 3), 200, np.float32))).all()
+    assert torch.isfinite(image_preprocessing(mean=MEAN, std=STD, scale=1)(np.ones((2, 4, 4, 3), np.float32))).all()
