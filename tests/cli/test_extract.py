@@ -120,3 +120,15 @@ def test_a_real_interrupt(tmp_path: Path) -> None:
     module.write_text(module.read_text().replace("time.sleep(0.05)", "pass"))
     again = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert again.stdout.startswith("3,000 rows of data.npz in store/data-")
+
+
+def test_what_was_extracted_with_other_settings_serves_fit(offramp: Shell, tmp_path: Path) -> None:
+    kept = ("--store", tmp_path / "store", "--exits", "2")
+    for data in ("train.npz", "val.npz"):
+        offramp.json("extract", *TRUNK, "--data", data, "--batch-size", "32", *kept)
+    before = sorted(place for place in (tmp_path / "store").rglob("*") if place.is_file())
+    written = {place: place.read_bytes() for place in before}
+    line = ("--train", "train.npz", "--validation", "val.npz", "--out", tmp_path / "artifact", "--epochs", "1")
+    found = offramp.json("fit", *TRUNK, *line, *kept)
+    assert found["num_exits"] == 2
+    assert all(place.read_bytes() == content for place, content in written.items())

@@ -13,6 +13,7 @@ from offramp.cli.options import (
     ClassesOption,
     ColumnOption,
     DataOption,
+    ExitsOption,
     JsonOption,
     LabelOption,
     PoolingOption,
@@ -20,6 +21,7 @@ from offramp.cli.options import (
     TrunkOption,
 )
 from offramp.cli.places import check_writable
+from offramp.cost import thinned
 from offramp.features import extract as extract_features
 
 __all__ = ["extract"]
@@ -37,12 +39,13 @@ def extract(
     split: SplitOption = None,
     classes: ClassesOption = None,
     pooling: PoolingOption = "auto",
+    exits: ExitsOption = None,
     batch_size: Annotated[
-        int,
+        int | None,
         typer.Option(
-            min=1, metavar="N", help="Samples of a forward pass. Only with the default does fit take the store."
+            min=1, metavar="N", help="Samples of a forward pass. [dim]Without it: as in what is there, or 250.[/dim]"
         ),
-    ] = 250,
+    ] = None,
     threads: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Processor threads. [dim]Without it: as many as torch takes.[/dim]"),
@@ -58,6 +61,9 @@ def extract(
     """
     network = make_network(trunk)
     source = open_labelled(data, network, Columns(label, column, split), classes=read_classes(classes))
+    if exits is not None:
+        first = source.read(0, 1).inputs
+        network = thinned(network, network.prepare(network.preprocessing(first)), exits=exits)
     check_writable(store, "--store")
     with resumable("Run the same command again: it goes on where it stopped."):
         made = extract_features(

@@ -21,6 +21,9 @@ from offramp.trunk import POOLINGS, Hidden, Preprocessing, Trunk
 
 __all__ = ["extract", "extract_shard", "make_plan"]
 
+BATCH_SIZE = 250
+"""Rows of a forward pass, unless told otherwise."""
+
 
 def extract(
     trunk: Trunk,
@@ -29,7 +32,7 @@ def extract(
     *,
     poolings: Sequence[str] = ("auto",),
     views: Sequence[Preprocessing] = (Preprocessing(),),
-    batch_size: int = 250,
+    batch_size: int | None = None,
     shard_mb: float = 64,
     threads: int | None = None,
     dtype: torch.dtype = torch.float16,
@@ -46,9 +49,9 @@ def extract(
         path: Folder of the store; made if it is not there.
         poolings: Registered names; the features of each are stored.
         views: How each view of a sample is prepared. The first is the clean one; others may draw at random.
-        batch_size: Rows of a forward pass.
+        batch_size: Rows of a forward pass; those of the extraction that is there, or 250, if left out.
         shard_mb: Megabytes of a shard, about.
-        threads: Threads of torch; those of the interrupted extraction, or torch's own number, if left out.
+        threads: Threads of torch; those of the extraction that is there, or torch's own number, if left out.
         dtype: Precision of the features: float16, bfloat16 or float32.
         progress: Show a bar, if there is a terminal to show it on.
 
@@ -68,8 +71,11 @@ def extract(
         5 (256, 512, 1024) (2,)
     """
     path = Path(path)
+    begun = read_plan(path) if (path / "plan.json").exists() else None
     if threads is None:
-        threads = read_plan(path).threads if (path / "plan.json").exists() else torch.get_num_threads()
+        threads = torch.get_num_threads() if begun is None else begun.threads
+    if batch_size is None:
+        batch_size = BATCH_SIZE if begun is None else begun.batch_size
     plan = make_plan(
         trunk,
         source,
@@ -96,7 +102,7 @@ def make_plan(
     *,
     poolings: Sequence[str] = ("auto",),
     views: Sequence[Preprocessing] = (Preprocessing(),),
-    batch_size: int = 250,
+    batch_size: int = BATCH_SIZE,
     shard_mb: float = 64,
     threads: int = 1,
     dtype: torch.dtype = torch.float16,
