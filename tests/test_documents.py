@@ -23,6 +23,7 @@ def run_guide(guide: str) -> dict[str, object]:
     return names
 
 
+@pytest.mark.slow
 def test_the_readme_runs_and_saves_without_losing_much(capsys: pytest.CaptureFixture[str]) -> None:
     names = run_guide("README.md")
     answer, test = names["answer"], names["test"]

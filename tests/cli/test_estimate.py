@@ -17,6 +17,7 @@ from tests.cli.workshop import MODELS, QUICK, Shell, samples, stopped_after
 LINE = ("estimate", "--trunk", f"{MODELS}:make", "--data", "train.npz")
 
 
+@pytest.mark.slow
 def test_as_json_it_agrees_with_the_library(offramp: Shell) -> None:
     ran = offramp(*LINE, "--samples", "80", "--seed", "2", "--json")
     assert (ran.status, ran.err) == (0, "")
@@ -30,6 +31,7 @@ def test_as_json_it_agrees_with_the_library(offramp: Shell) -> None:
     assert ran.json == {**plain, "verdict": sentences(expected)}
 
 
+@pytest.mark.slow
 def test_a_chain_as_a_table(offramp: Shell) -> None:
     ran = offramp(*LINE[:1], "--trunk", f"{MODELS}:small", *LINE[1:])
     assert ran.status == 0
@@ -39,6 +41,7 @@ def test_a_chain_as_a_table(offramp: Shell) -> None:
     assert "give it as the first of two --trunk" not in ran.err
 
 
+@pytest.mark.slow
 def test_one_network_as_a_table(offramp: Shell) -> None:
     ran = offramp(*LINE)
     assert ran.told == "A cheaper network before this one often brings more: give it as the first of two --trunk."

@@ -82,6 +82,7 @@ def test_interrupted_it_goes_on_to_the_same_bytes(
     assert Store.open(next((tmp_path / "a").iterdir())).plan.num_shards > 2
 
 
+@pytest.mark.slow
 def test_a_real_interrupt(tmp_path: Path) -> None:
     """Ctrl-C as a terminal sends it, in the middle of the network's pass over the data."""
     module = tmp_path / "slow_models.py"

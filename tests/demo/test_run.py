@@ -26,6 +26,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MODULE, "fit", partial(offramp.fit, settings=settings))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_what_is_saved_answers_as_what_was_fitted_every_time(tmp_path: Path) -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()

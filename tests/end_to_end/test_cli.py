@@ -32,6 +32,7 @@ def answers() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_from_raw_text_to_predictions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -56,6 +57,7 @@ def test_from_raw_text_to_predictions(
     assert "of the cost it is right" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_from_a_folder_of_images_to_predictions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -26,6 +26,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return contents(path)
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(undisturbed: dict[str, bytes], tmp_path: Path) -> None:
     command = [sys.executable, __file__, str(tmp_path / "store")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

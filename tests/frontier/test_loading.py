@@ -347,6 +347,7 @@ def test_huge_exits_take_no_memory(linear: tuple[Frontier, Path], tmp_path: Path
     refused(folder, "exits.safetensors")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_very_many_exits_take_little_time(linear: tuple[Frontier, Path], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(linear[1], tmp_path / "copy"))
@@ -512,6 +513,7 @@ class TestAttachments:
         assert offramp.load(texts).choose(cost=2).predict(RAW).labels.shape == (len(RAW),)
 
 
+@pytest.mark.slow
 class TestTextNetworks:
     @pytest.mark.timeout(60)
     @pytest.mark.parametrize(

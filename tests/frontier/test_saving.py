@@ -79,6 +79,7 @@ def test_chains_come_back_as_chains_that_average() -> None:
     assert saved.bank.averaging.shares.any()
 
 
+@pytest.mark.slow
 def test_a_function_that_is_trusted_makes_the_network(tmp_path: Path) -> None:
     saved = of_texts()
     assert len(saved.costs["threshold"].tables) == 3  # texts cost what their tokens cost
@@ -243,6 +244,7 @@ class Other(nn.Module):
         return 2 * self.first(x)
 
 
+@pytest.mark.slow
 class TestFactoriesThatMakeAnotherNetwork:
     """With its weights in it an artifact is to come back by itself: better refused when saved than when loaded."""
 

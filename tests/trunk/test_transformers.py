@@ -147,6 +147,7 @@ def words(**options: Any) -> Any:
     return LIBRARY.PreTrainedTokenizerFast(tokenizer_object=engine, pad_token="[PAD]", unk_token="[UNK]", **options)
 
 
+@pytest.mark.slow
 class TestTokenizers:
     def test_texts_in_answers_out(self, bert: tuple[Any, SplitTrunk]) -> None:
         network, _ = bert
@@ -207,6 +208,7 @@ def distilbert() -> Any:
 SMALL = {**SIZES, "num_hidden_layers": 2}
 
 
+@pytest.mark.slow
 class TestByConfig:
     @pytest.mark.parametrize(
         ("kind", "options", "pad"),
