@@ -160,3 +160,18 @@ class TestHelp:
             assert verb == name
             with COMMAND.commands[name].make_context(name, arguments) as context:
                 assert context.params
+
+
+def test_stopped_before_the_package_is_there(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import offramp_command
+
+    def interrupt(name: str, *rest: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("builtins.__import__", interrupt)
+    status = offramp_command.main()
+    monkeypatch.undo()
+    assert status == 130
+    assert capsys.readouterr().err == "Stopped.\n"
