@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,9 @@ from torch import nn
 from offramp.errors import InputError, MissingExtraError, SplitRefusedError, UnknownNameError
 from offramp.frontier.embedding import embed
 from offramp.testing import check_trunk
-from offramp.trunk import Factory, SplitTrunk, Tokens, Trunk, build
+from offramp.trunk import Factory, SplitTrunk, Tokens, build
 from offramp.trunk.timm import timm_by_name, timm_preprocessing, timm_trunk
+from tests.trunk.factory_examples import embedded
 
 
 def model(name: str = "test_resnet", **options: Any) -> Any:
@@ -54,17 +54,6 @@ def test_a_class_token_comes_before_the_patches() -> None:
     assert isinstance(shown, Tokens)
     assert shown.values.shape[1] == 101
     assert shown.prefix == 1
-
-
-def embedded(trunk: Trunk) -> Trunk:
-    """The trunk made again from what it says of itself, as JSON brings it back, with the same weights put in."""
-    assert trunk.factory is not None
-    options = json.loads(json.dumps(dict(trunk.factory.options)))
-    torch.manual_seed(99)  # other weights, until they are put in
-    made = build(replace(trunk.factory, options=options))
-    assert made.fingerprint() != trunk.fingerprint()
-    embed(made, {name: tensor.clone() for name, tensor in trunk.state_dict().items()})
-    return made
 
 
 class TestByName:

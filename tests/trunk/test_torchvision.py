@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +11,11 @@ from PIL import Image
 from torchvision import models
 
 from offramp.errors import InputError, MissingExtraError, SplitRefusedError, UnknownNameError
-from offramp.frontier.embedding import embed
 from offramp.testing import check_trunk
-from offramp.trunk import Factory, Trunk, build
+from offramp.trunk import Factory, build
 from offramp.trunk.preprocessing import AS_IS
 from offramp.trunk.torchvision import torchvision_by_name, torchvision_preprocessing, torchvision_trunk
+from tests.trunk.factory_examples import embedded
 
 
 def model(name: str = "resnet18") -> Any:
@@ -44,17 +43,6 @@ def test_weights_say_how_images_are_prepared() -> None:
     assert trunk.preprocessing == torchvision_preprocessing(weights)
     photos = np.random.default_rng(0).integers(0, 256, (2, 240, 300, 3), dtype=np.uint8)
     assert trunk(trunk.prepare(trunk.preprocessing(photos))).shape == (2, 5)
-
-
-def embedded(trunk: Trunk) -> Trunk:
-    """The trunk made again from what it says of itself, as JSON brings it back, with the same weights put in."""
-    assert trunk.factory is not None
-    options = json.loads(json.dumps(dict(trunk.factory.options)))
-    torch.manual_seed(99)  # other weights, until they are put in
-    made = build(replace(trunk.factory, options=options))
-    assert made.fingerprint() != trunk.fingerprint()
-    embed(made, {name: tensor.clone() for name, tensor in trunk.state_dict().items()})
-    return made
 
 
 class TestByName:

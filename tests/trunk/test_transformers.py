@@ -1,8 +1,6 @@
 """Small text classifiers of the transformers library with random weights, and one that was trained."""
 
-import json
 import sys
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +11,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 
 from offramp.errors import InputError, MissingExtraError, SplitRefusedError, UnknownNameError
-from offramp.frontier.embedding import embed
 from offramp.testing import check_trunk
-from offramp.trunk import Axes, Factory, Hidden, SplitTrunk, Tokens, Trunk, build
+from offramp.trunk import Axes, Factory, Hidden, SplitTrunk, Tokens, build
 from offramp.trunk.factory import MOST_MODULES
 from offramp.trunk.preprocessing import AS_IS
 from offramp.trunk.transformers import MeanClassifier, text_by_config, text_trunk
+from tests.trunk.factory_examples import embedded
 
 LIBRARY: Any = transformers
 VOCABULARY = 60
@@ -186,17 +184,6 @@ class TestTokenizers:
     def test_a_slow_one_is_refused(self, bert: tuple[Any, SplitTrunk]) -> None:
         with pytest.raises(InputError, match="a fast one of transformers"):
             text_trunk(bert[0], tokenizer="bert-base-uncased")
-
-
-def embedded(trunk: Trunk) -> Trunk:
-    """The trunk made again from what it says of itself, as JSON brings it back, with the same weights put in."""
-    assert trunk.factory is not None
-    options = json.loads(json.dumps(dict(trunk.factory.options)))
-    torch.manual_seed(99)  # other weights, until they are put in
-    made = build(replace(trunk.factory, options=options))
-    assert made.fingerprint() != trunk.fingerprint()
-    embed(made, {name: tensor.clone() for name, tensor in trunk.state_dict().items()})
-    return made
 
 
 def distilbert() -> Any:

@@ -9,7 +9,6 @@ import typer
 from offramp.cli.choosing import choose
 from offramp.cli.console import interval, points, print_json, print_table, print_text
 from offramp.cli.datasets import Columns, check_taken, classes_for, features_of, kept_in, open_labelled
-from offramp.cli.interrupts import resumable
 from offramp.cli.networks import make_network, open_artifact
 from offramp.cli.options import (
     AccuracyOption,
@@ -86,8 +85,7 @@ def compare(
         check_taken(data, source, updated, updated.preprocessing)
         second = on_trunk(first, updated, source.read(0, 1).inputs)
     names = _names(artifact, other)
-    how = "Run the same command again" + ("; --store FOLDER keeps what is done." if store is None else ".")
-    with resumable(how), kept_in(store) as folder:
+    with kept_in(store) as folder:
         sides = [
             (frontier, network.point, features_of(frontier, source, folder / place, progress=not as_json))
             for frontier, network, place in zip((first, second), networks, ("first", "second"), strict=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from offramp.cli.interrupts import resumable
 from offramp.cli.places import check_writable
 from offramp.data import Dataset, open_data
 from offramp.errors import InputError
@@ -109,12 +110,14 @@ def _kind_of(inputs: Any) -> tuple[str, str]:
 
 @contextmanager
 def kept_in(store: Path | None) -> Iterator[Path]:
-    """The folder of features: the one asked for, or one that is gone at the end."""
+    """The folder of features: the one asked for, or one that is gone at the end; Ctrl-C says which."""
     if store is not None:
         check_writable(store, "--store")
-        yield store
+        with resumable("Run the same command again."):
+            yield store
         return
-    with TemporaryDirectory(prefix="offramp-") as folder:
+    how = "Run the same command again; --store FOLDER keeps what is done."
+    with resumable(how), TemporaryDirectory(prefix="offramp-") as folder:
         yield Path(folder)
 
 

@@ -7,7 +7,6 @@ import typer
 
 from offramp.cli.console import interval, points, print_json, print_table, print_text, say
 from offramp.cli.datasets import Columns, kept_in, open_labelled, read_classes
-from offramp.cli.interrupts import resumable
 from offramp.cli.networks import make_network
 from offramp.cli.options import (
     ClassesOption,
@@ -58,8 +57,7 @@ def estimate(
     network = make_network(trunk)
     source = open_labelled(data, network, Columns(label, column, split), classes=read_classes(classes))
     drawn = sample(source, min(samples, len(source)), seed=seed)
-    how = "Run the same command again" + ("; --store FOLDER keeps what is done." if store is None else ".")
-    with resumable(how), kept_in(store) as folder:
+    with kept_in(store) as folder:
         settings = replace(DEFAULT, seed=seed)
         found = try_exits(network, drawn, pooling=pooling, settings=settings, store=folder, progress=not as_json)
     if as_json:

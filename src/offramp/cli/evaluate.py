@@ -10,7 +10,6 @@ import typer
 from offramp.cli.choosing import choose
 from offramp.cli.console import interval, points, print_json, print_table, print_text, say, warn
 from offramp.cli.datasets import Columns, classes_for, features_of, kept_in, open_labelled
-from offramp.cli.interrupts import resumable
 from offramp.cli.networks import open_artifact
 from offramp.cli.options import (
     AccuracyOption,
@@ -76,8 +75,7 @@ def evaluate(
     if report is not None:
         check_writable(report, "--report")
         import_module("offramp.report.canvas")  # a missing matplotlib is told of now, not after the long work
-    how = "Run the same command again" + ("; --store FOLDER keeps what is done." if store is None else ".")
-    with resumable(how), kept_in(store) as folder:
+    with kept_in(store) as folder:
         features = features_of(frontier, source, folder, progress=not as_json)
         found = find(frontier, features, point=network.point, classes=source.classes, name=data.name)
     page = None if report is None else write_report(found, report, source=source)

@@ -10,7 +10,6 @@ from offramp.cost import count_trunk, price
 from offramp.errors import InputError
 from offramp.features import BatchSource
 from offramp.frontier.frontier import Frontier
-from offramp.frontier.outcomes import outcomes
 from offramp.frontier.simulate import simulate
 from offramp.policy import POLICIES, OperatingPoint
 from offramp.trunk import Trunk
@@ -137,16 +136,12 @@ class _Answers:
 
 
 def _answers(frontier: Frontier, point: OperatingPoint, source: BatchSource, *, seed: int) -> _Answers:
-    if getattr(source, "trunk_fingerprint", None) not in (None, frontier.trunk.fingerprint()):
-        raise InputError(
-            f"these features are of another network than '{frontier.trunk.name}'; extract them with frontier.trunk"
-        )
     if source.widths != frontier.bank.widths:
         raise InputError(
             f"expected features of {frontier.bank.widths} numbers a stage, got {source.widths}; another pooling, or "
             "another network: fit exits for it"
         )
-    seen = outcomes(frontier.bank, source, frontier.temperatures)
+    (point,), seen = frontier.outcomes_at([point], source)
     exits = simulate([point], seen, seed=seed)[0]
     labels = seen.predictions[point.classifier, torch.arange(len(exits)), exits]
     table = frontier.costs[point.policy].of(seen.sizes)

@@ -13,7 +13,7 @@ from offramp.features import BatchSource
 from offramp.frontier.candidates import COST_STEP, area
 from offramp.frontier.contributions import Contribution
 from offramp.frontier.metrics import Measured, measure
-from offramp.frontier.outcomes import outcomes
+from offramp.frontier.outcomes import Outcomes, outcomes
 from offramp.network import EarlyExitNetwork
 from offramp.policy import OperatingPoint
 from offramp.registry import unknown_name
@@ -122,18 +122,31 @@ class Frontier:
                 f"evaluate takes cached features, got {type(source).__name__}; extract(frontier.trunk, ...) the "
                 "samples into a store and give StoreSource(store, pooling=...)"
             )
+        asked, seen = self.outcomes_at(points, source)
+        return measure(asked, seen, [self.costs[point.policy] for point in points], seed=seed)
+
+    def outcomes_at(
+        self, points: Sequence[OperatingPoint], source: BatchSource
+    ) -> tuple[list[OperatingPoint], Outcomes]:
+        """What the exits say of samples, as far as some points ask for it.
+
+        Args:
+            points: Which points, of any policy.
+            source: The samples' cached features.
+
+        Returns:
+            The points, each with the place of its classifiers in the outcomes; and the outcomes.
+        """
         of = getattr(source, "trunk_fingerprint", None)
         if of is not None and of != self.trunk.fingerprint():
             raise InputError(
                 f"these features are of another network than the frontier's '{self.trunk.name}'; extract them with "
                 "frontier.trunk, which may have fewer networks than the chain that was fitted"
             )
-        costs = [self.costs[point.policy] for point in points]
         # Only the classifiers that the points ask: of sixteen sets, a threshold uses one.
         used = sorted({point.classifier for point in points})
         seen = outcomes(self.bank.take(*used), source, self.temperatures[used])
-        asked = [replace(point, classifier=used.index(point.classifier)) for point in points]
-        return measure(asked, seen, costs, seed=seed)
+        return [replace(point, classifier=used.index(point.classifier)) for point in points], seen
 
     def __str__(self) -> str:
         """A table of a dozen points of the preferred policy, and what is not in force."""

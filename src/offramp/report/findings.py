@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
 from offramp.errors import InputError
 from offramp.features import BatchSource
-from offramp.frontier import Frontier, Measured, measure, outcomes
+from offramp.frontier import Frontier, Measured, measure
 from offramp.policy import OperatingPoint
 from offramp.report.alternatives import Alternative, alternatives, network_names
 from offramp.report.answers import (
@@ -125,10 +125,7 @@ def find(
         raise InputError(f"expected the names of {source.num_classes} classes, got {len(names)}: {names[:5]}")
     curves = {policy: _spread(points) for policy, points in frontier.points.items()}
     asked = [*(one for points in curves.values() for one in points), point]
-    # Only the classifiers that the points ask: of sixteen sets, a threshold uses one.
-    used = sorted({one.classifier for one in asked})
-    seen = outcomes(frontier.bank.take(*used), source, frontier.temperatures[used])
-    asked = [replace(one, classifier=used.index(one.classifier)) for one in asked]
+    asked, seen = frontier.outcomes_at(asked, source)
     measured = measure(asked, seen, [frontier.costs[one.policy] for one in asked], seed=seed)
     found = iter(measured)
     given, classifier = answers_at(asked[-1], seen, seed=seed), asked[-1].classifier
@@ -159,11 +156,6 @@ def _check(frontier: Frontier, source: BatchSource, point: OperatingPoint) -> No
         raise InputError(
             f"find takes cached features, got {type(source).__name__}; extract(frontier.trunk, ...) the samples into "
             "a store and give StoreSource(store, pooling=...)"
-        )
-    if getattr(source, "trunk_fingerprint", None) not in (None, frontier.trunk.fingerprint()):
-        raise InputError(
-            f"these features are of another network than the frontier's '{frontier.trunk.name}'; extract them with "
-            "frontier.trunk, which may have fewer networks than the chain that was fitted"
         )
     if point.policy not in frontier.points or point.classifier >= frontier.bank.stacked:
         raise InputError(

@@ -121,8 +121,6 @@ class Engine:
         stage = flight.depth
         plan = self._plan(stage, flight.aboard)
         hidden = self.backend.stage(stage, flight.hidden)
-        if not plan.asked:
-            return replace(flight, depth=stage + 1, hidden=hidden), None
         classifier = None if self.bank.stacked == 1 else self.points.classifier[flight.point]
         logits, state = self.backend.exit(stage, hidden, flight.state, classifier, answer=plan.answer, carry=plan.carry)
         flight = replace(flight, depth=stage + 1, hidden=hidden, state=state)
@@ -186,12 +184,10 @@ class Engine:
         policies = self.points.policies_of(aboard)
         alone = len(aboard) == 1
         answer = stage == self._last or self.points.is_active(stage, aboard)
-        carry = self.bank.carries_state and self.points.is_carried(stage, aboard)
         return _Plan(
             stage=stage,
             answer=answer,
-            carry=carry,
-            asked=answer or (carry if stage in self.bank.stages else stage in self.bank.averaging.read),
+            carry=self.points.is_carried(stage, aboard),
             alone=alone,
             policies=policies,
             reads=frozenset(name for policy in policies for name in policy.reads),
@@ -251,8 +247,6 @@ class _Plan:
     """Whether anybody may leave here."""
     carry: bool
     """Whether a later exit reads what this one remembers."""
-    asked: bool
-    """Whether the exit is run at all."""
     alone: bool
     """Whether there is one point; the two last entries are its own."""
     policies: Sequence[Policy]
