@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from benchmarks.runtime import evidence as runtime
+
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 PICTURE = ROOT / "docs" / "frontier.svg"
@@ -327,6 +329,7 @@ keep their exits was settled after looking at three choices on the first rotatio
 
 {few_bars}
 
+{runtime}
 ## What learning a frontier costs: `benchmarks.frontier_time`
 From a store on disk to measured points, 45,000 samples, in passes of the bare float32 network over the same samples.
 Extraction itself is one pass for each view, and is not in these figures (the default takes two views).
@@ -364,7 +367,7 @@ def page() -> str:
     """The page."""
     found = {
         name: results(name)
-        for name in ("frontier_quality", "frontier_time", "store", "costs", "chain", "few_exits", "artifact")
+        for name in ("frontier_quality", "frontier_time", "store", "costs", "chain", "few_exits", "artifact", "runtime")
     }
     rotations = found["frontier_quality"]["rotations"]
     return PAGE.format(
@@ -378,6 +381,7 @@ def page() -> str:
         chain_bars="\n".join(bars(found["chain"])),
         few="\n".join(few(found["few_exits"], found["chain"])),
         few_bars="\n".join(bars(found["few_exits"])),
+        runtime=runtime.section(found["runtime"], bars(found["runtime"])),
         times="\n".join(times(found["frontier_time"])),
         time_bars="\n".join(bars(found["frontier_time"])),
         store="\n".join(store(found["store"])),
@@ -416,9 +420,27 @@ def headline() -> str:
             "",
             *rows,
             "",
+            *_felt(results("runtime")["alternatives"]),
+            "",
             "[docs/evidence.md](docs/evidence.md) has every figure, every bar and whether it held.",
         ]
     )
+
+
+def _felt(found: dict[str, Any]) -> list[str]:
+    """What users feel, in two sentences."""
+    rows = {row["name"]: row for row in found["images"]}
+    chain, eight = rows["offramp chain"], rows["offramp chain, ONNX INT8"]
+    one, many = (chain[f"speedup at {size}"]["median"] for size in (1, 64))
+    texts = found["texts"]
+    return [
+        f"On the clock, one thread, at a cost of .45 ({100 * chain['change']:+.2f} ± {100 * chain['half_width']:.2f} "
+        f"points): {many:.1f} times ResNet-56's throughput at",
+        f"batch 64, {one:.1f} times at batch 1; in eight bits by ONNX Runtime {eight['speedup at 64']['median']:.1f} "
+        f"and {eight['speedup at 1']['median']:.1f} times ({100 * eight['change']:+.2f} points).",
+        f"MiniLM on Banking77, tokenising included: {texts['speedup at 64']['median']:.1f} times at batch 64 "
+        f"({100 * texts['change']:+.2f} ± {100 * texts['half_width']:.2f} points).",
+    ]
 
 
 def with_headline(readme: str) -> str:
@@ -430,6 +452,7 @@ def with_headline(readme: str) -> str:
 
 if __name__ == "__main__":
     draw(results("frontier_quality"), results("chain"))
+    runtime.draw(results("runtime"))
     (ROOT / "docs" / "networks.md").write_text(networks(results("trunks")))
     (ROOT / "docs" / "evidence.md").write_text(page())
     (ROOT / "README.md").write_text(with_headline((ROOT / "README.md").read_text()))

@@ -15,7 +15,7 @@ from offramp.features import ArraySource
 from offramp.trunk import SplitTrunk
 from offramp.trunk.transformers import MeanClassifier, text_trunk
 
-__all__ = ["intents", "minilm"]
+__all__ = ["intents", "minilm", "minilm_itself"]
 
 LONGEST = 64
 """Tokens of a text at most: what the encoder was tuned with."""
@@ -35,6 +35,12 @@ def intents(task: str, split: str) -> ArraySource:
 
 
 def minilm(task: str) -> SplitTrunk:
+    """all-MiniLM-L6-v2 tuned to a task, cut into stages."""
+    tokenizer = AutoTokenizer.from_pretrained(_folder())
+    return text_trunk(minilm_itself(task), tokenizer=tokenizer, longest=LONGEST, name=f"minilm-{task}")
+
+
+def minilm_itself(task: str) -> MeanClassifier:
     """all-MiniLM-L6-v2 tuned to a task: low-rank deltas on every layer of the encoder, a head on the mean."""
     encoder = AutoModel.from_pretrained(_folder())
     deltas = load_file(data_folder() / "minilm_lora" / f"{task}.safetensors")
@@ -47,8 +53,7 @@ def minilm(task: str) -> SplitTrunk:
     weight, bias = deltas["head.weight"].float(), deltas["head.bias"].float()
     head = nn.Linear(weight.shape[1], weight.shape[0])
     head.load_state_dict({"weight": weight, "bias": bias})
-    tokenizer = AutoTokenizer.from_pretrained(_folder())
-    return text_trunk(MeanClassifier(encoder, head), tokenizer=tokenizer, longest=LONGEST, name=f"minilm-{task}")
+    return MeanClassifier(encoder, head).eval()
 
 
 def _folder() -> str:

@@ -7,7 +7,11 @@ from pathlib import Path
 
 import offramp
 
-ADAPTERS = [f"offramp.trunk.{library}" for library in ("graph", "timm", "torchvision", "transformers")]
+ADAPTERS = [
+    *(f"offramp.trunk.{library}" for library in ("graph", "timm", "torchvision", "transformers")),
+    "offramp.runtime.onnx",
+    "offramp_onnx",
+]
 """Modules that are imported by their own path, for those who have the library."""
 
 

@@ -44,6 +44,17 @@ def test_the_guide_to_running_runs() -> None:
     assert len(names["flight"]) > 0  # type: ignore[arg-type]
 
 
+def test_the_guide_to_the_method_runs() -> None:
+    names = run_guide("docs/method.md")
+    assert names["table"].batch_sizes == (1, 8)  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_the_guide_to_onnx_runs() -> None:
+    names = run_guide("docs/onnx.md")
+    assert names["answer"].labels.tolist() == names["network"].predict(names["images"]).labels.tolist()  # type: ignore[attr-defined]
+
+
 def test_the_guide_to_artifacts_runs() -> None:
     assert isinstance(run_guide("docs/artifact.md")["same"], offramp.Frontier)
 

@@ -21,7 +21,7 @@ from offramp.errors import ArtifactError
 
 __all__ = ["VERSION", "Artifact", "Field", "read_artifact", "write_artifact"]
 
-VERSION = 2
+VERSION = 3
 """Of the format. A reader takes this version and, through `_UPGRADES`, every older one."""
 
 MANIFEST = "manifest.json"
@@ -38,6 +38,7 @@ LONGEST = 1000
 
 _UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda content: {**content, "classes": []},  # version 2 names classes, and attaches files to preprocessing
+    2: lambda content: {**content, "bare_ms": None},  # version 3 knows milliseconds, and who leaves where at a point
 }
 """For each older version, the step from its content to the next version's."""
 

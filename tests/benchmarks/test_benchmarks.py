@@ -44,7 +44,8 @@ def test_the_evidence_is_what_the_results_say() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["artifact", "chain", "costs", "few_exits", "frontier_quality", "frontier_time", "store", "trunks"]
+    "name",
+    ["artifact", "chain", "costs", "few_exits", "frontier_quality", "frontier_time", "runtime", "store", "trunks"],
 )
 def test_committed_results_agree_with_their_own_bars(name: str) -> None:
     found = json.loads((RESULTS / f"{name}.json").read_text())

@@ -15,6 +15,7 @@ import offramp as library
 from offramp.data import open_data
 from offramp.data.dataset import StoredDataset
 from offramp.frontier import Frontier
+from offramp.runtime import LatencyTable
 from offramp.trunk import make_trunk
 from tests.cli.workshop import EXTRACTION, MODELS, NAMES, QUICK, Shell, opened, samples, stopped_after
 
@@ -278,3 +279,22 @@ class TestInterrupted:
             ran = offramp("fit", *TRUNK, *DATA, "--out", "nowhere")
         assert ran.status == 130
         assert ran.told == "Stopped. Run the same command again."
+
+
+def test_by_time(offramp: Shell, tmp_path: Path) -> None:
+    file, out = tmp_path / "latency.json", tmp_path / "artifact"
+    measured = offramp("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", "--measure", "--out", file)
+    assert measured.status == 0
+    line = ("fit", *TRUNK, *DATA, *ONCE)
+    found = offramp.json(*line, "--latency", file, "--out", out)
+    assert found["bare_ms"] == pytest.approx(LatencyTable.load(file).whole[0])
+    frontier = opened(out)
+    assert frontier.bare_ms == found["bare_ms"]
+    assert frontier.choose(latency_ms=1000).point.promised["cost"] > 0
+    ran = offramp(*line, "--latency", file, "--exits", "2", "--out", tmp_path / "other")
+    assert ran.status == 1
+    assert "expected a latency table of 'tiny' with 2 stages, got one of 'tiny' with 4" in ran.told
+    assert "a table measured with --exits 2 needs fit --exits 2, and the other way round" in ran.told
+    ran = offramp(*line, "--latency-batch-size", "4", "--out", tmp_path / "other")
+    assert ran.status == 1
+    assert "expected --latency FILE with --latency-batch-size" in ran.told

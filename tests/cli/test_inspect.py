@@ -1,7 +1,10 @@
 """How a network is cut, as a table and as JSON."""
 
+from pathlib import Path
+
 import pytest
 
+from offramp.runtime import LatencyTable
 from offramp.trunk import make_trunk
 from tests.cli.workshop import MODELS, Shell
 
@@ -61,3 +64,54 @@ def test_an_unknown_pooling(offramp: Shell) -> None:
     ran = offramp("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", "--pooling", "maen")
     assert ran.status == 1
     assert "unknown pooling 'maen'; did you mean 'mean'?" in ran.told
+
+
+def test_times_are_measured_and_written(offramp: Shell, tmp_path: Path) -> None:
+    out = tmp_path / "latency.json"
+    line = ("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", "--measure", "--batch-size", "4")
+    found = offramp.json(*line, "--batch-size", "1", "--out", out)
+    table = LatencyTable.load(out)
+    assert (table.network, table.batch_sizes, table.exits) == ("tiny", (1, 4), "LadderExits of width 64 for 3 classes")
+    assert [one["ms"] for one in found["stages"]] == [list(row) for row in table.stage]
+    assert found["latency"]["whole"] == list(table.whole)
+    ran = offramp(*line, "--method", "paper", "--exits", "2", "--out", out)
+    assert "ms for 4" in ran.out, ran.told
+    assert "Without exits it takes" in ran.told
+    assert f"Written to {out}" in ran.told
+    table = LatencyTable.load(out)
+    assert (table.batch_sizes, table.exits, len(table.stage)) == ((4,), "LinearExits for 3 classes", 2)
+
+
+def test_times_of_a_backend(offramp: Shell, tmp_path: Path) -> None:
+    line = ("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", "--measure", "--out", tmp_path / "times.json")
+    ran = offramp(*line, "--backend", "bfloat16")
+    assert ran.status == 0
+    assert " by bfloat16 on " in ran.told
+    assert LatencyTable.load(tmp_path / "times.json").backend == "bfloat16"
+    ran = offramp(*line, "--backend", "bfloat61")
+    assert ran.status == 1
+    assert "unknown backend 'bfloat61'; did you mean 'bfloat16'?" in ran.told
+
+
+def test_texts_are_timed_by_their_lengths(offramp: Shell, tmp_path: Path) -> None:
+    out = tmp_path / "latency.json"
+    ran = offramp("inspect", "--trunk", f"{MODELS}:texts", "--data", "texts-test.tsv", "--measure", "--out", out)
+    assert ran.status == 0
+    assert len(LatencyTable.load(out).others) >= 1
+
+
+@pytest.mark.parametrize("more", [("--out", "latency.json"), ("--batch-size", "4"), ("--backend", "onnx")])
+def test_nothing_is_written_that_was_not_measured(offramp: Shell, more: tuple[str, ...]) -> None:
+    ran = offramp("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", *more)
+    assert ran.status == 1
+    assert f"expected --measure with {more[0]}, got none: without it nothing is timed" in ran.told
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_times_that_do_not_add_up_are_warned_of(offramp: Shell, monkeypatch: pytest.MonkeyPatch, busy: bool) -> None:
+    table = LatencyTable("eager", 1, (1,), *(((1.0,),) * 4,) * 4, whole=(1.0,), adds_up=(1.41 if busy else 1.1,))
+    monkeypatch.setattr("offramp.cli.inspect.measure_latency", lambda *arguments, **options: table)
+    line = ("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", "--measure")
+    told = "the machine was busy: stages add up to 1.41 of the bare network's time; measure again when it is quiet"
+    assert (told in offramp(*line).told) == busy
+    assert (told in offramp(*line, "--json").told) == busy

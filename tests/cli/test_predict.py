@@ -56,7 +56,8 @@ def test_the_file_has_what_the_network_answers(
     assert [row["set"] for row in rows] == [one.nonzero().flatten().tolist() for one in sets]
     if suffix == ".jsonl":
         assert np.allclose([row["probabilities"] for row in rows], probabilities, atol=1e-6)
-    assert found == {"out": str(out), "rows": 90, "cost": pytest.approx(float(costs.mean()), abs=1e-6)}
+    mean = pytest.approx(float(costs.mean()), abs=1e-6)
+    assert found == {"out": str(out), "rows": 90, "cost": mean, "bare_ms": None, "ms": None}
     assert [place.name for place in out.parent.iterdir()] == [out.name]
 
 
@@ -176,3 +177,22 @@ class TestRefused:
         ran = offramp("predict", artifact, "--data", tmp_path / "x.npz", "--out", tmp_path / "a.csv", *TRUST)
         assert ran.status == 1
         assert "expected a finite single-precision number in row 70 of 'x'" in ran.told
+
+
+def test_another_backend(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    line = ("--data", "bare.npz", "--cost", "0.6", *TRUST)
+    for backend in ("eager", "bfloat16"):
+        offramp.json("predict", artifact, *line, "--backend", backend, "--out", tmp_path / f"{backend}.csv")
+    expected, found = (rows_of(tmp_path / f"{backend}.csv") for backend in ("eager", "bfloat16"))
+    same = [(one, other) for one, other in zip(found, expected, strict=True) if one["exit"] == other["exit"]]
+    assert len(same) >= len(expected) - 4  # confidence near the threshold may round to its other side
+    confidence = [[row["confidence"] for row in rows] for rows in zip(*same, strict=True)]
+    assert confidence[0] != confidence[1]
+    assert confidence[0] == pytest.approx(confidence[1], abs=0.05)
+
+
+def test_an_unknown_backend(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    line = ("--data", "bare.npz", "--cost", "0.6", *TRUST, "--out", tmp_path / "answers.csv", "--backend", "bfloat")
+    ran = offramp("predict", artifact, *line)
+    assert ran.status != 0
+    assert "unknown backend 'bfloat'; did you mean 'bfloat16'?" in ran.told

@@ -26,7 +26,8 @@ def by_hand(exit: int, active: list[int], *, carries_state: bool) -> float:
     paid = 0.0
     for stage in range(exit + 1):
         paid += STAGE[stage]
-        if carries_state or stage in active:
+        awaited = carries_state and any(stage <= early < 3 for early in active)
+        if awaited or stage in active:
             paid += CARRY[stage]
         if stage in active:
             paid += ANSWER[stage] + DECIDE[stage]
@@ -42,13 +43,14 @@ class TestCumulativeCosts:
         assert found.tolist() == pytest.approx(expected)
 
     def test_numbers(self) -> None:
-        # Exits 0 and 3 active: 10 + 1 + .1 + .01; then bare stages, with and without their share of the state.
-        assert table(carries_state=False).cumulative_costs([0, 3]).tolist() == pytest.approx(
-            [11.11, 31.11, 61.11, 105.51]
-        )
-        assert table(carries_state=True).cumulative_costs([0, 3]).tolist() == pytest.approx(
-            [11.11, 33.11, 66.11, 110.51]
-        )
+        # Exits 0 and 3 active: 10 + 1 + .1 + .01; then bare stages, and nobody reads a state that would be carried on.
+        for carries_state in (False, True):
+            assert table(carries_state=carries_state).cumulative_costs([0, 3]).tolist() == pytest.approx(
+                [11.11, 31.11, 61.11, 105.51]
+            )
+        # Exits 2 and 3 active: a state is carried past exits 0 and 1, to be read at exit 2.
+        assert table(carries_state=False).cumulative_costs([2, 3]).tolist() == pytest.approx([10, 30, 63.33, 107.73])
+        assert table(carries_state=True).cumulative_costs([2, 3]).tolist() == pytest.approx([11, 33, 66.33, 110.73])
 
     def test_all_exits_if_left_out(self) -> None:
         priced = table(carries_state=False)

@@ -135,9 +135,9 @@ def test_wishes_that_cannot_be_met_say_what_can(fitted: Frontier) -> None:
         fitted.choose(cost=0.01)
     with pytest.raises(BudgetError, match="the best has"):
         fitted.choose(accuracy=1.01)
-    with pytest.raises(InputError, match="one of the two"):
+    with pytest.raises(InputError, match="one of them"):
         fitted.choose()
-    with pytest.raises(InputError, match="one of the two"):
+    with pytest.raises(InputError, match="one of them"):
         fitted.choose(cost=0.5, accuracy=0.5)
     with pytest.raises(UnknownNameError, match="threshold"):
         fitted.choose(cost=0.5, policy="dice")

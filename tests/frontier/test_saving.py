@@ -21,7 +21,7 @@ from offramp.exits import LadderExits
 from offramp.frontier import Frontier
 from offramp.trunk import ChainTrunk, CifarResNet, Factory, Preprocessing, Trunk, chain
 from offramp.trunk.timm import timm_trunk
-from tests.artifact_examples import assert_same, reseal
+from tests.artifact_examples import assert_same, reseal, rewrite
 from tests.frontier import examples, text_examples
 from tests.frontier.artifact_examples import (
     GIVEN,
@@ -35,6 +35,7 @@ from tests.frontier.artifact_examples import (
 )
 from tests.frontier.examples import PREPROCESSING
 from tests.frontier.text_examples import CLASSES, RAW
+from tests.frontier.timing_examples import table_of
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -355,15 +356,57 @@ class TestFolders:
     def test_versions(self, frontier: Frontier, tmp_path: Path) -> None:
         offramp.save(frontier, tmp_path)
 
-        def back_to_version_1(whole: dict[str, Any]) -> None:
-            whole["version"] = 1
-            del whole["content"]["classes"]
+        def back(version: int, *fields: str) -> Callable[[dict[str, Any]], None]:
+            def change(whole: dict[str, Any]) -> None:
+                whole["version"] = version
+                for name in fields:
+                    del whole["content"][name]
 
-        reseal(tmp_path, back_to_version_1)
-        assert_same(frontier, offramp.load(tmp_path, trunk=frontier.trunk), PICTURES)
-        reseal(tmp_path, lambda whole: whole.update(version=3))
-        with pytest.raises(ArtifactError, match=r"manifest\.json has version 3, .* reads up to 2; install a newer"):
+            return change
+
+        # Version 2 did not know who leaves where, nor milliseconds; version 1 had no names of classes.
+        leaving = [f"{policy}.leaving" for policy in frontier.points]
+        rewrite(tmp_path, "points.safetensors", lambda tensors: [tensors.pop(name) for name in leaving])
+        for changed in (back(2, "bare_ms"), back(1, "classes")):
+            reseal(tmp_path, changed)
+            loaded = offramp.load(tmp_path, trunk=frontier.trunk)
+            assert_same(frontier, loaded, PICTURES)
+            assert all(point.leaving is None for points in loaded.points.values() for point in points)
+            with pytest.raises(InputError, match="older artifact or by hand; fit again"):
+                loaded.timed(table_of(loaded))
+        reseal(tmp_path, lambda whole: whole.update(version=4))
+        with pytest.raises(ArtifactError, match=r"manifest\.json has version 4, .* reads up to 3; install a newer"):
             offramp.load(tmp_path, trunk=frontier.trunk)
+
+    def test_who_leaves_where_comes_back(self, frontier: Frontier, tmp_path: Path) -> None:
+        offramp.save(frontier, tmp_path)
+        loaded = offramp.load(tmp_path, trunk=frontier.trunk)
+        for policy, points in frontier.points.items():
+            for one, other in zip(points, loaded.points[policy], strict=True):
+                assert one.leaving is not None
+                assert other.leaving is not None
+                assert torch.equal(one.leaving, other.leaving)
+
+    def test_milliseconds_come_back(self, frontier: Frontier, tmp_path: Path) -> None:
+        timed = frontier.timed(table_of(frontier))
+        offramp.save(timed, tmp_path)
+        loaded = offramp.load(tmp_path, trunk=frontier.trunk)
+        assert_same(timed, loaded, PICTURES)
+        assert loaded.bare_ms == timed.bare_ms == 10.0
+        assert loaded.choose(latency_ms=9.0).point.promised == timed.choose(latency_ms=9.0).point.promised
+
+    def test_milliseconds_of_one_size_of_texts_come_back(self, tmp_path: Path) -> None:
+        texts = of_texts()
+        timed = texts.timed(table_of(texts))
+        assert [len(timed.costs[policy].tables) for policy in timed.points] == [1, 1]
+        offramp.save(timed, tmp_path)
+        loaded = offramp.load(tmp_path, trunk=texts.trunk)
+        assert loaded.bare_ms == timed.bare_ms == 10.0
+        # All that was counted is kept: times of several sizes price it still.
+        several = replace(table_of(texts, size=8.0), others=(table_of(texts, size=2.0, whole=(4.0,)),))
+        for policy, points in timed.timed(several).points.items():
+            again = loaded.timed(several).points[policy]
+            assert [point.promised for point in again] == [point.promised for point in points]
 
 
 class TestWhatCannotBeSaved:

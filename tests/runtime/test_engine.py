@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import offramp
 from offramp.errors import InputError
-from offramp.exits import LinearExits
+from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearExits
 from offramp.frontier import Frontier, outcomes, simulate
 from offramp.policy import OperatingPoint
 from offramp.runtime import Compaction, Engine
@@ -132,6 +132,24 @@ def test_newcomers_join_where_flights_meet(kind: str) -> None:
         note(departed)
     assert torch.equal(left, exits)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("make", [LinearExits, CumulativeLinearExits, LadderExits])
+def test_flights_with_no_point_in_common_join(make: type[ExitBank]) -> None:
+    torch.manual_seed(0)
+    simple = Trunk("simple", [nn.Linear(4, 4) for _ in range(3)], {2: nn.Linear(4, 3)}, num_classes=3)
+    bank = make((4, 4, 4), (0, 1), 3).eval()
+    zero = {"threshold": torch.tensor(2.0)}
+    last, early = (OperatingPoint("threshold", zero, active, torch.ones(3)) for active in ((2,), (0, 1, 2)))
+    runs, inputs = Engine(simple, POOLINGS.get("mean"), bank, [last, early]), torch.randn(6, 4)
+    expected, _ = runs.run(inputs)
+    at = [torch.zeros(3, dtype=torch.long), torch.ones(3, dtype=torch.long)]
+    flights = [runs.start(inputs[3 * i : 3 * i + 3], point=at[i], rows=torch.arange(3) + 3 * i) for i in range(2)]
+    together = runs.join([runs.step(flight)[0] for flight in flights])
+    while len(together):
+        together, departed = runs.step(together)
+    assert departed is not None
+    torch.testing.assert_close(departed.probabilities[departed.rows.argsort()], expected)
 
 
 class Never(Compaction):
@@ -284,8 +302,9 @@ def test_what_does_not_fit_is_refused() -> None:
     other = OperatingPoint("threshold", {"threshold": torch.tensor(0.5)}, (0, 1), torch.ones(2))
     with pytest.raises(InputError, match="expected operating points of 3 exits"):
         engine(given, other)
-    with pytest.raises(InputError, match="expected 5 numbers of operating points, 0 to 0"):
-        engine(given, given.points[0]).run(given.inputs[:5], point=torch.ones(5, dtype=torch.long))
+    for point in (torch.ones(5, dtype=torch.long), torch.zeros(5), torch.zeros(4, dtype=torch.long), 0):
+        with pytest.raises(InputError, match="expected a tensor of 5 numbers of operating points, 0 to 0"):
+            engine(given, given.points[0]).run(given.inputs[:5], point=point)  # type: ignore[arg-type]
     never = OperatingPoint("threshold", {"threshold": torch.tensor(2.0)}, (0, 1, 2), torch.ones(3))
     runs = engine(given, never)
     early, late = runs.start(given.inputs[:2]), runs.start(given.inputs[2:4])

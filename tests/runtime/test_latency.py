@@ -1,22 +1,38 @@
-"""Latency tables: read off straight lines, measured on what really runs."""
+"""Latency tables: read off straight lines, priced piece by piece, saved and loaded."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from offramp.errors import InputError
-from offramp.exits import LinearExits
-from offramp.runtime import Compaction, LatencyTable, measure_latency
-from offramp.trunk import POOLINGS, CifarResNet
+from offramp.exits import Averaging, LadderExits, LinearExits
+from offramp.policy import ThresholdPolicy
+from offramp.runtime import Compaction, LatencyTable, Milliseconds
 
 TABLE = LatencyTable(
     backend="eager",
     threads=1,
     batch_sizes=(1, 8, 64),
-    stage=((1.0, 8.0, 64.0), (2.0, 2.0, 2.0)),
-    answer=((0.1, 0.1, 0.1),) * 2,
-    carry=((0.0, 0.0, 0.0),) * 2,
-    select=((0.5, 0.5, 0.5),) * 2,
+    stage=((1.0, 8.0, 64.0), (2.0, 2.0, 2.0), (3.0, 24.0, 96.0)),
+    answer=((0.1, 0.2, 0.3), (0.5, 0.6, 0.7), (0.2, 0.2, 0.2)),
+    carry=((0.04, 0.04, 0.04), (0.05, 0.06, 0.07), (0.0, 0.0, 0.0)),
+    select=((0.5, 0.8, 0.5),) * 3,
+    engine={"start": (0.2, 0.2, 0.2), "pass": (0.01, 0.01, 0.01), "land": (0.03, 0.03, 0.03)},
+    decide={"threshold": (0.02, 0.02, 0.02), "gates": (0.3, 0.3, 0.3)},
+    whole=(5.5, 30.0, 150.0),
+    network="three",
+    stage_weights=(7, 8, 9),
+    exits="LadderExits of width 2 for 3 classes",
+    widths=(4, 5, 6),
+    machine="an abacus",
+    torch="2.0",
 )
+LADDER = LadderExits((4, 5, 6), (0, 1), 3, width=2)
 
 
 @pytest.mark.parametrize(("size", "expected"), [(1, 1.0), (8, 8.0), (36, 36.0), (64, 64.0), (100, 100.0), (0, 1.0)])
@@ -24,8 +40,11 @@ def test_sizes_between_and_beyond(size: int, expected: float) -> None:
     assert TABLE.at("stage", 0, size) == pytest.approx(expected)
 
 
-def test_the_bare_network_is_its_stages() -> None:
-    assert TABLE.bare(8) == pytest.approx(10.0)
+def test_the_bare_network_as_it_was_measured() -> None:
+    assert TABLE.bare(8) == 30.0
+    assert TABLE.bare(36) == pytest.approx(90.0)
+    with pytest.raises(InputError, match="bare network measured"):
+        replace(TABLE, whole=()).bare(1)
 
 
 def test_one_batch_size_is_for_all() -> None:
@@ -33,30 +52,194 @@ def test_one_batch_size_is_for_all() -> None:
     assert table.at("stage", 0, 1) == table.at("stage", 0, 99) == 3.0
 
 
+def two_stages(*, select: float) -> LatencyTable:
+    pieces = ((0.5, 0.5),) * 2
+    return LatencyTable("eager", 1, (1, 64), ((1.0, 64.0),) * 2, pieces, pieces, ((select, select),) * 2)
+
+
 def test_taking_out_pays_where_the_next_stage_gains_more_than_it_costs() -> None:
-    rising = LatencyTable("eager", 1, (1, 64), ((1.0, 64.0),) * 2, *[((0.5, 0.5),) * 2] * 3)
-    assert Compaction(rising).pays(1, 64, 63)
+    assert Compaction(two_stages(select=0.5)).pays(1, 64, 63)
     assert not Compaction(TABLE).pays(1, 64, 1)  # the second stage takes as long for one
-    slow = LatencyTable("eager", 1, (1, 64), ((1.0, 64.0),) * 2, *[((9.0, 9.0),) * 2] * 3)
+    slow = two_stages(select=9.0)
     assert not Compaction(slow).pays(1, 64, 60)
     assert Compaction(slow).pays(1, 64, 50)
 
 
-def test_measured_on_what_runs() -> None:
-    trunk = CifarResNet(8)
-    bank = LinearExits((16, 32, 64), (0, 1), 10)
-    images = torch.randn(3, 3, 32, 32)
-    table = measure_latency(trunk, POOLINGS.get("mean"), bank, images, batch_sizes=(1, 16), repeats=3)
-    assert [len(rows) for rows in (table.stage, table.answer, table.carry, table.select)] == [3] * 4
-    assert all(value > 0 for rows in (table.stage, table.answer, table.select) for row in rows for value in row)
-    assert all(row[1] > row[0] for row in table.stage)  # sixteen take longer than one
-    assert all(carry < answer for carry, answer in zip(table.carry[0], table.answer[0], strict=True))
-    assert table.to_json()["batch_sizes"] == (1, 16)
+class TestCosts:
+    def test_one_sample_piece_by_piece(self) -> None:
+        (table,) = TABLE.costs(LADDER).tables
+        first, second, third = 0.2 + 0.01 + 1.0, 0.01 + 2.0, 0.01 + 3.0
+        # All exits: each stage, what its exit takes, and a decision; behind the last one the answers are given.
+        at_first = first + 0.1 + 0.02
+        at_second = at_first + second + 0.5 + 0.02
+        assert table.cumulative_costs().tolist() == pytest.approx([at_first, at_second, at_second + third + 0.2 + 0.03])
+        # Exit 0 out of force: what its state takes remains.
+        passed = first + 0.04
+        expected = [passed, passed + second + 0.5 + 0.02, passed + second + 0.52 + third + 0.23]
+        assert table.cumulative_costs([1, 2]).tolist() == pytest.approx(expected)
+        assert float(table.bare) == 5.5
+        assert table.carries_state
+
+    def test_by_gates_decisions_take_longer(self) -> None:
+        one, other = (TABLE.costs(LADDER, policy=policy).tables[0] for policy in ("threshold", "gates"))
+        assert (other.cumulative_costs() - one.cumulative_costs()).tolist() == pytest.approx([0.28, 0.56, 0.56])
+
+    def test_a_sample_of_a_batch_takes_its_share(self) -> None:
+        (table,) = TABLE.costs(LADDER, batch_size=8).tables
+        first = (0.2 + 0.01 + 8.0 + 0.2 + 0.02 + 0.8) / 8  # those who stay are copied: half of the batch
+        assert float(table.cumulative_costs()[0]) == pytest.approx(first)
+        assert float(table.bare) == pytest.approx(30.0 / 8)
+
+    def test_a_head_that_a_later_one_averages_with_is_asked_by_all(self) -> None:
+        bank = LadderExits((4, 5, 6), (0,), 3, width=2)
+        heads = replace(TABLE, carry=(TABLE.carry[0], (0.0, 0.0, 0.0), TABLE.carry[2]))
+        alone = heads.costs(bank).tables[0].cumulative_costs([0, 2])
+        bank.averaging = Averaging((1, 2), torch.tensor([0.0, 0.4]), torch.ones(2))
+        together = heads.costs(bank).tables[0].cumulative_costs([0, 2])
+        assert (together - alone).tolist() == pytest.approx([0, 0.5, 0.5])
+
+    def test_samples_of_other_sizes(self) -> None:
+        def of_size(size: float) -> LatencyTable:
+            factor = 1 + 0.5 * size + 0.01 * size**2
+            grown: Any = {
+                name: tuple(tuple(factor * value for value in row) for row in getattr(TABLE, name))
+                for name in ("stage", "answer", "carry", "select")
+            }
+            named: Any = {
+                name: {key: tuple(factor * value for value in row) for key, row in getattr(TABLE, name).items()}
+                for name in ("engine", "decide")
+            }
+            return replace(TABLE, **grown, **named, whole=tuple(factor * value for value in TABLE.whole), size=size)
+
+        table = replace(of_size(40.0), others=(of_size(10.0), of_size(20.0)))
+        costs = table.costs(LADDER)
+        assert len(costs.tables) == 3
+        found = costs.of(torch.tensor([10.0, 15.0, 40.0]))
+        for row, size in enumerate((10.0, 15.0, 40.0)):
+            (expected,) = of_size(size).costs(LADDER).tables
+            assert found.cumulative_costs([1, 2])[row].tolist() == pytest.approx(
+                expected.cumulative_costs([1, 2]).tolist()
+            )
+            assert float(found.bare[row]) == pytest.approx(float(expected.bare))
+        two = replace(table, others=table.others[:1]).costs(LADDER)
+        assert len(two.tables) == 3  # the square is 0
+
+    def test_as_prices(self) -> None:
+        one, other = Milliseconds(TABLE, 8).price(LADDER, ThresholdPolicy()), TABLE.costs(LADDER, batch_size=8)
+        assert torch.equal(one.tables[0].cumulative_costs(), other.tables[0].cumulative_costs())
+
+    @pytest.mark.parametrize(
+        ("asked", "told"),
+        [
+            ({"bank": LinearExits((4, 5, 6), (0, 1), 3)}, "LinearExits for 3 classes, got one of .* LadderEx"),
+            ({"bank": LadderExits((4, 5), (0,), 3, width=2)}, r"see \(4, 5\) features.*got one of \(4, 5, 6\)"),
+            ({"bank": LadderExits((4, 5, 7), (0, 1), 3, width=2)}, r"see \(4, 5, 7\) features"),
+            ({"bank": LadderExits((4, 5, 6), (0, 1), 3, width=3)}, "of width 3 for 3 classes, got .* of width 2 for 3"),
+            ({"bank": LadderExits((4, 5, 6), (0, 1), 4, width=2)}, "of width 2 for 4 classes"),
+            ({"bank": LADDER, "batch_size": 65}, r"within those measured, \(1, 8, 64\), got 65; measure that too"),
+            ({"bank": LADDER, "batch_size": 0}, "within those measured"),
+            ({"bank": LADDER, "policy": "dice"}, "policy 'dice' measured, got one with threshold, gates"),
+        ],
+    )
+    def test_what_was_not_measured_is_refused(self, asked: dict[str, Any], told: str) -> None:
+        bank = asked.pop("bank")
+        with pytest.raises(InputError, match=told):
+            TABLE.costs(bank, **asked)
+        with pytest.raises(InputError, match=told):
+            replace(TABLE, others=(replace(TABLE, size=9.0),)).costs(bank, **asked)
+
+    @pytest.mark.parametrize("missing", [{"engine": {}}, {"whole": ()}, {"engine": {"start": (0.2, 0.2, 0.2)}}])
+    def test_tables_made_by_hand_need_all_of_it(self, missing: dict[str, Any]) -> None:
+        with pytest.raises(InputError, match="expected engine and bare network measured, got a table without"):
+            replace(TABLE, **missing).costs(LADDER)
+        with pytest.raises(InputError, match="expected engine and bare network measured, got a table without"):
+            replace(TABLE, others=(replace(TABLE, size=9.0, **missing),)).costs(LADDER)
+
+    def test_every_size_has_every_policy(self) -> None:
+        other = replace(TABLE, size=9.0, decide={"gates": TABLE.decide["gates"]})
+        with pytest.raises(InputError, match="policy 'threshold' measured, got one with gates"):
+            replace(TABLE, others=(other,)).costs(LADDER)
 
 
-@pytest.mark.parametrize("sizes", [(), (8, 1), (0, 1), (1, 1)])
-def test_sizes_must_ascend(sizes: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match="ascending batch sizes"):
-        measure_latency(
-            CifarResNet(8), POOLINGS.get("mean"), LinearExits((16, 32, 64), (0, 1), 10), None, batch_sizes=sizes
-        )
+def test_times_that_do_not_add_up_are_doubtful() -> None:
+    assert TABLE.doubtful is None  # unknown
+    assert replace(TABLE, adds_up=(0.81, 1.0, 1.19)).doubtful is None
+    assert replace(TABLE, adds_up=(0.9, 1.3, 0.75)).doubtful == 1.3
+    assert replace(TABLE, adds_up=(1.0, 1.0, 1.0), others=(replace(TABLE, adds_up=(0.5, 1.0, 1.0)),)).doubtful == 0.5
+
+
+def test_fewer_stages() -> None:
+    table = replace(TABLE, others=(replace(TABLE, size=9.0),)).taking((0, 2), "two")
+    assert (table.network, table.stage) == ("two", (TABLE.stage[0], TABLE.stage[2]))
+    assert table.others[0].answer == (TABLE.answer[0], TABLE.answer[2])
+    assert table.whole == TABLE.whole
+    assert (table.stage_weights, table.widths) == ((7, 9), (4, 6))
+
+
+class TestFiles:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        replace(TABLE, others=(replace(TABLE, size=9.0),)).save(tmp_path / "table.json")
+        return tmp_path / "table.json"
+
+    def test_what_is_saved_is_what_is_loaded(self, path: Path) -> None:
+        assert LatencyTable.load(path) == replace(TABLE, others=(replace(TABLE, size=9.0),))
+        whole = json.loads(path.read_text())
+        path.write_text(json.dumps({**whole, "adds_up": [1, 1.5, 1]}))
+        assert LatencyTable.load(path).adds_up == (1.0, 1.5, 1.0)
+        del whole["adds_up"]
+        path.write_text(json.dumps(whole))
+        assert LatencyTable.load(path).adds_up == ()  # written before they were recorded
+        assert (whole["format"], whole["version"], whole["machine"]) == ("offramp latency", 1, "an abacus")
+
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [
+            (lambda whole: whole.update(version=2), "expected in .* version 1, got 2; measure again"),
+            (lambda whole: whole.update(format="else"), "a latency table, got something else"),
+            (lambda whole: whole.pop("stage"), "no whole latency table: 'stage'"),
+            (lambda whole: whole.update(stage=[]), "as many rows each"),
+            (lambda whole: whole["stage"].pop(), "as many rows each"),
+            (lambda whole: whole["stage"][0].pop(), "field 'stage': expected 3 milliseconds"),
+            (lambda whole: whole["answer"][0].insert(0, "1"), "field 'answer'"),
+            (lambda whole: whole["carry"][0].__setitem__(0, -1), "field 'carry'"),
+            (lambda whole: whole["carry"][0].__setitem__(0, float("nan")), "field 'carry'"),
+            (lambda whole: whole.update(whole=[0, 1, 2]), "field 'whole': expected milliseconds above 0"),
+            (lambda whole: whole.update(adds_up=[1, 1]), "field 'adds_up'"),
+            (lambda whole: whole.update(batch_sizes=[8, 1, 64]), "ascend"),
+            (lambda whole: whole.update(batch_sizes=[True, 8, 64]), "whole numbers"),
+            (lambda whole: whole.update(batch_sizes=7), "whole numbers"),
+            (lambda whole: whole.update(threads="1"), "threads"),
+            (lambda whole: whole.update(network=7), "expected texts"),
+            (lambda whole: whole.update(size=0), "size"),
+            (lambda whole: whole["widths"].pop(), "field 'widths'"),
+            (lambda whole: whole.update(stage_weights=[1, 2, -3]), "field 'stage_weights'"),
+            (lambda whole: whole.update(stage_weights=[1, 2, 3.5]), "field 'stage_weights'"),
+            (lambda whole: whole.pop("widths"), "no whole latency table: 'widths'"),
+            (lambda whole: whole.update(widths=7), "no whole latency table"),
+            (lambda whole: whole["engine"].pop("land"), "field 'engine'"),
+            (lambda whole: whole.update(decide=[]), "no whole latency table"),
+            (lambda whole: whole["decide"].update(gates=[1]), r"field 'decide\.gates'"),
+            (lambda whole: whole["others"][0].update(size=1.0), "samples of other sizes"),
+            (lambda whole: whole["others"][0].update(others=[dict(whole["others"][0])]), "none in them"),
+            (lambda whole: whole.update(others=[7]), "no whole latency table"),
+        ],
+    )
+    def test_files_that_are_not_whole(self, path: Path, change: Callable[[Any], object], told: str) -> None:
+        whole = json.loads(path.read_text())
+        change(whole)
+        path.write_text(json.dumps(whole))
+        with pytest.raises(InputError, match=told):
+            LatencyTable.load(path)
+
+    @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])
+    def test_files_of_something_else(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "table.json").write_bytes(content)
+        with pytest.raises(InputError, match=r"table\.json"):
+            LatencyTable.load(tmp_path / "table.json")
+
+    def test_places_that_cannot_be_read_or_written(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="cannot read"):
+            LatencyTable.load(tmp_path / "nowhere.json")
+        with pytest.raises(InputError, match="cannot write"):
+            TABLE.save(tmp_path / "no" / "where.json")

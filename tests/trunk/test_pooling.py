@@ -155,6 +155,21 @@ class TestGrid:
         for shape in ((16, 32, 32), (512, 7, 7), (10, 1, 1), (3, 5, 9)):
             assert torch.equal(AutoPooling()(maps(2, *shape)), GridPooling()(maps(2, *shape)))
 
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+    @pytest.mark.parametrize("shape", [(32, 32), (7, 7), (5, 9), (4, 4), (3, 2), (1, 1), (14, 11)])
+    def test_cells_are_cut_as_torch_does(self, shape: tuple[int, int], dtype: torch.dtype) -> None:
+        given = maps(2, 3, *shape).to(dtype)
+        expected = torch.nn.functional.adaptive_avg_pool2d(given, min(4, *shape)).flatten(1)
+        for layout in (torch.contiguous_format, torch.channels_last):
+            torch.testing.assert_close(GridPooling()(given.to(memory_format=layout)), expected)
+
+    def test_what_is_kept_serves_training_too(self) -> None:
+        with torch.inference_mode():
+            GridPooling()(torch.ones(1, 2, 13, 13))
+        given = torch.ones(1, 2, 13, 13, requires_grad=True)
+        (slope,) = torch.autograd.grad(GridPooling()(given).sum(), given)
+        assert slope.shape == given.shape
+
     def test_options(self) -> None:
         assert GridPooling(side=2)(torch.zeros(1, 16, 8, 8)).shape == (1, 64)
         assert GridPooling(largest=100)(torch.zeros(1, 16, 8, 8)).shape == (1, 64)

@@ -101,9 +101,10 @@ def compare(
     ]
     print_table(f"{found.samples:,} samples of {data.name}", ["", *names], rows)
     ends = found.cost_ratio_interval
+    unit = "multiply-adds" if first.bare_ms is None else "milliseconds"
     print_text(
         f"{names[1]} changes accuracy by {points(found.gain)} points ({interval(found.gain_interval)}) at "
-        f"{found.cost_ratio:.2f} ({ends[0]:.2f} to {ends[1]:.2f}) times the multiply-adds. They agree on "
+        f"{found.cost_ratio:.2f} ({ends[0]:.2f} to {ends[1]:.2f}) times the {unit}. They agree on "
         f"{100 * found.agreement:.1f} % of the samples; {100 * found.newly_wrong:.2f} % were right and are wrong now."
     )
 

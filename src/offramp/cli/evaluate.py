@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from offramp.cli.choosing import choose
+from offramp.cli.choosing import choose, timed
 from offramp.cli.console import interval, points, print_json, print_table, print_text, say, warn
 from offramp.cli.datasets import Columns, classes_for, features_of, kept_in, open_labelled
 from offramp.cli.networks import open_artifact
@@ -20,6 +20,9 @@ from offramp.cli.options import (
     DataOption,
     JsonOption,
     LabelOption,
+    LatencyBatchOption,
+    LatencyMsOption,
+    LatencyOption,
     PolicyOption,
     SplitOption,
     StoreOption,
@@ -47,6 +50,9 @@ def evaluate(
     ] = None,
     cost: CostOption = None,
     accuracy: AccuracyOption = None,
+    latency_ms: LatencyMsOption = None,
+    latency: LatencyOption = None,
+    latency_batch_size: LatencyBatchOption = None,
     policy: PolicyOption = None,
     label: LabelOption = "label",
     column: ColumnOption = None,
@@ -63,8 +69,8 @@ def evaluate(
 
     [bold]Example[/bold]: offramp evaluate my-offramp --data test.csv --cost 0.6 --report my-report
     """
-    frontier = open_artifact(artifact, trust)
-    network = choose(frontier, cost=cost, accuracy=accuracy, policy=policy, artifact=artifact)
+    frontier = timed(open_artifact(artifact, trust), latency, latency_batch_size)
+    network = choose(frontier, cost=cost, accuracy=accuracy, latency_ms=latency_ms, policy=policy, artifact=artifact)
     source = open_labelled(
         data,
         frontier.trunk,
@@ -78,15 +84,19 @@ def evaluate(
     with kept_in(store) as folder:
         features = features_of(frontier, source, folder, progress=not as_json)
         found = find(frontier, features, point=network.point, classes=source.classes, name=data.name)
+        bare_ms = None if frontier.bare_ms is None else float(network.costs.average(features.sizes()).bare)
     page = None if report is None else write_report(found, report, source=source)
     if as_json:
-        print_json({**found.to_json(), "report": None if page is None else str(page)})
+        took_ms = None if bare_ms is None else bare_ms * found.chosen.relative_cost
+        told = {"bare_ms": bare_ms, "ms": took_ms, "report": None if page is None else str(page)}
+        print_json({**found.to_json(), **told})
         return
     curve = found.curves[network.point.policy]
     shown = [*curve[:: max(1, len(curve) // 8)], found.chosen]
     rows = [
         [
             f"{one.relative_cost:.3f}" + (" <" if one == found.chosen else ""),
+            *(() if bare_ms is None else (f"{bare_ms * one.relative_cost:.3g}",)),
             f"{100 * one.accuracy:.2f} %",
             points(one.change),
             interval(one.change_interval),
@@ -95,8 +105,14 @@ def evaluate(
         for one in sorted({one.relative_cost: one for one in shown}.values(), key=lambda one: one.relative_cost)
     ]
     title = f"{frontier.trunk.name} by {network.point.policy} on {found.samples:,} samples of {data.name}"
-    print_table(title, ["cost", "accuracy", "change", "95 % interval", "ECE"], rows)
+    spent = ["cost"] if bare_ms is None else ["share of time", "ms"]
+    print_table(title, [*spent, "accuracy", "change", "95 % interval", "ECE"], rows)
     print_text(verdict(found))
+    if bare_ms is not None:
+        print_text(
+            f"The cost is time: {bare_ms * found.chosen.relative_cost:.3g} ms a sample on average, {bare_ms:.3g} ms "
+            "the network without exits."
+        )
     for sentence in (*cautions(found), *_doubts(frontier, features, found)):
         warn(sentence)
     if page is not None:

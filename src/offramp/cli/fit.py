@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from offramp.cli.choosing import read_latency
 from offramp.cli.console import print_json, print_text, say, warn
 from offramp.cli.datasets import Columns, open_labelled, read_classes
 from offramp.cli.interrupts import resumable
@@ -20,6 +21,8 @@ from offramp.cli.options import (
     ExitsOption,
     JsonOption,
     LabelOption,
+    LatencyBatchOption,
+    MethodOption,
     PoolingOption,
     SplitOption,
     StoreOption,
@@ -61,10 +64,7 @@ def fit(
     column: ColumnOption = None,
     split: SplitOption = None,
     classes: ClassesOption = None,
-    method: Annotated[
-        Literal["default", "paper"],
-        typer.Option(metavar="NAME", help="Which exits: default, ours; paper, those of JEI-DNN."),
-    ] = "default",
+    method: MethodOption = "default",
     epochs: Annotated[
         int | None,
         typer.Option(
@@ -76,6 +76,15 @@ def fit(
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Every random number follows from it.")] = 0,
     exits: ExitsOption = None,
+    latency: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="What [bold]offramp inspect --measure --out FILE[/bold] measured of this network, with the same "
+            "--exits and --method: exits are then trained and chosen by time. [dim]Without it: by Mul-Adds.[/dim]",
+        ),
+    ] = None,
+    latency_batch_size: LatencyBatchOption = None,
     pooling: PoolingOption = "auto",
     store: StoreOption = None,
     no_weights: Annotated[
@@ -107,6 +116,7 @@ def fit(
     settings = replace(PAPER if method == "paper" else DEFAULT, seed=seed)
     if epochs is not None:
         settings = replace(settings, warmup_epochs=epochs, epochs=epochs)
+    table, times_of = read_latency(latency, latency_batch_size)
     folder = out.with_name(f"{out.name}.features") if store is None else store
     _check_folder(out)
     check_writable(out, "--out")
@@ -120,6 +130,8 @@ def fit(
             exits=exits,
             settings=settings,
             classes=data.classes,
+            latency=table,
+            batch_size=times_of,
             store=folder,
             progress=not as_json,
         )
@@ -190,6 +202,7 @@ def describe(frontier: Frontier) -> dict[str, Any]:
         "num_classes": frontier.trunk.num_classes,
         "classes": list(frontier.classes),
         "full_accuracy": frontier.full_accuracy,
+        "bare_ms": frontier.bare_ms,
         "preferred": frontier.preferred,
         "points": {
             policy: [{**point.promised, "active": list(point.active)} for point in listed]

@@ -7,22 +7,41 @@ import numpy as np
 import torch
 import typer
 
+from offramp.cli.choosing import warn_of_busy
 from offramp.cli.console import print_json, print_table, say, warn
 from offramp.cli.datasets import Columns, check_taken
 from offramp.cli.networks import make_network
-from offramp.cli.options import DATA, ColumnOption, JsonOption, LabelOption, PoolingOption, SplitOption, TrunkOption
-from offramp.cost import count_trunk, price
+from offramp.cli.options import (
+    DATA,
+    ColumnOption,
+    ExitsOption,
+    JsonOption,
+    LabelOption,
+    MethodOption,
+    PoolingOption,
+    SplitOption,
+    TrunkOption,
+)
+from offramp.cli.places import check_writable
+from offramp.cost import count_trunk, thinned
 from offramp.data import open_data
 from offramp.errors import InputError
-from offramp.exits import LadderExits
-from offramp.methods import DEFAULT
+from offramp.methods import DEFAULT, PAPER, fresh_exits
 from offramp.policy import POLICIES
+from offramp.runtime import BACKENDS, measure_latency
 from offramp.trunk import POOLINGS, Nodes, Representation, Tokens, Trunk
 
 __all__ = ["inspect"]
 
 LARGE = 0.3
 """Share of the network's cost in one stage above which nobody can leave in between, worth a word."""
+
+
+LENGTHS = 64
+"""Samples that are looked at for the longest, where times depend on their sizes."""
+
+TIMES = "Times"
+"""Title of the options that say what to time."""
 
 
 def inspect(
@@ -42,6 +61,39 @@ def inspect(
     column: ColumnOption = None,
     split: SplitOption = None,
     pooling: PoolingOption = "auto",
+    exits: ExitsOption = None,
+    method: MethodOption = "default",
+    measure: Annotated[
+        bool, typer.Option("--measure", metavar="", help="Time everything on this machine, too.", rich_help_panel=TIMES)
+    ] = False,
+    batch_size: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Time batches of so many samples; give it again for more sizes. [dim]Without it: 1.[/dim]",
+            rich_help_panel=TIMES,
+        ),
+    ] = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="What computes while it is timed: eager, bfloat16, compiled or onnx, as predict is to be given. "
+            "[dim]Without it: eager.[/dim]",
+            rich_help_panel=TIMES,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Where to write what was measured, for --latency of other commands. [dim]Without it: nowhere.[/dim]",
+            rich_help_panel=TIMES,
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show how a network is cut: its stages, what each costs, what exits would see, and what leaving there would cost.
@@ -50,15 +102,33 @@ def inspect(
 
     [bold]Example[/bold]: offramp inspect --trunk models:make --data train.csv
     """
+    needing = {"--out": out is not None, "--batch-size": bool(batch_size), "--backend": backend is not None}
+    given = [name for name, there in needing.items() if there]
+    if given and not measure:
+        raise InputError(
+            f"expected --measure with {' and '.join(given)}, got none: without it nothing is timed, and --out has "
+            "nothing to write; add --measure"
+        )
+    computing = "eager" if backend is None else backend
+    BACKENDS.get(computing)  # one that is unknown, or not installed, is told of now
+    if out is not None:
+        check_writable(out.parent, "--out")
     network = make_network(trunk)
-    raw = _blank(network) if data is None else _some(data, Columns(label, column, split), network)
+    count = LENGTHS if measure and network.grows else 2
+    raw = _blank(network) if data is None else _some(data, Columns(label, column, split), network, count)
     example = network.prepare(network.preprocessing(raw))
+    if exits is not None:
+        network = thinned(network, example, exits=exits)
     pool = POOLINGS.get(pooling)
     stages = _stages(network, example, pooling)
     counted = count_trunk(network, example, pool)
-    rest = tuple(stage for stage in range(network.num_exits) if stage not in network.own_heads)
-    bank = LadderExits(tuple(one["features"] for one in stages), rest, network.num_classes, width=DEFAULT.ladder_width)
-    priced = price(counted, bank, decision=POLICIES.get("threshold").mul_adds(network.num_classes))
+    bank = fresh_exits(
+        tuple(one["features"] for one in stages),
+        network.own_heads,
+        network.num_classes,
+        settings=PAPER if method == "paper" else DEFAULT,
+    )
+    priced = counted.price(bank, POLICIES.get("threshold"))
     table = priced.average(network.sizes(example))
     bare = float(table.bare)
     leaving = (table.cumulative_costs() / table.bare).tolist()
@@ -68,6 +138,17 @@ def inspect(
             "share": float(table.stage[index]) / bare,
             "leaving": leaving[index],
         }
+    times = None
+    if measure:
+        sizes = sorted(set(batch_size or (1,)))
+        times = measure_latency(
+            network, pool, bank.eval(), example, backend=computing, batch_sizes=sizes, progress=not as_json
+        )
+        for one, row in zip(stages, times.stage, strict=True):
+            one["ms"] = list(row)
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            times.save(out)
     large = [one["stage"] for one in stages if one["share"] > LARGE]
     content = {
         "network": network.name,
@@ -77,9 +158,12 @@ def inspect(
         "preprocessing": [name for name, _ in network.preprocessing.steps],
         "pooling": pooling,
         "stages": stages,
+        "latency": None if times is None else times.to_json(),
     }
     if as_json:
         print_json(content)
+        if times is not None:
+            warn_of_busy(times)
         return
     rows = [
         [
@@ -89,12 +173,21 @@ def inspect(
             one["sees"],
             f"{one['features']:,}",
             f"{one['leaving']:.3f}",
+            *(f"{took:.3g}" for took in one.get("ms", ())),
         ]
         for one in stages
     ]
     title = f"{network.name}: {network.num_exits} stages, {network.num_classes} classes, {_millions(bare)} M Mul-Adds"
-    print_table(title, ["stage", "M Mul-Adds", "share", "leaves behind", "features", "leaving costs"], rows)
-    say("* the network has a head of its own here. Leaving costs: the stages so far and the default's exits, all on.")
+    columns = ["stage", "M Mul-Adds", "share", "leaves behind", "features", "leaving costs"]
+    timed = [] if times is None else ["ms" if size == 1 else f"ms for {size}" for size in times.batch_sizes]
+    print_table(title, [*columns, *timed], rows)
+    say("* the network has a head of its own here. Leaving costs: the stages so far and its exits, all on.")
+    if times is not None:
+        took = ", ".join(f"{one:.3g} ms for {size}" for size, one in zip(times.batch_sizes, times.whole, strict=True))
+        say(f"Without exits it takes {took} by {times.backend} on '{times.machine}', threads: {times.threads}.")
+        warn_of_busy(times)
+    if out is not None:
+        say(f"Written to {out}: give it with --latency to fit, evaluate or predict.")
     if leaving[-1] > 1.1:
         warn(
             f"all default exits cost {100 * (leaving[-1] - 1):.0f} % of the network, which is small; those that bring "
@@ -136,11 +229,11 @@ def _described(shown: Representation) -> str:
             return " x ".join(map(str, shown.shape[1:]))
 
 
-def _some(path: Path, columns: Columns, network: Trunk) -> Any:
+def _some(path: Path, columns: Columns, network: Trunk, count: int) -> Any:
     """The first samples of the data."""
     data = open_data(path, **vars(columns))
     check_taken(path, data, network, network.preprocessing)
-    return data.read(0, min(2, len(data))).inputs
+    return data.read(0, min(count, len(data))).inputs
 
 
 def _blank(network: Trunk) -> Any:

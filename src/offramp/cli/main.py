@@ -13,6 +13,7 @@ from offramp.cli.console import print_text, tell_error
 from offramp.cli.demo import demo
 from offramp.cli.estimate import estimate
 from offramp.cli.evaluate import evaluate
+from offramp.cli.export import export
 from offramp.cli.extract import extract
 from offramp.cli.fit import fit
 from offramp.cli.frontier import frontier
@@ -32,6 +33,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     frontier,
     evaluate,
     predict,
+    export,
     compare,
 )
 """In the order a new user meets them."""

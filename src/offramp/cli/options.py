@@ -1,7 +1,7 @@
 """What several verbs take, described once."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,6 +16,10 @@ __all__ = [
     "ExitsOption",
     "JsonOption",
     "LabelOption",
+    "LatencyBatchOption",
+    "LatencyMsOption",
+    "LatencyOption",
+    "MethodOption",
     "PolicyOption",
     "PoolingOption",
     "SplitOption",
@@ -118,6 +122,11 @@ ExitsOption = Annotated[
     ),
 ]
 
+MethodOption = Annotated[
+    Literal["default", "paper"],
+    typer.Option(metavar="NAME", help="Which exits: default, ours; paper, those of JEI-DNN."),
+]
+
 PoolingOption = Annotated[
     str,
     typer.Option(
@@ -144,6 +153,40 @@ AccuracyOption = Annotated[
     typer.Option(
         metavar="SHARE",
         help="Instead of --cost: reach this accuracy on the tune split, such as 0.93, as cheaply as can be.",
+        rich_help_panel=_POINT,
+    ),
+]
+
+LatencyMsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--latency-ms",
+        metavar="MS",
+        help="Instead of --cost: take so many milliseconds a sample on average, such as 2.5, by what --latency says. "
+        "[dim]Without it: as --cost or --accuracy say.[/dim]",
+        rich_help_panel=_POINT,
+    ),
+]
+
+LatencyOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--latency",
+        metavar="FILE",
+        help="What [bold]offramp inspect --measure --out FILE[/bold] measured: costs are then times on that machine. "
+        "[dim]Without it: Mul-Adds, unless the exits were fitted by times.[/dim]",
+        rich_help_panel=_POINT,
+    ),
+]
+
+LatencyBatchOption = Annotated[
+    int | None,
+    typer.Option(
+        "--latency-batch-size",
+        min=1,
+        metavar="N",
+        help="With --latency: times are those of batches of so many samples, read off straight lines between the sizes "
+        "measured. [dim]Without it: 1.[/dim]",
         rich_help_panel=_POINT,
     ),
 ]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from offramp.cli.choosing import choose
+from offramp.cli.choosing import choose, timed, warn_of_backend
 from offramp.cli.console import print_json, say
 from offramp.cli.datasets import check_taken
 from offramp.cli.interrupts import resumable
@@ -18,6 +18,9 @@ from offramp.cli.options import (
     CostOption,
     DataOption,
     LabelOption,
+    LatencyBatchOption,
+    LatencyMsOption,
+    LatencyOption,
     PolicyOption,
     SplitOption,
     TrustOption,
@@ -39,6 +42,9 @@ def predict(
     ],
     cost: CostOption = None,
     accuracy: AccuracyOption = None,
+    latency_ms: LatencyMsOption = None,
+    latency: LatencyOption = None,
+    latency_batch_size: LatencyBatchOption = None,
     policy: PolicyOption = None,
     label: LabelOption = "label",
     column: ColumnOption = None,
@@ -47,6 +53,14 @@ def predict(
         float, typer.Option(metavar="SHARE", help="Prediction sets may miss the true class this often: 0.05 or 0.1.")
     ] = 0.05,
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Samples at a time.")] = 64,
+    backend: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What computes: eager, bfloat16 (faster where the processor has it, rounded), compiled (takes minutes "
+            "to begin) or onnx (fastest for few samples at a time; needs the extra onnx).",
+        ),
+    ] = "eager",
     trust: TrustOption = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a summary as JSON.")] = False,
 ) -> None:
@@ -59,15 +73,17 @@ def predict(
 
     [bold]Example[/bold]: offramp predict my-offramp --data new.txt --cost 0.6 --out answers.csv
     """
-    frontier = open_artifact(artifact, trust)
-    network = choose(frontier, cost=cost, accuracy=accuracy, policy=policy, artifact=artifact)
+    frontier = timed(open_artifact(artifact, trust), latency, latency_batch_size)
+    warn_of_backend(frontier, backend)
+    network = choose(frontier, cost=cost, accuracy=accuracy, latency_ms=latency_ms, policy=policy, artifact=artifact)
     if miscoverage not in network.point.conformal_thresholds:
         known = ", ".join(map(str, sorted(network.point.conformal_thresholds)))
         raise InputError(f"expected --miscoverage to be one that was calibrated ({known}), got {miscoverage}")
     source = open_data(data, label=label, column=column, split=split)
     check_taken(data, source, frontier.trunk, frontier.preprocessing)
+    network = network.on(backend, example=source.read(0, min(2, len(source))).inputs)
     saved = sha256((artifact / "manifest.json").read_bytes()).hexdigest()  # which has the hashes of all other files
-    key = f"{saved} {source.name} {network.point.policy} {network.point.promised} {miscoverage}"
+    key = f"{saved} {source.name} {network.point.policy} {network.point.promised} {miscoverage} {backend}"
     predictions = Predictions(out, key, batch_size=batch_size, classes=frontier.classes, miscoverage=miscoverage)
     with (
         resumable("Run the same command again: it goes on where it stopped."),
@@ -82,11 +98,18 @@ def predict(
             predictions.add(source.keys(start, stop), answer)
             advance(stop - start)
     summary = predictions.finish()
+    bare_ms = frontier.bare_ms
+    # Where inputs differ in size, as if they were of the sizes of the tune split: times are known of those.
+    summary |= {"bare_ms": bare_ms, "ms": None if bare_ms is None else bare_ms * summary["cost"]}
     if as_json:
         print_json({"out": str(out), **summary})
     else:
         point = network.point
+        spent = f"{summary['cost']:.3f} of the network's {'cost' if bare_ms is None else 'time'}"
+        if bare_ms is not None:
+            sizes = ", inputs being as long as those of the tune split" if frontier.trunk.grows else ""
+            spent += f" ({summary['ms']:.3g} of {bare_ms:.3g} ms{sizes})"
         say(
-            f"{summary['rows']:,} answers in {out}, at {summary['cost']:.3f} of the network's cost on average, by "
-            f"{point.policy} (tune split: {point.promised['cost']:.3f}, {100 * point.promised['accuracy']:.2f} % right)"
+            f"{summary['rows']:,} answers in {out}, at {spent} on average, by {point.policy} "
+            f"(tune split: {point.promised['cost']:.3f}, {100 * point.promised['accuracy']:.2f} % right)"
         )

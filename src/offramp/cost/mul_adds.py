@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from offramp.cost.table import Costs, CostTable
 from offramp.errors import InputError
 from offramp.exits import ExitBank
+from offramp.policy import Policy
 from offramp.trunk import ChainTrunk, Hidden, Pooling, Trunk
 
 __all__ = ["TrunkMulAdds", "count_mul_adds", "count_trunk", "price"]
@@ -75,6 +76,10 @@ class TrunkMulAdds:
     """Mul-Adds of the network's own heads; 0 where it has none."""
     bare: Tensor
     """`C`: the bare network, its stages and its own last head."""
+
+    def price(self, bank: ExitBank, policy: Policy) -> Costs:
+        """Put the costs of network, exits and policy together, as `Prices` says."""
+        return price(self, bank, decision=policy.mul_adds(bank.num_classes))
 
 
 def count_trunk(trunk: Trunk, example: Hidden, pooling: Pooling, *, layer_norms: bool = False) -> TrunkMulAdds:

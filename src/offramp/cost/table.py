@@ -29,7 +29,7 @@ class CostTable:
     bare: Tensor
     """The bare network, all stages and its own last head: one number, or `N`."""
     carries_state: bool
-    """Whether `carry` is paid at every stage passed, or only where an exit is active."""
+    """Whether `carry` is paid at every stage up to the last early exit in force, or only where an exit is active."""
 
     @property
     def num_exits(self) -> int:
@@ -41,7 +41,8 @@ class CostTable:
 
         $$\mathrm{IC}^l = \sum_{k \le l} \text{stage}_k + \text{carry}_k + \text{answer}_k + \text{decide}_k$$
 
-        Appendix "Inference cost" of [Regol2024]; answering and deciding are counted at active exits alone.
+        Appendix "Inference cost" of [Regol2024]; answering and deciding are counted at active exits alone, and a state
+        is carried no further than the last early one of them, as nobody reads it behind.
 
         Args:
             active: The exits in force, the final one among them; all if left out.
@@ -53,8 +54,11 @@ class CostTable:
         mask[list(range(self.num_exits) if active is None else active)] = 1
         if not mask[-1]:
             raise InputError(f"active exits must include the final one, {self.num_exits - 1}; got {active}")
-        carried = self.carry if self.carries_state else self.carry * mask
-        return (self.stage + carried + (self.answer + self.decide) * mask).cumsum(-1)
+        carried = mask
+        if self.carries_state:
+            ahead = mask[:-1].flip(0).cumsum(0).flip(0)  # early exits in force, here or later
+            carried = torch.cat([ahead.clamp_max(1), mask[-1:]])
+        return (self.stage + self.carry * carried + (self.answer + self.decide) * mask).cumsum(-1)
 
     def relative_costs(self) -> Tensor:
         r"""What training prices: $\mathrm{IC}^l_{\mathrm{norm}} = \mathrm{IC}^l / \mathrm{IC}^L$, all exits active."""

@@ -4,14 +4,15 @@ from offramp.frontier.candidates import COST_STEP, area, gate_candidates, thin, 
 from offramp.frontier.comparison import Comparison, check_comparable, compare, on_trunk
 from offramp.frontier.contributions import Contribution, paying_exits
 from offramp.frontier.estimate import Estimate, EstimatedPoint, estimate
-from offramp.frontier.fit import fit, fit_frontier, was_used
+from offramp.frontier.fit import fit, fit_frontier
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.links import drop_links
 from offramp.frontier.loading import load
 from offramp.frontier.metrics import Measured, measure
 from offramp.frontier.outcomes import Outcomes, outcomes, tune_temperatures
+from offramp.frontier.provenance import was_used
 from offramp.frontier.saving import made_again, save
-from offramp.frontier.simulate import simulate
+from offramp.frontier.simulate import exit_shares, simulate
 
 __all__ = [
     "COST_STEP",
@@ -27,6 +28,7 @@ __all__ = [
     "compare",
     "drop_links",
     "estimate",
+    "exit_shares",
     "fit",
     "fit_frontier",
     "gate_candidates",

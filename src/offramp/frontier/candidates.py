@@ -8,7 +8,7 @@ from torch import Tensor
 
 from offramp.cost import Costs
 from offramp.frontier.outcomes import Outcomes
-from offramp.frontier.simulate import simulate
+from offramp.frontier.simulate import exit_shares, simulate
 from offramp.methods import FittedExits
 from offramp.policy import OperatingPoint
 
@@ -81,7 +81,7 @@ def thin(points: Sequence[OperatingPoint], seen: Outcomes, costs: Costs) -> list
         costs: What the policy costs.
 
     Returns:
-        Points in ascending order of cost, each with its tune `cost` and `accuracy` in `promised`.
+        Points in ascending order of cost, each with its tune `cost` and `accuracy` in `promised`, and who leaves where.
     """
     best: dict[int, OperatingPoint] = {}
     rows = torch.arange(len(seen.labels))
@@ -93,7 +93,9 @@ def thin(points: Sequence[OperatingPoint], seen: Outcomes, costs: Costs) -> list
         step = int(cost / COST_STEP)
         if step not in best or _rank(measured) > _rank(best[step]):
             best[step] = measured
-    return [best[step] for step in sorted(best)]
+    kept = [best[step] for step in sorted(best)]
+    leaving = exit_shares(simulate(kept, seen), seen, powers=len(costs.tables))
+    return [replace(point, leaving=shares) for point, shares in zip(kept, leaving, strict=True)]
 
 
 def area(points: Sequence[OperatingPoint]) -> float:

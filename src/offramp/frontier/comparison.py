@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offramp.cost import count_trunk, price
+from offramp.cost import count_trunk
 from offramp.errors import InputError
 from offramp.features import BatchSource
 from offramp.frontier.frontier import Frontier
@@ -35,7 +35,7 @@ class Comparison:
     gain_interval: tuple[float, float]
     """Of the paired difference."""
     cost_ratio: float
-    """Multiply-adds of the second over those of the first."""
+    """What the second costs over what the first does: multiply-adds, or milliseconds of both."""
     cost_ratio_interval: tuple[float, float]
     """Of that ratio."""
     agreement: float
@@ -87,6 +87,11 @@ def check_comparable(first: Frontier, second: Frontier) -> None:
     counts = first.trunk.num_classes, second.trunk.num_classes
     if counts[0] != counts[1]:
         raise InputError(f"expected two frontiers of the same classes, got {counts[0]} and {counts[1]} classes")
+    if (first.bare_ms is None) != (second.bare_ms is None):
+        raise InputError(
+            "expected two frontiers with costs of one kind, got milliseconds of one and Mul-Adds of the other; fit the "
+            "second as the first, with latency or without"
+        )
     if first.classes and second.classes and first.classes != second.classes:
         one, other = next(pair for pair in zip(first.classes, second.classes, strict=True) if pair[0] != pair[1])
         raise InputError(
@@ -98,14 +103,14 @@ def check_comparable(first: Frontier, second: Frontier) -> None:
 def on_trunk(frontier: Frontier, trunk: Trunk, inputs: Any) -> Frontier:
     """The frontier's exits on another network of the same shape: its own after an update.
 
-    Costs are those of the updated network. Temperatures, thresholds and promises remain those of the network they were
-    fitted for. Inputs are prepared as the updated network says, unless the exits were fitted with a preparation that
-    was not the network's own.
+    Costs are those of the updated network; milliseconds remain, as its shape is the same. Temperatures, thresholds
+    and promises remain those of the network they were fitted for. Inputs are prepared as the updated network says,
+    unless the exits were fitted with a preparation that was not the network's own.
 
     Args:
         frontier: Whose exits.
         trunk: The updated network.
-        inputs: A raw sample or more, to count costs on.
+        inputs: A raw sample or more, to count costs on where they are Mul-Adds.
     """
     ours = (frontier.trunk.num_exits, frontier.trunk.num_classes, frontier.trunk.own_heads)
     theirs = (trunk.num_exits, trunk.num_classes, trunk.own_heads)
@@ -116,13 +121,12 @@ def on_trunk(frontier: Frontier, trunk: Trunk, inputs: Any) -> Frontier:
         )
     own = frontier.preprocessing == frontier.trunk.preprocessing
     preprocessing = trunk.preprocessing if own else frontier.preprocessing
-    prepared = preprocessing(inputs)
-    with trunk.explaining(prepared):
-        counted = count_trunk(trunk, trunk.prepare(prepared), frontier.pooling)
-    costs = {
-        policy: price(counted, frontier.bank, decision=POLICIES.get(policy).mul_adds(trunk.num_classes))
-        for policy in frontier.costs
-    }
+    costs = frontier.costs
+    if frontier.bare_ms is None:
+        prepared = preprocessing(inputs)
+        with trunk.explaining(prepared):
+            counted = count_trunk(trunk, trunk.prepare(prepared), frontier.pooling)
+        costs = {policy: counted.price(frontier.bank, POLICIES.get(policy)) for policy in frontier.costs}
     return replace(frontier, trunk=trunk, preprocessing=preprocessing, costs=costs)
 
 

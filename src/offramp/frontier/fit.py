@@ -1,23 +1,19 @@
 """From a frozen network and labelled data to a frontier, in one call."""
 
 import hashlib
-import json
 import reprlib
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
-from importlib.metadata import version
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import torch
 from torch.utils import _pytree as pytree
 
 from offramp.artifact import LONGEST
-from offramp.cost import count_trunk, price, thinned
+from offramp.cost import Prices, count_trunk, thinned
 from offramp.errors import InputError, SplitError
 from offramp.features import ArraySource, BatchSource, Source, StoreSource, check_disjoint, extract, split_by_id
 from offramp.features.stable_hash import stable_hash
@@ -26,15 +22,18 @@ from offramp.frontier.contributions import LEVELS, paying_exits
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.links import drop_links
 from offramp.frontier.outcomes import Outcomes, outcomes, tune_temperatures
+from offramp.frontier.provenance import provenance
 from offramp.frontier.simulate import simulate
+from offramp.frontier.timing import check_measured, of_part, told_of
 from offramp.methods import DEFAULT, EpochRecord, JointSettings, fit_joint
 from offramp.policy import POLICIES, OperatingPoint
 from offramp.progress import progress_bar
+from offramp.runtime import LatencyTable, Milliseconds
 from offramp.trunk import POOLINGS, ChainTrunk, Hidden, Preprocessing, Trunk
 from offramp.trunk.raw import listed
 from offramp.uncertainty import ConformalVariant, conformal_thresholds
 
-__all__ = ["as_source", "fit", "fit_frontier", "prepared_for", "was_used"]
+__all__ = ["as_source", "fit", "fit_frontier", "prepared_for"]
 
 
 def fit(
@@ -48,6 +47,8 @@ def fit(
     exits: int | None = None,
     settings: JointSettings = DEFAULT,
     classes: Sequence[str] = (),
+    latency: LatencyTable | None = None,
+    batch_size: int = 1,
     store: str | Path | None = None,
     progress: bool = True,
 ) -> Frontier:
@@ -68,6 +69,9 @@ def fit(
             takes time: few are enough for a chain, whose networks answer at their ends.
         settings: How to fit.
         classes: Names of the classes, in the order of their numbers; kept with the frontier.
+        latency: What was measured of this trunk with such exits, untrained as they may be: costs are then times, in
+            training, in choosing and in what is reported; Mul-Adds if left out.
+        batch_size: How many samples come at a time, where costs are times.
         store: A directory for the cached features; a run that was interrupted goes on from there. Without one they are
             thrown away at the end.
         progress: Whether to show a progress bar.
@@ -85,6 +89,8 @@ def fit(
         raise SplitError("train and validation are the same samples; hold some out that nothing was trained on")
     if exits is not None:
         trunk = thinned(trunk, trunk.prepare(preprocessing(sources[0].read(0, 1).inputs)), exits=exits)
+    if latency is not None:
+        check_measured(latency, trunk, exits)
     with ExitStack() as stack:
         folder = Path(store) if store is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         views = ((preprocessing, *augmented), (preprocessing,))
@@ -108,7 +114,8 @@ def fit(
         def fit_one(part: Trunk, parts: Sequence[BatchSource]) -> Frontier:
             preparing = prepared_for(part, trunk, preprocessing)
             # Not by name alone: a chain's links, and with them what remains of it, may be called the same.
-            key = stable_hash(str((names, pooling, settings, part.name, part.fingerprint(), preparing.describe())))
+            told = (names, pooling, settings, part.name, part.fingerprint(), preparing.describe(), latency, batch_size)
+            key = stable_hash(str(told))
             epochs = settings.warmup_epochs + settings.epochs
             with progress_bar(f"fitting exits of {part.name}", epochs, unit="epochs", show=progress) as advance:
                 return fit_frontier(
@@ -118,6 +125,8 @@ def fit(
                     preprocessing=preparing,
                     pooling=pooling,
                     settings=settings,
+                    latency=None if latency is None else of_part(latency, part, trunk),
+                    batch_size=batch_size,
                     checkpoint=folder / f"fit-{key:x}.safetensors",
                     on_epoch=lambda record: advance(1),
                 )
@@ -161,6 +170,8 @@ def fit_frontier(
     settings: JointSettings = DEFAULT,
     conformal: ConformalVariant = "gated",
     miscoverages: Sequence[float] = (0.05, 0.1),
+    latency: LatencyTable | None = None,
+    batch_size: int = 1,
     checkpoint: Path | None = None,
     on_epoch: Callable[[EpochRecord], object] | None = None,
 ) -> Frontier:
@@ -177,6 +188,8 @@ def fit_frontier(
         settings: How to fit.
         conformal: How prediction sets are calibrated.
         miscoverages: Offered levels of prediction sets.
+        latency: What was measured of this trunk with such exits: costs are then times; Mul-Adds if left out.
+        batch_size: How many samples come at a time, where costs are times.
         checkpoint: A file that keeps the fit's state.
         on_epoch: Called after every epoch.
 
@@ -184,13 +197,14 @@ def fit_frontier(
         The frontier.
     """
     check_disjoint(fit=fit.ids(), tune=tune.ids(), calibrate=calibrate.ids())
-    trunk_costs = count_trunk(trunk, example, POOLINGS.get(pooling))
-    fitted = fit_joint(fit, tune, trunk_costs, settings, checkpoint=checkpoint, on_epoch=on_epoch)
+    prices: Prices
+    if latency is None:
+        prices = count_trunk(trunk, example, POOLINGS.get(pooling))
+    else:
+        prices = Milliseconds(latency, batch_size)
+    fitted = fit_joint(fit, tune, prices, settings, checkpoint=checkpoint, on_epoch=on_epoch)
     bank = fitted.bank
-    costs = {
-        policy: price(trunk_costs, bank, decision=POLICIES.get(policy).mul_adds(trunk.num_classes))
-        for policy in POLICIES
-    }
+    costs = {policy: prices.price(bank, POLICIES.get(policy)) for policy in POLICIES}
     temperatures = tune_temperatures(bank, tune)
     seen = outcomes(bank, tune, temperatures)
     # A dial should stay with one set of classifiers: the one whose whole curve is best.
@@ -216,39 +230,10 @@ def fit_frontier(
         temperatures=temperatures,
         full_accuracy=float(seen.full_correct.double().mean()),
         contributions=contributions,
-        provenance=_provenance(settings, fit=fit, tune=tune, calibrate=calibrate),
+        provenance=provenance(settings, fit=fit, tune=tune, calibrate=calibrate)
+        | ({} if latency is None else {"latency": told_of(latency)}),
+        bare_ms=None if latency is None else float(costs["threshold"].average(seen.sizes).bare),
     )
-
-
-def was_used(frontier: Frontier, ids: npt.NDArray[np.int64]) -> bool:
-    """Whether samples are those that a frontier was fitted on, or tuned and calibrated on: all of them, in order.
-
-    Args:
-        frontier: The frontier.
-        ids: `N` sample ids.
-    """
-    splits = frontier.provenance.get("splits", {})
-    seed = frontier.provenance.get("settings", {}).get("seed", 0)
-    half = len(ids) // 2
-    halves = split_by_id(ids, [half, len(ids) - half], seed=seed) if half else []
-    known = {split.get("ids") for split in splits.values()}
-    return any(_hashed(part) in known for part in (ids, *(ids[rows] for rows in halves)))
-
-
-def _hashed(ids: npt.NDArray[np.int64]) -> str:
-    return hashlib.sha256(ids.tobytes()).hexdigest()
-
-
-def _provenance(settings: JointSettings, **splits: BatchSource) -> dict[str, Any]:
-    """How a frontier was obtained, as JSON holds it."""
-    return {
-        "offramp": version("offramp"),
-        "torch": torch.__version__,
-        "settings": json.loads(json.dumps(asdict(settings))),
-        "splits": {
-            name: {"samples": source.num_samples, "ids": _hashed(source.ids())} for name, source in splits.items()
-        },
-    }
 
 
 def _calibrated(

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import ROUND_CEILING, Context
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
@@ -14,9 +16,11 @@ from offramp.frontier.candidates import COST_STEP, area
 from offramp.frontier.contributions import Contribution
 from offramp.frontier.metrics import Measured, measure
 from offramp.frontier.outcomes import Outcomes, outcomes
+from offramp.frontier.timing import check_measured, mean_bare, repriced, told_of
 from offramp.network import EarlyExitNetwork
 from offramp.policy import OperatingPoint
 from offramp.registry import unknown_name
+from offramp.runtime import LatencyTable
 from offramp.trunk import Pooling, Preprocessing, Trunk
 
 __all__ = ["Frontier"]
@@ -27,6 +31,10 @@ AS_GOOD = 0.002
 
 MOST_COST = 10.0
 """Relative cost that can be asked for: a chain may cost more than its last network, but hardly ten times."""
+
+
+ROUNDING = 1e-9
+"""By which a point may be dearer than what was asked for: a cost that was told, asked for again, is enough."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +50,7 @@ class Frontier:
     bank: ExitBank
     """The trained exits."""
     costs: Mapping[str, Costs]
-    """What each policy costs."""
+    """What each policy costs, in Mul-Adds or in milliseconds."""
     points: Mapping[str, Sequence[OperatingPoint]]
     """Each policy's points, in ascending order of their cost on the tune split."""
     temperatures: Tensor
@@ -55,6 +63,8 @@ class Frontier:
     """Names of the classes, in the order of their numbers; empty where nobody has named them."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """How it was obtained: versions, settings, and the sizes and hashed ids of the splits."""
+    bare_ms: float | None = None
+    """Milliseconds the bare network takes for a sample of the tune split, where costs are times; None: Mul-Adds."""
 
     @property
     def area(self) -> float:
@@ -66,24 +76,69 @@ class Frontier:
         """The policy with the larger area under its curve on the tune split; thresholds, the simpler, on a tie."""
         return max(sorted(self.points, reverse=True), key=lambda policy: area(self.points[policy]))
 
+    def timed(self, table: LatencyTable, *, batch_size: int = 1) -> "Frontier":
+        """The same points by the time they take: costs are then shares of the bare network's.
+
+        Points that take longer than another and are less accurate are left out.
+
+        Args:
+            table: What was measured of this network and its exits: `runtime.measure_latency`.
+            batch_size: How many samples come at a time; at 1 what a point promises is what a sample takes.
+
+        Returns:
+            A frontier to `choose(latency_ms=...)` of.
+
+        Example:
+            >>> import torch
+            >>> from offramp.frontier import fit
+            >>> from offramp.methods import JointSettings
+            >>> from offramp.runtime import measure_latency
+            >>> from offramp.trunk import CifarResNet
+            >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
+            >>> quick = JointSettings(exits="ladder", classifier_loss="fixed", warmup_epochs=1, epochs=1)
+            >>> frontier = fit(CifarResNet(8), (images[:30], labels[:30]), (images[30:], labels[30:]), settings=quick)
+            >>> table = measure_latency(frontier.trunk, frontier.pooling, frontier.bank, images[:1], batch_sizes=(1,))
+            >>> network = frontier.timed(table).choose(latency_ms=1000)
+        """
+        check_measured(table, self.trunk)
+        costs = {policy: table.costs(self.bank, policy=policy, batch_size=batch_size) for policy in self.costs}
+        points = {policy: repriced(listed, costs[policy]) for policy, listed in self.points.items()}
+        bare_ms = mean_bare(self.points[self.preferred][0], costs[self.preferred])
+        provenance = {**self.provenance, "latency": told_of(table)}
+        return replace(self, costs=costs, points=points, bare_ms=bare_ms, provenance=provenance)
+
     def choose(
-        self, *, cost: float | None = None, accuracy: float | None = None, policy: str | None = None
+        self,
+        *,
+        cost: float | None = None,
+        accuracy: float | None = None,
+        latency_ms: float | None = None,
+        policy: str | None = None,
     ) -> EarlyExitNetwork:
         """The network at the point that meets a wish, as far as the tune split can tell.
 
         Args:
-            cost: Spend this share of the bare network's compute: of the points that cost no more, the dearest that is
-                within a fifth of a point of the most accurate. Where the frontier is flat, `accuracy` finds a cheaper
-                point as good.
+            cost: Spend this share of the bare network's compute, of its time if the frontier is timed: of the points
+                that cost no more, the dearest that is within a fifth of a point of the most accurate. Where the
+                frontier is flat, `accuracy` finds a cheaper point as good.
             accuracy: Reach this accuracy: the cheapest point that does.
+            latency_ms: Take so many milliseconds a sample on average, of a frontier that is `timed`; as `cost` else.
             policy: The policy that decides; the one the tune split prefers if left out.
 
         Returns:
             The network, its point's tune figures in `network.point.promised`.
         """
         points = self.points[self.preferred] if policy is None else self._points_of(policy)
-        if (cost is None) == (accuracy is None):
-            raise InputError("choose takes either cost=... or accuracy=..., one of the two")
+        wishes = {"cost": cost, "accuracy": accuracy, "latency_ms": latency_ms}
+        asked = {name: wish for name, wish in wishes.items() if wish is not None}
+        if len(asked) != 1:
+            raise InputError("choose takes either cost=... or accuracy=... or latency_ms=..., one of them")
+        for name, wish in asked.items():
+            if not isinstance(wish, Real):
+                raise InputError(f"expected {name} as a number, such as {name}=0.9, got {type(wish).__name__} {wish!r}")
+        if latency_ms is not None:
+            bare_ms = self._bare_ms(latency_ms)
+            return self._network(_within(points, latency_ms / bare_ms, bare=bare_ms, unit=" ms"))
         if cost is not None and not 0 < cost <= MOST_COST:
             raise InputError(f"expected cost as a share of the network's, such as 0.6, got {cost}")
         if accuracy is not None:
@@ -96,18 +151,7 @@ class Frontier:
                 )
             return self._network(good[0])
         assert cost is not None
-        affordable = [point for point in points if point.promised["cost"] <= cost]
-        if not affordable:
-            cheapest = points[0].promised["cost"]
-            raise BudgetError(
-                f"no point costs {cost:.4f} or less; the cheapest costs {cheapest:.4f}: ask for that or more, or fit "
-                "smaller exits (settings=offramp.PAPER, or a smaller ladder_width)"
-            )
-        best = max(point.promised["accuracy"] for point in affordable)
-        as_good = [point for point in affordable if point.promised["accuracy"] >= best - AS_GOOD]
-        spends = as_good[-1].promised["cost"] - 2 * COST_STEP
-        near = [point for point in as_good if point.promised["cost"] >= spends]
-        return self._network(max(near, key=lambda point: point.promised["accuracy"]))
+        return self._network(_within(points, cost))
 
     def evaluate(self, source: BatchSource, points: Sequence[OperatingPoint], *, seed: int = 0) -> list[Measured]:
         """Measure operating points on samples that nothing was fitted on.
@@ -154,13 +198,14 @@ class Frontier:
         from rich.table import Table
 
         table = Table()
-        for column in ("cost", "accuracy", "change"):
+        for column in (*(("ms",) if self.bare_ms is not None else ()), "cost", "accuracy", "change"):
             table.add_column(column, justify="right")
         points = self.points[self.preferred]
         for index in sorted({round(step * (len(points) - 1) / 11) for step in range(12)}):
             promised = points[index].promised
             change = 100 * (promised["accuracy"] - self.full_accuracy)
-            table.add_row(f"{promised['cost']:.3f}", f"{100 * promised['accuracy']:.2f}", f"{change:+.2f}")
+            took = () if self.bare_ms is None else (f"{self.bare_ms * promised['cost']:.3g}",)
+            table.add_row(*took, f"{promised['cost']:.3f}", f"{100 * promised['accuracy']:.2f}", f"{change:+.2f}")
         console = Console(width=100, color_system=None)
         with console.capture() as capture:
             console.print(table)
@@ -184,7 +229,39 @@ class Frontier:
             raise unknown_name("policy of this frontier", policy, self.points)
         return self.points[policy]
 
+    def _bare_ms(self, latency_ms: float) -> float:
+        """What the bare network takes, where milliseconds can be asked for."""
+        if self.bare_ms is None:
+            raise InputError(
+                "latency_ms=... needs times, and the costs of this frontier are Mul-Adds; choose of frontier.timed("
+                "table), with table = offramp.runtime.measure_latency(...) or LatencyTable.load(...)"
+            )
+        if not 0 < latency_ms < float("inf"):
+            raise InputError(f"expected latency_ms as milliseconds above 0, such as 2.0, got {latency_ms}")
+        return self.bare_ms
+
     def _network(self, point: OperatingPoint) -> EarlyExitNetwork:
         costs = self.costs[point.policy]
         bank = self.bank.take(point.classifier)
         return EarlyExitNetwork(self.trunk, self.preprocessing, self.pooling, bank, costs, point)
+
+
+def _within(points: Sequence[OperatingPoint], cost: float, *, bare: float = 1.0, unit: str = "") -> OperatingPoint:
+    """The point for a budget, which messages tell in the unit in which the bare network's cost is `bare`."""
+    affordable = [point for point in points if point.promised["cost"] <= cost * (1 + ROUNDING)]
+    if not affordable:
+        least = _rounded_up(bare * points[0].promised["cost"])
+        raise BudgetError(
+            f"no point costs {bare * cost:.4g}{unit} or less; the cheapest costs {least:.4g}{unit}: ask for that or "
+            "more, or fit smaller exits (settings=offramp.PAPER, or a smaller ladder_width)"
+        )
+    best = max(point.promised["accuracy"] for point in affordable)
+    as_good = [point for point in affordable if point.promised["accuracy"] >= best - AS_GOOD]
+    spends = as_good[-1].promised["cost"] - 2 * COST_STEP
+    near = [point for point in as_good if point.promised["cost"] >= spends]
+    return max(near, key=lambda point: point.promised["accuracy"])
+
+
+def _rounded_up(cost: float) -> float:
+    """To four digits, as messages show it: what they tell to ask for is then enough."""
+    return float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(cost)))

@@ -1,29 +1,24 @@
 """A frontier from an artifact, or a word on what is wrong with it."""
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from offramp.artifact import Artifact, Field, read_artifact
-from offramp.cost import Costs, CostTable
 from offramp.errors import ArtifactError, InputError, SplitRefusedError, UnknownNameError, UntrustedNameError
 from offramp.exits import Averaging, ExitBank, LadderExits
 from offramp.frontier.contributions import Contribution
 from offramp.frontier.embedding import embed
 from offramp.frontier.frontier import Frontier
-from offramp.frontier.saving import BANKS, COSTS, PRECISIONS
-from offramp.policy import POLICIES, OperatingPoint, Policy
+from offramp.frontier.saving import BANKS, PRECISIONS
+from offramp.frontier.stored_points import MOST, read_costs, read_points
+from offramp.frontier.tensors import Tensors
 from offramp.trunk import POOLINGS, STEPS, Attachment, Factory, Preprocessing, Trunk, build
 from offramp.trunk.factory import MOST_CLASSES
 
 __all__ = ["load"]
-
-MOST = 100_000
-"""Features of a stage, sets of classifiers or points at most."""
 
 MOST_EXITS = 10_000
 """Stages at most: sixteen of the deepest ResNets have 9,600."""
@@ -58,9 +53,12 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
     attached = _attachments(artifact)
     trunk = _trunk(artifact, trunk, trust, attached)
     _check_stages(content.at("exits"), bank, trunk)
-    exits, points = _Tensors(artifact, "exits"), _Tensors(artifact, "points")
-    costs = {policy: _costs(field, policy, points, bank) for policy, field in content.at("costs").entries().items()}
-    listed = {policy: _points(field, policy, points, bank) for policy, field in content.at("points").entries().items()}
+    exits, points = Tensors(artifact, "exits"), Tensors(artifact, "points")
+    costs = {policy: read_costs(field, policy, points, bank) for policy, field in content.at("costs").entries().items()}
+    listed = {
+        policy: read_points(field, policy, points, bank, costs.get(policy))
+        for policy, field in content.at("points").entries().items()
+    }
     if not listed or not set(listed) <= set(costs):
         raise content.at("points").wrong(f"at least one policy, each with costs ({', '.join(costs)})")
     points.check_all_read()
@@ -70,6 +68,7 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
         pooling=POOLINGS.get(_one_of(content.at("pooling"), POOLINGS)),
         bank=bank,
         costs=costs,
+        bare_ms=_bare_ms(content.at("bare_ms")),
         points=listed,
         temperatures=exits.read("temperatures", (bank.stacked, trunk.num_exits), positive=True),
         full_accuracy=content.at("full_accuracy").number(),
@@ -104,7 +103,7 @@ def _attachments(artifact: Artifact) -> dict[str, Attachment]:
     """Files that preprocessing steps need, by their hashes."""
     if "attachments" not in artifact.tensors:
         return {}
-    tensors = _Tensors(artifact, "attachments")
+    tensors = Tensors(artifact, "attachments")
     found = {}
     for name, tensor in tensors.named.items():
         tensors.read(name, (tensor.numel(),), dtype=torch.uint8)
@@ -158,7 +157,7 @@ def _trunk(
     if trunk is None:
         trunk = _made(field, trust, attached)
         if embedded:
-            saved = _Tensors(artifact, "trunk")
+            saved = Tensors(artifact, "trunk")
             try:
                 embed(trunk, saved.named)
             except InputError as error:
@@ -206,7 +205,7 @@ def _bank(artifact: Artifact) -> ExitBank:
     stages, averaging = (field.at(name).integers(high=length - 1) for name in ("stages", "averaging"))
     stacked = field.at("stacked").integer(low=1, high=MOST if kind != "ladder" else 1)
     width = field.at("width").integer(low=int(kind == "ladder"), high=MOST if kind == "ladder" else 0)
-    tensors = _Tensors(artifact, "exits")
+    tensors = Tensors(artifact, "exits")
     state = {name: tensor for name, tensor in tensors.named.items() if name != "temperatures"}
     for name, tensor in state.items():
         tensors.read(name, tuple(tensor.shape), dtype=precision)
@@ -237,119 +236,7 @@ def _check_stages(field: Field, bank: ExitBank, trunk: Trunk) -> None:
         raise field.at("averaging").wrong("shares from 0 to below 1, the first 0, and temperatures above 0")
 
 
-def _costs(field: Field, policy: str, tensors: "_Tensors", bank: ExitBank) -> Costs:
-    powers, length = field.integer(low=1, high=8), len(bank.widths)
-    columns = {
-        column: tensors.read(
-            f"costs.{policy}.{column}", (powers,) if column == "bare" else (powers, length), dtype=torch.float64
-        )
-        for column in COSTS
-    }
-    tables = [{column: values[power] for column, values in columns.items()} for power in range(powers)]
-    return Costs(tuple(CostTable(**table, carries_state=bank.carries_state) for table in tables))
-
-
-def _points(field: Field, policy: str, tensors: "_Tensors", bank: ExitBank) -> list[OperatingPoint]:
-    if policy not in POLICIES:
-        raise field.wrong(f"a policy that is registered here ({', '.join(POLICIES)})")
-    rows = field.items()
-    if not 0 < len(rows) <= MOST:
-        raise field.wrong(f"1 to {MOST} points")
-    rule, length = POLICIES.get(policy), len(bank.widths)
-    temperatures = tensors.read(f"{policy}.temperatures", (len(rows), length), positive=True)
-    parameters = {
-        name: tensors.read(f"{policy}.parameters.{name}", (len(rows), *_shape(rule, name, length)))
-        for name in sorted(rule.parameters)
-    }
-    conformal = {
-        level: tensors.read(f"{policy}.conformal.{level!r}", (len(rows), length), infinite=True)
-        for level in tensors.miscoverages(policy)
-    }
-    points: list[OperatingPoint] = []
-    for index, row in enumerate(rows):
-        promised = {key: value.number() for key, value in row.at("promised").entries().items()}
-        if not {"cost", "accuracy"} <= set(promised):
-            raise row.at("promised").wrong("at least cost and accuracy")
-        if points and promised["cost"] < points[-1].promised["cost"]:
-            raise row.at("promised").wrong("a cost no lower than that of the point before")
-        try:
-            point = OperatingPoint(
-                policy,
-                {name: tensor[index] for name, tensor in parameters.items()},
-                row.at("active").integers(high=length - 1),
-                temperatures[index],
-                row.at("classifier").integer(high=bank.stacked - 1),
-                {level: tensor[index] for level, tensor in conformal.items()},
-                promised,
-            )
-        except InputError as error:
-            raise ArtifactError(f"{row.file}, field '{row.place}.active': {error}") from error
-        points.append(point)
-    return points
-
-
-def _shape(rule: Policy, name: str, length: int) -> tuple[int, ...]:
-    """Of one parameter at one point."""
-    if name not in rule.per_exit:
-        return ()
-    return (length, rule.vectors[name]) if name in rule.vectors else (length,)
-
-
-class _Tensors:
-    """The tensors of one file, and which of them were read."""
-
-    def __init__(self, artifact: Artifact, name: str) -> None:
-        self.file = str(Path(artifact.content.file).with_name(f"{name}.safetensors"))
-        if name not in artifact.tensors:
-            raise ArtifactError(f"{self.file}: is not in the manifest's field 'files'; save the frontier again")
-        self.named = artifact.tensors[name]
-        self._read: set[str] = set()
-
-    def wrong(self, name: str, reason: str) -> ArtifactError:
-        """The error that says what is wrong with a tensor."""
-        return ArtifactError(f"{self.file}, tensor '{name}': {reason}; save the frontier again")
-
-    def read(
-        self,
-        name: str,
-        shape: tuple[int, ...],
-        *,
-        dtype: torch.dtype = torch.float32,
-        positive: bool = False,
-        infinite: bool = False,
-    ) -> Tensor:
-        """A tensor of this shape and type, its numbers finite, positive, or infinite upwards where that is said."""
-        if name not in self.named:
-            raise self.wrong(name, "is missing")
-        found = self.named[name]
-        if found.dtype != dtype or tuple(found.shape) != shape:
-            raise self.wrong(
-                name, f"expected {dtype} of shape {shape}, got {found.dtype} of shape {tuple(found.shape)}"
-            )
-        good = found.isfinite() | ((found == math.inf) & infinite)
-        if not bool((good & (found > 0) if positive else good).all()):
-            raise self.wrong(name, f"expected {'positive' if positive else 'finite'} numbers, got others")
-        self._read.add(name)
-        return found
-
-    def miscoverages(self, policy: str) -> list[float]:
-        """The levels of a policy's conformal thresholds."""
-        prefix = f"{policy}.conformal."
-        levels = [name.removeprefix(prefix) for name in sorted(self.named) if name.startswith(prefix)]
-        for level in levels:
-            if not _is_share(level):
-                raise self.wrong(prefix + level, "expected a miscoverage between 0 and 1 in the name")
-        return [float(level) for level in levels]
-
-    def check_all_read(self) -> None:
-        """Refuse a tensor that stands for nothing."""
-        for name in self.named:
-            if name not in self._read:
-                raise self.wrong(name, "stands for nothing the manifest knows")
-
-
-def _is_share(text: str) -> bool:
-    try:
-        return 0 < float(text) < 1 and repr(float(text)) == text
-    except ValueError:
-        return False
+def _bare_ms(field: Field) -> float | None:
+    if field.value is not None and field.number() <= 0:
+        raise field.wrong("milliseconds above 0, or null where costs are in Mul-Adds")
+    return None if field.value is None else field.number()

@@ -77,6 +77,7 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
         "pooling": frontier.pooling.name,
         "exits": _bank_content(bank),
         "costs": {policy: len(costs.tables) for policy, costs in frontier.costs.items()},
+        "bare_ms": frontier.bare_ms,
         "points": {policy: [_point_content(point) for point in points] for policy, points in frontier.points.items()},
         "full_accuracy": frontier.full_accuracy,
         "classes": list(frontier.classes),
@@ -85,7 +86,11 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
     }
     tensors = {
         "exits": {**bank.state_dict(), "temperatures": _checked("temperatures", frontier.temperatures, torch.float32)},
-        "points": {**_cost_tensors(frontier.costs), **_point_tensors(frontier.points)},
+        "points": {
+            **_cost_tensors(frontier.costs),
+            **_point_tensors(frontier.points),
+            **_leaving_tensors(frontier.points),
+        },
     }
     if weights:
         tensors["trunk"] = embedded
@@ -184,6 +189,16 @@ def _cost_tensors(costs: Mapping[str, Costs]) -> dict[str, Tensor]:
         for policy, priced in costs.items()
         for column in COSTS
     }
+
+
+def _leaving_tensors(points: Mapping[str, Sequence[OperatingPoint]]) -> dict[str, Tensor]:
+    """Who leaves where, of the policies whose points all know it."""
+    tensors = {}
+    for policy, listed in points.items():
+        known = [point.leaving for point in listed if point.leaving is not None]
+        if len(known) == len(listed):
+            tensors[f"{policy}.leaving"] = torch.stack(known).double()
+    return tensors
 
 
 def _point_content(point: OperatingPoint) -> dict[str, Any]:

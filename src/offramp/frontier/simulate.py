@@ -9,7 +9,7 @@ from torch import Tensor
 from offramp.frontier.outcomes import Outcomes
 from offramp.policy import Observation, OperatingPoint
 
-__all__ = ["simulate"]
+__all__ = ["exit_shares", "simulate"]
 
 _CELLS = 8_000_000  # points times samples at a time: bounds the memory a sweep takes
 
@@ -35,6 +35,23 @@ def simulate(points: Sequence[OperatingPoint], seen: Outcomes, *, seed: int = 0)
             group = indices[start : start + at_once]
             exits[group] = _simulate_alike([points[index] for index in group], seen, seed)
     return exits
+
+
+def exit_shares(exits: Tensor, seen: Outcomes, *, powers: int = 1) -> Tensor:
+    """Which share of the samples leaves at each exit, and where samples differ in size, how large those are.
+
+    Args:
+        exits: `P x N` exits the samples leave at.
+        seen: Outcomes of the N samples.
+        powers: C, how many powers of the size costs depend on: 1, size, size squared.
+
+    Returns:
+        `P x C x L` sums of a power of the size over those who leave at an exit, divided by N.
+    """
+    weights = torch.stack([seen.sizes.double() ** power for power in range(powers)])
+    shares = torch.zeros(len(exits), powers, seen.predictions.shape[-1], dtype=torch.float64)
+    shares.scatter_add_(2, exits[:, None].expand(-1, powers, -1), weights.expand(len(exits), -1, -1))
+    return shares / exits.shape[1]
 
 
 def _simulate_alike(points: Sequence[OperatingPoint], seen: Outcomes, seed: int) -> Tensor:

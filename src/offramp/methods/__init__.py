@@ -1,6 +1,7 @@
 """Ways to fit exits on cached features."""
 
 from offramp.methods.fitted import FittedExits
+from offramp.methods.fresh import fresh_exits
 from offramp.methods.joint import EpochRecord, fit_joint
 from offramp.methods.settings import DEFAULT, PAPER, ClassifierTraining, ExitKind, JointSettings, spread_cost_weights
 
@@ -13,5 +14,6 @@ __all__ = [
     "FittedExits",
     "JointSettings",
     "fit_joint",
+    "fresh_exits",
     "spread_cost_weights",
 ]

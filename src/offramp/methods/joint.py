@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, AdamW, Optimizer
 
-from offramp.cost import TrunkMulAdds, price
+from offramp.cost import Prices
 from offramp.errors import InputError
-from offramp.exits import CumulativeLinearExits, ExitBank, Gates, LadderExits, LinearExits, all_logits, stack_exits
+from offramp.exits import ExitBank, Gates, LadderExits, LinearExits, all_logits, stack_exits
 from offramp.features import Batch, BatchSource
 from offramp.functional import (
     best_exit,
@@ -43,6 +43,7 @@ from offramp.functional import (
 from offramp.methods.averaging import fit_averaging
 from offramp.methods.checkpoint import load_checkpoint, save_checkpoint
 from offramp.methods.fitted import FittedExits
+from offramp.methods.fresh import fresh_exits
 from offramp.methods.settings import JointSettings
 from offramp.policy import GatePolicy
 
@@ -70,7 +71,7 @@ class EpochRecord:
 def fit_joint(
     fit: BatchSource,
     tune: BatchSource,
-    costs: TrunkMulAdds,
+    costs: Prices,
     settings: JointSettings,
     *,
     checkpoint: Path | None = None,
@@ -84,7 +85,7 @@ def fit_joint(
     Args:
         fit: Samples that classifiers and gates learn from.
         tune: Samples that weigh the gates' targets and pick each cost weight's best epoch.
-        costs: What the trunk costs.
+        costs: What the trunk and its exits cost, in any unit.
         settings: How to fit.
         checkpoint: A file that keeps the state after every epoch; an interrupted fit goes on from there.
         on_epoch: Called after every epoch.
@@ -117,18 +118,18 @@ class _Run:
     """A fit between two epochs: all that a checkpoint has to hold, and what moves it on by one epoch."""
 
     def __init__(
-        self, fit: BatchSource, tune: BatchSource, costs: TrunkMulAdds, settings: JointSettings, dtype: torch.dtype
+        self, fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings, dtype: torch.dtype
     ) -> None:
         self.fit, self.tune, self.settings = fit, tune, settings
         self.cost_weights = torch.tensor(settings.cost_weights, dtype=dtype)
-        self.bank = _new_bank(fit, settings)
+        self.bank = fresh_exits(fit.widths, fit.own_heads, fit.num_classes, settings=settings)
         self.bank.averaging = fit_averaging(tune)
         self.bank.to(dtype)
         if isinstance(self.bank, LadderExits):
             rows = next(fit.shuffled(batch_size=_SCALE_ROWS, seed=settings.seed, epoch=0))
             self.bank.standardize(rows.features.to(dtype))
         self.gates = Gates(len(fit.widths), stacked=len(self.cost_weights)).to(dtype)
-        priced = price(costs, self.bank, decision=GatePolicy().mul_adds(fit.num_classes))
+        priced = costs.price(self.bank, GatePolicy())
         self.relative_costs = priced.average(fit.sizes()).relative_costs().to(dtype)
         self.optimizers = {"classifiers": _warmup_optimizer(self.bank, settings)}
         self.best_bank, self.best_gates = self.bank, self.gates
@@ -298,15 +299,6 @@ class _Run:
         with torch.no_grad():
             for best, current in zip(self.best_gates.parameters(), self.gates.parameters(), strict=True):
                 best[better] = current[better]
-
-
-def _new_bank(source: BatchSource, settings: JointSettings) -> ExitBank:
-    stages = tuple(stage for stage in range(len(source.widths)) if stage not in source.own_heads)
-    if settings.exits == "ladder":
-        width, dropout = settings.ladder_width, settings.dropout
-        return LadderExits(source.widths, stages, source.num_classes, width=width, dropout=dropout)
-    kind = LinearExits if settings.exits == "linear" else CumulativeLinearExits
-    return kind(source.widths, stages, source.num_classes)
 
 
 def _warmup_optimizer(bank: ExitBank, settings: JointSettings) -> Optimizer:

@@ -39,6 +39,9 @@ class OperatingPoint:
     """`L` thresholds for each miscoverage prediction sets are offered at."""
     promised: Mapping[str, float] = field(default_factory=dict)
     """What was measured of the point on the tune split: cost, accuracy, ..."""
+    leaving: Tensor | None = None
+    """`C x L` shares of the tune split that leave at each exit, then their sizes (C = 3: and the squares of those), as
+    sums over those who leave there divided by the number of all; any table of costs can price the point by them."""
 
     def __post_init__(self) -> None:
         last = len(self.temperatures) - 1

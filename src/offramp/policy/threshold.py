@@ -27,6 +27,10 @@ class ThresholdPolicy(Policy):
     parameters = frozenset({"threshold"})
     per_exit = frozenset()
 
+    def initial_carry(self, zeros: Tensor) -> Any:
+        """Nothing."""
+        return ()
+
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where confidence reaches the threshold; nothing is remembered."""
         assert seen.confidence is not None

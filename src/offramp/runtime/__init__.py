@@ -1,21 +1,27 @@
 """Running a network with exits: samples leave, and their work is not done."""
 
 from offramp.runtime.backend import Backend
+from offramp.runtime.backends import BACKENDS
 from offramp.runtime.compaction import Compaction
+from offramp.runtime.compiled import CompiledBackend
 from offramp.runtime.eager import EagerBackend
 from offramp.runtime.engine import Engine
 from offramp.runtime.flight import Departed, Flight
-from offramp.runtime.latency import LatencyTable, measure_latency
+from offramp.runtime.latency import LatencyTable, Milliseconds
+from offramp.runtime.measuring import measure_latency
 from offramp.runtime.points import PointTable
 
 __all__ = [
+    "BACKENDS",
     "Backend",
     "Compaction",
+    "CompiledBackend",
     "Departed",
     "EagerBackend",
     "Engine",
     "Flight",
     "LatencyTable",
+    "Milliseconds",
     "PointTable",
     "measure_latency",
 ]

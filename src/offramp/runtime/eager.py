@@ -4,10 +4,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
 from offramp.exits import ExitBank, LadderExits
-from offramp.runtime.ladder import FoldedLadder
+from offramp.runtime.folded import FoldedAveraging, FoldedLadder
+from offramp.runtime.narrow import narrowed
 from offramp.trunk import Hidden, Pooling, Trunk
 
 __all__ = ["EagerBackend"]
@@ -20,38 +22,72 @@ class EagerBackend:
         trunk: The frozen network.
         pooling: What exits see of a stage.
         bank: The trained exits; a ladder's constants are folded together once.
+        dtype: `torch.bfloat16` to run the stages in it, on weights copied once; as the trunk is if left out. Exits and
+            the network's own heads stay in full precision.
+
+    Example:
+        >>> from offramp.exits import LinearExits
+        >>> from offramp.trunk import POOLINGS, CifarResNet
+        >>> trunk, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
+        >>> backend = EagerBackend(trunk, POOLINGS.get("mean"), bank, dtype=torch.bfloat16)
+        >>> backend.stage(0, torch.randn(2, 3, 32, 32)).dtype
+        torch.bfloat16
     """
 
-    def __init__(self, trunk: Trunk, pooling: Pooling, bank: ExitBank) -> None:
+    def __init__(self, trunk: Trunk, pooling: Pooling, bank: ExitBank, *, dtype: torch.dtype | None = None) -> None:
+        if dtype not in (None, torch.bfloat16):
+            raise InputError(
+                f"expected torch.bfloat16, or None for the trunk's own precision, got {dtype}; of the narrow types it "
+                "alone has the range of single precision, so that what a network computes cannot overflow"
+            )
         self._trunk, self._pooling, self._bank = trunk, pooling, bank
-        self._step = FoldedLadder(bank).step if isinstance(bank, LadderExits) else bank.step
+        self._ladder = FoldedLadder(bank) if isinstance(bank, LadderExits) else None
         self._dtype = next(bank.parameters()).dtype
+        self._trained, self._averaging = frozenset(bank.stages), FoldedAveraging(bank.averaging)
+        self._narrow = dtype
+        self._stages = trunk.stages if dtype is None else narrowed(trunk.stages, dtype)
+        self._device = next((parameter.device.type for parameter in trunk.parameters()), "cpu")
 
     def stage(self, index: int, hidden: Hidden) -> Hidden:
         """Run one stage."""
         with self._trunk.explaining(hidden):
-            return self._trunk.stages[index](hidden)
+            if self._narrow is None:
+                return self._stages[index](hidden)
+            with torch.autocast(self._device, self._narrow, cache_enabled=False):
+                return self._stages[index](hidden)
 
     def exit(
         self, index: int, hidden: Hidden, state: Any, classifier: Tensor | None, *, answer: bool, carry: bool
     ) -> tuple[Tensor | None, Any]:
         """Answer at one exit, as `Backend` says."""
+        if self.passes(index, answer=answer, carry=carry):
+            return None, state
         exits, heads = state
-        if index in self._bank.stages:
-            if not answer and not (carry and self._bank.carries_state):
-                return None, state
+        if index in self._trained:
             features = self._pooling(self._trunk.representation(hidden, index)).to(self._dtype)
             if features.shape[1] != self._bank.widths[index]:
                 raise InputError(
                     f"the exit after stage {index} reads {self._bank.widths[index]} features, these inputs give "
                     f"{features.shape[1]}; give inputs of the size the exits were fitted on"
                 )
-            logits, exits = self._step(index, features, exits, classifier)
-        elif not answer and index not in self._bank.averaging.read:
-            return None, state
+            if self._ladder is not None:
+                logits, exits = self._ladder.step(index, features, exits, answer=answer)
+            else:
+                logits, exits = self._bank.step(index, features, exits, classifier)
         else:
-            own = self._trunk.own_logits(hidden, index)
-            logits, heads = self._bank.averaging.step(index, own, heads)
-        # Divided by temperatures in full precision, as these were fitted.
-        wide = torch.promote_types(logits.dtype, torch.float32)
-        return (logits.to(wide) if answer else None), (exits, heads)
+            own = self._trunk.own_logits(self._widened(hidden), index)
+            logits, heads = self._averaging.step(index, own, heads)
+        return (logits if answer else None), (exits, heads)
+
+    def passes(self, index: int, *, answer: bool, carry: bool) -> bool:
+        """Whether an exit has nothing to do: no answer is wanted, and nothing that later exits read."""
+        if index in self._trained:
+            return not answer and not (carry and self._bank.carries_state)
+        return not answer and index not in self._averaging.read
+
+    def _widened(self, hidden: Hidden) -> Hidden:
+        """A hidden state in the precision that the network's own heads compute in."""
+        if self._narrow is None:
+            return hidden
+        narrow = self._narrow
+        return pytree.tree_map(lambda leaf: leaf.float() if getattr(leaf, "dtype", None) == narrow else leaf, hidden)

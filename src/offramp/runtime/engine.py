@@ -24,9 +24,6 @@ __all__ = ["Engine"]
 MOST_PLANS = 4096
 """Kept: batches that mix many points at random ask for ever new ones."""
 
-NOBODY: dict[str, Any] = {"rows": torch.empty(0, dtype=torch.long), "hidden": None, "riding": False}
-"""What is left of a flight when the last have left: whoever looks at its length knows."""
-
 
 class Engine:
     """Runs samples through a network with exits, each at an operating point of its own.
@@ -56,7 +53,8 @@ class Engine:
     ) -> None:
         self.trunk = trunk
         self.bank = bank
-        self.points = PointTable(points)
+        device = next((parameter.device for parameter in trunk.parameters()), None)
+        self.points = PointTable(points, device=device)
         if self.points.num_exits != trunk.num_exits:
             raise InputError(
                 f"expected operating points of {trunk.num_exits} exits, one a stage of '{trunk.name}', got "
@@ -75,23 +73,26 @@ class Engine:
             point: `n` numbers of operating points; the first for all if left out.
             rows: `n` numbers to know the samples by; 0 to n - 1 if left out.
         """
-        sizes = self.trunk.sizes(hidden)
-        count = len(sizes)
-        if point is None:
+        count = self.trunk.batch_size(hidden, 0)
+        if point is not None and not self.points.has(point, count):
+            raise InputError(
+                f"expected a tensor of {count} numbers of operating points, 0 to {len(self.points) - 1}, got {point}"
+            )
+        if len(self.points) == 1:
+            point = None
+        elif point is None:
             point = torch.zeros(count, dtype=torch.long)
-        elif point.shape != (count,) or bool(((point < 0) | (point >= len(self.points))).any()):
-            raise InputError(f"expected {count} numbers of operating points, 0 to {len(self.points) - 1}, got {point}")
+        zeros = torch.zeros(count, device=self.points.device)
         return Flight(
             depth=0,
-            aboard=tuple(sorted(set(point.tolist()))) if len(self.points) > 1 else (0,),
-            riding=False,
+            aboard=(0,) if point is None else tuple(sorted(set(point.tolist()))),
             hidden=hidden,
-            rows=torch.arange(count) if rows is None else rows,
-            sizes=sizes,
-            point=point,
-            gone=torch.zeros(count, dtype=torch.bool),
+            rows=torch.arange(count, device=self.points.device) if rows is None else rows.to(self.points.device),
+            point=None if point is None else point.to(self.points.device),
+            gone=None,
+            riding=0,
             state=(self.bank.initial_state(count), ()),
-            carries={policy.name: policy.initial_carry(torch.zeros(count)) for policy in self.points.policies},
+            carries={policy.name: policy.initial_carry(zeros) for policy in self.points.policies},
         )
 
     def join(self, flights: Sequence[Flight]) -> Flight:
@@ -102,10 +103,19 @@ class Engine:
         depths = sorted({flight.depth for flight in flights})
         if len(depths) != 1:
             raise InputError(f"expected flights that have passed the same stages, got some at {depths}")
-        hidden = self.trunk.concatenate([flight.hidden for flight in flights], depths[0])
-        aboard = tuple(sorted({row for flight in flights for row in flight.aboard}))
-        riding = any(flight.riding for flight in flights)
-        return Flight(depths[0], aboard, riding, hidden, *concatenate([flight.luggage for flight in flights]))
+        riding = sum(flight.riding for flight in flights)
+        points = [flight.point for flight in flights if flight.point is not None]
+        return Flight(
+            depth=depths[0],
+            aboard=tuple(sorted({row for flight in flights for row in flight.aboard})),
+            hidden=self.trunk.concatenate([flight.hidden for flight in flights], depths[0]),
+            rows=torch.cat([flight.rows for flight in flights]),
+            point=torch.cat(points) if points else None,
+            gone=torch.cat([_gone(flight) for flight in flights]) if riding else None,
+            riding=riding,
+            state=concatenate([flight.state for flight in flights]),
+            carries=concatenate([flight.carries for flight in flights]),
+        )
 
     @torch.inference_mode()
     def step(self, flight: Flight, *, generator: torch.Generator | None = None) -> tuple[Flight, Departed | None]:
@@ -118,28 +128,43 @@ class Engine:
         Returns:
             Those who go on, perhaps nobody, and those who left, if any.
         """
-        stage = flight.depth
+        return self._advance(flight, flight.depth, generator)
+
+    def _advance(self, flight: Flight, stage: int, generator: torch.Generator | None) -> tuple[Flight, Departed | None]:
+        """Run the stages up to and with `stage`, and its exit; there is nothing to do at the exits between."""
         plan = self._plan(stage, flight.aboard)
-        hidden = self.backend.stage(stage, flight.hidden)
-        classifier = None if self.bank.stacked == 1 else self.points.classifier[flight.point]
+        hidden = flight.hidden
+        for passed in range(flight.depth, stage + 1):
+            hidden = self.backend.stage(passed, hidden)
+        classifier = None if self.bank.stacked == 1 else self.points.classifiers(flight.point, len(flight))
         logits, state = self.backend.exit(stage, hidden, flight.state, classifier, answer=plan.answer, carry=plan.carry)
-        flight = replace(flight, depth=stage + 1, hidden=hidden, state=state)
+        gone, riding = flight.gone, flight.riding
+        after = Flight(stage + 1, flight.aboard, hidden, flight.rows, flight.point, gone, riding, state, flight.carries)
         if logits is None:
-            return flight, None
+            return after, None
         temperatures = plan.temperature if plan.alone else self.points.temperatures[flight.point, stage][:, None]
         probabilities = torch.softmax(logits / temperatures, dim=1)
         if stage == self._last:
-            return self._landed(flight, probabilities)
-        leave, carries = self._decide(plan, flight, logits, probabilities, generator)
-        leave = leave & ~flight.gone if flight.riding else leave
-        left = leave.nonzero().squeeze(1)  # the one synchronisation with the device
-        if carries is not flight.carries:
-            flight = replace(flight, carries=carries)
-        if not len(left):
-            return flight, None
+            if gone is None:
+                return _nobody(after), Departed(stage, flight.rows, probabilities)
+            here = gone.argsort(stable=True)[: len(flight) - riding]
+            return _nobody(after), Departed(stage, flight.rows[here], probabilities[here])
+        leave, after.carries = self._decide(plan, flight, logits, probabilities, generator)
+        leave = leave if gone is None else leave & ~gone
+        # The one synchronisation with the device; a single sample need not be counted.
+        leaving = int(leave) if len(flight) == 1 else int(leave.count_nonzero())
+        if not leaving:
+            return after, None
+        if leaving == len(flight):
+            return _nobody(after), Departed(stage, flight.rows, probabilities)
+        # Those who stay, those who left before, those who leave now: sorted, since picking flags would ask the device.
+        order = (2 * leave.byte() + _gone(flight)).argsort(stable=True)
+        left = order[-leaving:]
         departed = Departed(stage, flight.rows[left], probabilities[left])
-        return self._without(flight, leave, len(left)), departed
+        after.gone, after.riding = leave if gone is None else leave | gone, riding + leaving
+        return self._without(after, order), departed
 
+    @torch.inference_mode()
     def run(
         self, hidden: Hidden, *, point: Tensor | None = None, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -154,22 +179,19 @@ class Engine:
             `N x K` probabilities and `N` exits, in the order of the samples.
         """
         flight = self.start(hidden, point=point)
-        probabilities = torch.empty(len(flight), self.trunk.num_classes)
-        exits = torch.empty(len(flight), dtype=torch.long)
+        count, left = len(flight), []
         while len(flight):
-            flight, departed = self.step(flight, generator=generator)
+            flight, departed = self._advance(flight, self._plan(flight.depth, flight.aboard).next, generator)
             if departed is not None:
-                probabilities[departed.rows] = departed.probabilities.to(probabilities.dtype)
-                exits[departed.rows] = departed.exit
+                left.append(departed)
+        if len(left) == 1:  # together, and so in their order
+            return left[0].probabilities.float(), torch.full_like(left[0].rows, left[0].exit)
+        probabilities = torch.empty(count, self.trunk.num_classes, device=self.points.device)
+        exits = torch.empty(count, dtype=torch.long, device=self.points.device)
+        for departed in left:
+            probabilities[departed.rows] = departed.probabilities.float()
+            exits[departed.rows] = departed.exit
         return probabilities, exits
-
-    def _landed(self, flight: Flight, probabilities: Tensor) -> tuple[Flight, Departed]:
-        """Everybody leaves at the last exit."""
-        rows = flight.rows
-        if flight.riding:
-            here = (~flight.gone).nonzero().squeeze(1)
-            rows, probabilities = rows[here], probabilities[here]
-        return replace(flight, **NOBODY), Departed(self._last, rows, probabilities)
 
     def _plan(self, stage: int, aboard: tuple[int, ...]) -> "_Plan":
         """What is to be done after a stage for samples at these points: looked up once, not for every batch."""
@@ -186,14 +208,23 @@ class Engine:
         answer = stage == self._last or self.points.is_active(stage, aboard)
         return _Plan(
             stage=stage,
+            next=next(later for later in range(stage, self._last + 1) if self._is_stop(later, aboard)),
             answer=answer,
-            carry=self.points.is_carried(stage, aboard),
+            carry=self.points.is_carried(stage),
             alone=alone,
             policies=policies,
             reads=frozenset(name for policy in policies for name in policy.reads),
             temperature=float(self.points.temperatures[aboard[0], stage]),
             parameters=self.points.parameters(policies[0], stage, aboard[0]) if alone else {},
         )
+
+    def _is_stop(self, stage: int, aboard: tuple[int, ...]) -> bool:
+        """Whether there is anything to do after a stage for samples at these points."""
+        if stage == self._last or self.points.is_active(stage, aboard):
+            return True
+        if stage in self.bank.stages:
+            return self.bank.carries_state and self.points.is_carried(stage)
+        return stage in self.bank.averaging.read
 
     def _decide(
         self, plan: "_Plan", flight: Flight, logits: Tensor, probabilities: Tensor, generator: torch.Generator | None
@@ -202,14 +233,15 @@ class Engine:
         seen = Observation(
             confidence=probabilities.amax(1) if "confidence" in plan.reads else None,
             evidence=evidence(log_probabilities(logits)) if "evidence" in plan.reads else None,
-            noise=torch.rand(len(flight), generator=generator) if "noise" in plan.reads else None,
+            noise=self._draws(len(flight), generator) if "noise" in plan.reads else None,
         )
         if plan.alone:
             (policy,) = plan.policies
             before = flight.carries[policy.name]
             leave, carry = policy.step(seen, before, plan.parameters)
             return leave, flight.carries if carry is before else {**flight.carries, policy.name: carry}
-        leave, carries = torch.zeros(len(flight), dtype=torch.bool), dict(flight.carries)
+        assert flight.point is not None
+        leave, carries = torch.zeros_like(flight.rows, dtype=torch.bool), dict(flight.carries)
         for policy in plan.policies:
             parameters = self.points.parameters(policy, plan.stage, flight.point)
             wants, carry = policy.step(seen, carries[policy.name], parameters)
@@ -219,18 +251,41 @@ class Engine:
             carries[policy.name] = _chosen(own, carry, carries[policy.name])
         return leave, carries
 
-    def _without(self, flight: Flight, leave: Tensor, count: int) -> Flight:
-        """Those who stay; the `count` who left ride along where taking them out does not pay."""
-        if count == len(flight):
-            return replace(flight, **NOBODY)
-        gone = flight.gone | leave if flight.riding else leave
-        keep = (~gone).nonzero().squeeze(1)
-        if not len(keep):
-            return replace(flight, **NOBODY)
-        if not self.compaction.pays(flight.depth, len(gone), len(keep)):
-            return replace(flight, gone=gone, riding=True)
-        hidden = self.trunk.trimmed(self.trunk.select(flight.hidden, keep, flight.depth), flight.depth)
-        return Flight(flight.depth, flight.aboard, False, hidden, *select(flight.luggage, keep))
+    def _draws(self, count: int, generator: torch.Generator | None) -> Tensor:
+        """Uniform numbers: drawn where the generator is, so that they are the same on every device."""
+        return torch.rand(count, generator=generator, device=generator.device if generator else None).to(
+            self.points.device
+        )
+
+    def _without(self, flight: Flight, order: Tensor) -> Flight:
+        """Those who stay, first in `order`; those who are gone ride along where taking them out does not pay."""
+        staying = len(flight) - flight.riding
+        if not staying:
+            return _nobody(flight)
+        if not self.compaction.pays(flight.depth, len(flight), staying):
+            return flight
+        keep = order[:staying]
+        return Flight(
+            depth=flight.depth,
+            aboard=flight.aboard,
+            hidden=self.trunk.trimmed(self.trunk.select(flight.hidden, keep, flight.depth), flight.depth),
+            rows=flight.rows[keep],
+            point=None if flight.point is None else flight.point[keep],
+            gone=None,
+            riding=0,
+            state=select(flight.state, keep),
+            carries=select(flight.carries, keep),
+        )
+
+
+def _gone(flight: Flight) -> Tensor:
+    """Flags of those who ride along."""
+    return torch.zeros_like(flight.rows, dtype=torch.bool) if flight.gone is None else flight.gone
+
+
+def _nobody(flight: Flight) -> Flight:
+    """What is left of a flight when the last have left: whoever looks at its length knows."""
+    return replace(flight, hidden=None, rows=flight.rows[:0], gone=None, riding=0)
 
 
 def _chosen(own: Tensor, new: Any, old: Any) -> Any:
@@ -243,6 +298,8 @@ class _Plan:
     """What is to be done after one stage for samples at certain points."""
 
     stage: int
+    next: int
+    """The first stage from here on after which there is something to do."""
     answer: bool
     """Whether anybody may leave here."""
     carry: bool

@@ -1,31 +1,38 @@
-"""What stages and exits take on this machine, in milliseconds."""
+"""What stages and exits take on some machine, in milliseconds."""
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from offramp.cost import Costs, CostTable, growth
 from offramp.errors import InputError
-from offramp.exits import ExitBank
-from offramp.runtime.backend import Backend
-from offramp.runtime.eager import EagerBackend
-from offramp.trunk import Hidden, Pooling, Trunk
+from offramp.exits import ExitBank, LadderExits
+from offramp.policy import Policy
+from offramp.trunk import Trunk
 
-__all__ = ["BATCH_SIZES", "LatencyTable", "measure_latency"]
+__all__ = ["MOST_OFF", "VERSION", "LatencyTable", "Milliseconds", "kind_of", "stage_weights"]
 
-BATCH_SIZES = (1, 8, 64, 256)
-"""Measured unless told otherwise; sizes in between are read off straight lines."""
+VERSION = 1
+"""Of the file. A reader takes this version."""
 
-Rows = tuple[tuple[float, ...], ...]
+MOST_OFF = 0.2
+"""By how much, as a share, the bare network's stages may miss its time when added up: beyond it times are doubtful."""
+
+FORMAT = "offramp latency"
+
+Row = tuple[float, ...]
+Rows = tuple[Row, ...]
 
 
 @dataclass(frozen=True)
 class LatencyTable:
-    """Milliseconds a batch, for each stage (rows) at each batch size (columns).
+    """Milliseconds a batch, for each stage (rows) at each batch size (columns). Made by `measure_latency`.
 
     Example:
         >>> table = LatencyTable("eager", 1, (1, 3), ((1.0, 2.0),), ((0.1, 0.3),), ((0.0, 0.0),), ((0.01, 0.02),))
@@ -34,7 +41,7 @@ class LatencyTable:
     """
 
     backend: str
-    """What computed."""
+    """What computed: a name of `runtime.BACKENDS`, or the class of another backend."""
     threads: int
     """With how many threads."""
     batch_sizes: tuple[int, ...]
@@ -42,11 +49,35 @@ class LatencyTable:
     stage: Rows
     """Running a stage."""
     answer: Rows
-    """Pooling, answering and deciding at an exit."""
+    """Pooling and answering at an exit."""
     carry: Rows
     """Passing an exit that is not in force: what its state takes, 0 where there is none."""
     select: Rows
     """Taking half of the samples out after a stage."""
+    engine: Mapping[str, Row] = field(default_factory=dict)
+    """What the engine takes for itself: to `start`, to `pass` a stage, and to `land` behind the last."""
+    decide: Mapping[str, Row] = field(default_factory=dict)
+    """Deciding at an exit, probabilities included, for each policy."""
+    whole: Row = ()
+    """The bare network by the same backend: of a chain, its last."""
+    adds_up: Row = ()
+    """What the bare network's stages and head add up to, as a share of `whole`: far from 1, the machine was busy."""
+    network: str = ""
+    """The network's name."""
+    stage_weights: tuple[int, ...] = ()
+    """How many each stage has: tells networks of one name apart, such as one cut elsewhere."""
+    exits: str = ""
+    """The kind of exits, `kind_of`."""
+    widths: tuple[int, ...] = ()
+    """Features that exits see of each stage."""
+    machine: str = ""
+    """The processor."""
+    torch: str = ""
+    """The version that ran."""
+    size: float = 1.0
+    """Of every sample, where samples differ in size: tokens, nodes."""
+    others: tuple["LatencyTable", ...] = ()
+    """The same for samples of other sizes."""
 
     def at(self, what: str, index: int, batch_size: float) -> float:
         """Milliseconds of one entry at any batch size: straight lines between those measured, and beyond.
@@ -56,87 +87,229 @@ class LatencyTable:
             index: The stage.
             batch_size: How many samples.
         """
-        row, sizes = getattr(self, what)[index], self.batch_sizes
-        if batch_size <= sizes[-1] or len(sizes) == 1:
-            return float(np.interp(batch_size, sizes, row))
-        slope = (row[-1] - row[-2]) / (sizes[-1] - sizes[-2])
-        return float(row[-1] + slope * (batch_size - sizes[-1]))
+        return self._between(getattr(self, what)[index], batch_size)
 
     def bare(self, batch_size: float) -> float:
-        """Milliseconds of the bare network: its stages; its own head is in the last answer."""
-        return sum(self.at("stage", index, batch_size) for index in range(len(self.stage)))
+        """Milliseconds of the bare network."""
+        if not self.whole:
+            raise InputError("expected a table with the bare network measured, got none; make it with measure_latency")
+        return self._between(self.whole, batch_size)
+
+    @property
+    def doubtful(self) -> float | None:
+        """What of `adds_up`, at any size, is farthest from 1, if it is farther than `MOST_OFF`: measure again."""
+        shares = [share for one in (self, *self.others) for share in one.adds_up]
+        farthest = max(shares, key=lambda share: abs(share - 1), default=1.0)
+        return farthest if abs(farthest - 1) > MOST_OFF else None
+
+    def costs(self, bank: ExitBank, *, policy: str = "threshold", batch_size: int = 1) -> Costs:
+        """Milliseconds a sample, in place of Mul-Adds.
+
+        At batch sizes above 1 a sample takes its share of what a full batch takes: those who stay in a batch that
+        others have left take longer than that.
+
+        Args:
+            bank: Exits of the kind that was measured.
+            policy: What decides.
+            batch_size: Within those measured.
+
+        Returns:
+            The costs, by the samples' sizes where they differ.
+        """
+        tables = (self, *self.others)
+        for one in tables:
+            one._check(bank, policy, batch_size)
+        pieces = torch.stack([one._pieces(bank, policy, batch_size) for one in tables])
+        bare = torch.tensor([one.bare(batch_size) / batch_size for one in tables], dtype=pieces.dtype)
+        if len(tables) > 1:
+            sizes = [one.size for one in tables]
+            pieces, bare = growth(sizes, pieces), growth(sizes, bare)
+        stage, carry, answer, decide = pieces.unbind(1)
+        rows = zip(stage, carry, answer, decide, bare, strict=True)
+        return Costs(tuple(CostTable(*row, bank.carries_state) for row in rows))
+
+    def taking(self, stages: Sequence[int], network: str) -> "LatencyTable":
+        """The table of a network that has some of the stages: of a chain, fewer networks.
+
+        Args:
+            stages: Those it has, the bare network's among them.
+            network: Its name.
+        """
+        rows: dict[str, Any] = {
+            name: tuple(getattr(self, name)[stage] for stage in stages) for name in (*_ROWS, *_SHAPE)
+        }
+        return replace(self, **rows, network=network, others=tuple(one.taking(stages, network) for one in self.others))
 
     def to_json(self) -> dict[str, Any]:
         """The table as JSON holds it."""
         return asdict(self)
 
+    def save(self, path: str | Path) -> None:
+        """Write the table as JSON.
 
-def measure_latency(
-    trunk: Trunk,
-    pooling: Pooling,
-    bank: ExitBank,
-    example: Hidden,
-    *,
-    backend: Backend | None = None,
-    batch_sizes: Sequence[int] = BATCH_SIZES,
-    repeats: int = 7,
-) -> LatencyTable:
-    """Time every stage and exit, batch size by batch size, in turns; medians.
+        Args:
+            path: The file.
+        """
+        whole = {"format": FORMAT, "version": VERSION, **self.to_json()}
+        try:
+            Path(path).write_text(json.dumps(whole, indent=1) + "\n")
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error}; give another place") from error
 
-    Args:
-        trunk: The frozen network.
-        pooling: What exits see of a stage.
-        bank: The trained exits.
-        example: Inputs of at least one sample, as `trunk.prepare` gives them; repeated to fill a batch.
-        backend: What computes; torch by itself if left out.
-        batch_sizes: Ascending.
-        repeats: How often everything is timed.
-    """
-    if list(batch_sizes) != sorted(set(batch_sizes)) or not batch_sizes or batch_sizes[0] < 1 or repeats < 1:
-        raise InputError(f"expected ascending batch sizes and at least one repeat, got {tuple(batch_sizes)}, {repeats}")
-    engine = EagerBackend(trunk, pooling, bank) if backend is None else backend
-    length = trunk.batch_size(example, 0)
-    batches = [trunk.select(example, torch.arange(size) % length, 0) for size in batch_sizes]
-    shape = (repeats + 1, len(trunk.stages), len(batch_sizes))
-    times = {name: np.zeros(shape) for name in ("stage", "answer", "carry", "select")}
-    with torch.inference_mode():
-        for turn in range(repeats + 1):  # the first is to warm up
-            for column, (size, hidden) in enumerate(zip(batch_sizes, batches, strict=True)):
-                _time_once(
-                    trunk, engine, bank, size, hidden, {name: rows[turn, :, column] for name, rows in times.items()}
-                )
-    rows = {name: np.median(found[1:], axis=0) for name, found in times.items()}
+    @classmethod
+    def load(cls, path: str | Path) -> "LatencyTable":
+        """Read a table that was saved.
+
+        Args:
+            path: The file.
+        """
+        try:
+            whole = json.loads(Path(path).read_text())
+        except (OSError, ValueError, RecursionError) as error:
+            raise InputError(f"cannot read {path}: {error}; {_MAKE_ONE}") from error
+        if not isinstance(whole, dict) or whole.pop("format", None) != FORMAT:
+            raise InputError(f"expected in {path} a latency table, got something else; {_MAKE_ONE}")
+        version = whole.pop("version", None)
+        if version != VERSION:
+            raise InputError(f"expected in {path} version {VERSION}, got {version!r}; measure again with this offramp")
+        try:
+            return _table(whole)
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            raise InputError(f"{path} is no whole latency table: {error}; {_MAKE_ONE}") from error
+
+    def _between(self, row: Row, batch_size: float) -> float:
+        sizes = self.batch_sizes
+        if batch_size <= sizes[-1] or len(sizes) == 1:
+            return float(np.interp(batch_size, sizes, row))
+        slope = (row[-1] - row[-2]) / (sizes[-1] - sizes[-2])
+        return float(row[-1] + slope * (batch_size - sizes[-1]))
+
+    def _check(self, bank: ExitBank, policy: str, batch_size: int) -> None:
+        if set(self.engine) != set(ENGINE) or not self.whole:
+            raise InputError(
+                "expected engine and bare network measured, got a table without; make it with measure_latency"
+            )
+        if policy not in self.decide:
+            raise InputError(
+                f"expected a table with policy '{policy}' measured, got one with "
+                f"{', '.join(self.decide) or 'none'}; make it with measure_latency"
+            )
+        if (self.widths, self.exits) != (bank.widths, kind_of(bank)):
+            raise InputError(
+                f"expected a table of exits that see {bank.widths} features, {kind_of(bank)}, got one of "
+                f"{self.widths}, {self.exits}, in '{self.network}'; measure the network and exits that run"
+            )
+        if not self.batch_sizes[0] <= batch_size <= self.batch_sizes[-1]:
+            raise InputError(
+                f"expected a batch size within those measured, {self.batch_sizes}, got {batch_size}; measure that too: "
+                f"offramp inspect --measure --batch-size {batch_size}, or batch_sizes=... of measure_latency"
+            )
+
+    def _pieces(self, bank: ExitBank, policy: str, batch_size: int) -> Tensor:
+        """`4 x L` milliseconds a sample: stage, carry, answer, decide."""
+        stage, answer, carry, select = (
+            np.array([self._between(row, batch_size) for row in getattr(self, name)]) for name in _ROWS
+        )
+        start, passing, land = (self._between(self.engine[name], batch_size) for name in ENGINE)
+        stage = stage + passing
+        stage[0] += start
+        answer = np.maximum(answer - carry, 0)
+        # A head that a later one averages with is asked by everybody who passes, like the stage itself.
+        read = list(bank.averaging.read)
+        stage[read] += answer[read] + carry[read]
+        answer[read] = carry[read] = 0
+        decide = np.full_like(stage, self._between(self.decide[policy], batch_size))
+        if batch_size > 1:
+            decide += select
+        decide[-1] = 0
+        answer[-1] += land
+        return torch.from_numpy(np.stack([stage, carry, answer, decide]) / batch_size)
+
+
+ENGINE = ("start", "pass", "land")
+"""What the engine does for itself."""
+
+_ROWS = ("stage", "answer", "carry", "select")
+_SHAPE = ("stage_weights", "widths")
+_MAKE_ONE = "give a file of offramp inspect --measure --out FILE, or of LatencyTable.save"
+_TEXTS = ("backend", "network", "exits", "machine", "torch")
+
+
+def stage_weights(trunk: Trunk) -> tuple[int, ...]:
+    """How many weights each stage of a trunk has."""
+    return tuple(sum(weight.numel() for weight in stage.parameters()) for stage in trunk.stages)
+
+
+def kind_of(bank: ExitBank) -> str:
+    """What exits are, as far as their times depend on it and the features they see do not tell."""
+    wide = f" of width {bank.width}" if isinstance(bank, LadderExits) else ""
+    return f"{type(bank).__name__}{wide} for {bank.num_classes} classes"
+
+
+@dataclass(frozen=True)
+class Milliseconds:
+    """A latency table as the prices of exits, `cost.Prices`."""
+
+    table: LatencyTable
+    """What was measured."""
+    batch_size: int = 1
+    """How many samples come at a time."""
+
+    def price(self, bank: ExitBank, policy: Policy) -> Costs:
+        """Put the milliseconds of network, exits and policy together."""
+        return self.table.costs(bank, policy=policy.name, batch_size=self.batch_size)
+
+
+def _table(content: Mapping[str, Any], *, inner: bool = False) -> LatencyTable:
+    """A table of what JSON holds, if every entry is what it should be."""
+    sizes = content["batch_sizes"]
+    good = isinstance(sizes, list) and sizes and all(type(size) is int and size >= 1 for size in sizes)
+    if not good or sizes != sorted(set(sizes)):
+        raise ValueError("field 'batch_sizes': expected whole numbers of at least 1 that ascend")
+
+    def row(values: Any, name: str) -> Row:
+        good = (type(value) in (int, float) and 0 <= value < float("inf") for value in values)
+        if len(values) != len(sizes) or not all(good):
+            raise ValueError(f"field '{name}': expected {len(sizes)} milliseconds in a row, one a batch size")
+        return tuple(map(float, values))
+
+    def named(name: str) -> dict[str, Row]:
+        return {key: row(values, f"{name}.{key}") for key, values in content[name].items()}
+
+    rows: dict[str, Any] = {name: tuple(row(values, name) for values in content[name]) for name in _ROWS}
+    if not rows["stage"] or len({len(found) for found in rows.values()}) != 1:
+        raise ValueError(f"fields {', '.join(_ROWS)}: expected as many rows each, one a stage")
+    shape: dict[str, Any] = {name: tuple(content[name]) for name in _SHAPE}
+    for name, found in shape.items():
+        if len(found) != len(rows["stage"]) or any(type(count) is not int or count < 0 for count in found):
+            raise ValueError(f"field '{name}': expected a whole number a stage")
+    texts = {name: content[name] for name in _TEXTS}
+    if not all(isinstance(text, str) and len(text) <= 1000 for text in texts.values()):
+        raise ValueError(f"fields {', '.join(_TEXTS)}: expected texts")
+    if type(content["threads"]) is not int or content["threads"] < 1:
+        raise ValueError("field 'threads': expected a whole number of at least 1")
+    if type(content["size"]) not in (int, float) or not 0 < content["size"] < float("inf"):
+        raise ValueError("field 'size': expected a number above 0")
+    engine = named("engine")
+    if set(engine) != set(ENGINE):
+        raise ValueError(f"field 'engine': expected {', '.join(ENGINE)}")
+    others = tuple(_table(other, inner=True) for other in content["others"])
+    if (inner and others) or any(len(other.stage) != len(rows["stage"]) for other in others):
+        raise ValueError("field 'others': expected tables of the same stages, with none in them")
+    if len({content["size"], *(other.size for other in others)}) != 1 + len(others):
+        raise ValueError("field 'others': expected samples of other sizes")
+    if not all(row(content["whole"], "whole")):
+        raise ValueError("field 'whole': expected milliseconds above 0")
     return LatencyTable(
-        backend=type(engine).__name__,
-        threads=torch.get_num_threads(),
-        batch_sizes=tuple(batch_sizes),
-        **{name: tuple(map(tuple, found.tolist())) for name, found in rows.items()},
+        **texts,
+        **rows,
+        **shape,
+        threads=content["threads"],
+        batch_sizes=tuple(sizes),
+        engine=engine,
+        decide=named("decide"),
+        whole=row(content["whole"], "whole"),
+        adds_up=row(content["adds_up"], "adds_up") if content.get("adds_up") else (),  # older files have none
+        size=float(content["size"]),
+        others=others,
     )
-
-
-def _time_once(
-    trunk: Trunk, backend: Backend, bank: ExitBank, size: int, hidden: Hidden, times: dict[str, Any]
-) -> None:
-    """One pass of a batch, all exits in force; milliseconds go into `times`, a row a stage."""
-    state = bank.initial_state(size), ()
-    half = torch.arange(0, size, 2)
-    classifier = None if bank.stacked == 1 else torch.zeros(size, dtype=torch.long)
-    for index in range(trunk.num_exits):
-        times["stage"][index], hidden = _timed(backend.stage, index, hidden)
-        times["carry"][index], _ = _timed(backend.exit, index, hidden, state, classifier, answer=False, carry=True)
-        times["answer"][index], state = _timed(_answered, backend, index, hidden, state, classifier)
-        times["select"][index], _ = _timed(trunk.select, hidden, half, index + 1)
-
-
-def _answered(backend: Backend, index: int, hidden: Hidden, state: Any, classifier: Tensor | None) -> Any:
-    """An answer at an exit and what follows it: probabilities, confidence, and who reaches a threshold."""
-    logits, state = backend.exit(index, hidden, state, classifier, answer=True, carry=True)
-    assert logits is not None
-    (torch.softmax(logits, dim=1).amax(1) >= 0.5).nonzero()
-    return state
-
-
-def _timed(work: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[float, Any]:
-    start = time.perf_counter()
-    done = work(*arguments, **options)
-    return 1000 * (time.perf_counter() - start), done

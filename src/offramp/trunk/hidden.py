@@ -66,6 +66,17 @@ def _pairs(hidden: Hidden, axes: Any) -> tuple[list[tuple[Any, Axes]], pytree.Tr
     return list(zip(leaves, spread, strict=True)), spec
 
 
+def _leaf_pairs(hidden: Hidden, axes: Any) -> list[tuple[Any, Axes]]:
+    """Leaves with their axes; of a tensor, or a dictionary of tensors, without walking trees, which takes long."""
+    if isinstance(hidden, Tensor) and isinstance(axes, Axes):
+        return [(hidden, axes)]
+    if isinstance(hidden, dict) and isinstance(axes, dict) and hidden.keys() == axes.keys():
+        pairs = [(leaf, axes[name]) for name, leaf in hidden.items()]
+        if all(isinstance(leaf, Tensor) and isinstance(ax, Axes) for leaf, ax in pairs):
+            return pairs
+    return _pairs(hidden, axes)[0]
+
+
 def leaf_axes(hidden: Hidden, axes: Any) -> list[Axes]:
     """The `Axes` of each leaf, in the order of the leaves.
 
@@ -105,7 +116,7 @@ def batch_size(hidden: Hidden, axes: Any = SAMPLES_FIRST) -> int:
         >>> batch_size({"tokens": torch.zeros(3, 7), "table": torch.zeros(5)}, {"tokens": Axes(), "table": Axes(None)})
         3
     """
-    sizes = {leaf.shape[ax.batch] for leaf, ax in _pairs(hidden, axes)[0] if ax.batch is not None}
+    sizes = {leaf.shape[ax.batch] for leaf, ax in _leaf_pairs(hidden, axes) if ax.batch is not None}
     if len(sizes) != 1:
         raise InputError(f"expected one batch size in all leaves, found {sorted(sizes)}; check the declared axes")
     return int(sizes.pop())

@@ -164,8 +164,9 @@ class SplitTrunk(Trunk):
                 return value
             value = value.mT if positions_last else value
             if lengths:
-                everywhere = torch.ones(value.shape[:2], dtype=torch.bool, device=value.device)
-                return Tokens(value, mask=everywhere if self._mask_node is None else hidden[self._mask_node])
+                if self._mask_node is not None:
+                    return Tokens(value, mask=hidden[self._mask_node])
+                return Tokens(value, mask=torch.ones(value.shape[:2], dtype=torch.bool, device=value.device))
             tokens = value.shape[1]
             prefix = tokens - isqrt(tokens) ** 2
             return Tokens(value, prefix=prefix if prefix <= LARGEST_PREFIX < tokens else 0)

@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import numpy as np
@@ -63,6 +63,7 @@ class Trunk(nn.Module):
         self.preprocessing = AS_IS
         self.declared_mul_adds: Mapping[int, float] = {}
         self.factory: Factory | None = None
+        self._placed: tuple[object, torch.device, torch.dtype | None] | None = None
         self.requires_grad_(False)
         self.eval()
 
@@ -77,10 +78,7 @@ class Trunk(nn.Module):
 
     def prepare(self, inputs: Any) -> Hidden:
         """Inputs as tensors where the trunk is, real numbers in its precision if it has one precision."""
-        parameters = list(self.parameters())
-        device = parameters[0].device if parameters else torch.device("cpu")
-        precisions = {parameter.dtype for parameter in parameters if parameter.is_floating_point()}
-        precision = precisions.pop() if len(precisions) == 1 else None
+        device, precision = self._device_and_precision()
 
         def convert(leaf: Any) -> Any:
             if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU":
@@ -88,7 +86,19 @@ class Trunk(nn.Module):
             tensor = torch.as_tensor(leaf)
             return tensor.to(device, precision if tensor.is_floating_point() else None)
 
-        return pytree.tree_map(convert, inputs)
+        return convert(inputs) if isinstance(inputs, Tensor) else pytree.tree_map(convert, inputs)
+
+    def _device_and_precision(self) -> tuple[torch.device, torch.dtype | None]:
+        """Where the network is, and its precision if it has one."""
+        # Gathering all weights takes longer than many a stage: done again only when the first of them has changed.
+        first = next(self.stages[0].parameters(), None)
+        key = None if first is None else (id(first), first.device, first.dtype)
+        if self._placed is None or key is None or self._placed[0] != key:
+            weights = list(self.parameters())
+            precisions = {weight.dtype for weight in weights if weight.is_floating_point()}
+            device = weights[0].device if weights else torch.device("cpu")
+            self._placed = key, device, precisions.pop() if len(precisions) == 1 else None
+        return self._placed[1:]
 
     def axes(self, depth: int) -> Any:
         """`Axes` of the hidden state's leaves after `depth` stages: the same tree, or a prefix of it."""
@@ -140,26 +150,9 @@ class Trunk(nn.Module):
         """Stages after which the network brings a classifier of its own."""
         return tuple(int(stage) for stage in self.heads)
 
-    @contextmanager
-    def explaining(self, inputs: Hidden) -> Iterator[None]:
+    def explaining(self, inputs: Hidden) -> AbstractContextManager[None]:
         """Tell what the inputs are, where a stage run inside ends with an error of its own."""
-        try:
-            yield
-        except OfframpError:
-            raise
-        except (RuntimeError, TypeError, ValueError, LookupError, AttributeError) as error:
-            if "allocate" in str(error):  # out of memory: whatever the inputs are
-                raise
-            leaves = [
-                f"{str(leaf.dtype).removeprefix('torch.')} of shape {tuple(leaf.shape)}"
-                if hasattr(leaf, "shape")
-                else type(leaf).__name__
-                for leaf in pytree.tree_leaves(inputs)[:4]
-            ]
-            raise InputError(
-                f"'{self.name}' cannot take these inputs ({', '.join(leaves)}): {str(error)[:300]}; give a batch of "
-                "samples such as it was trained on, prepared by trunk.preprocessing or by you"
-            ) from error
+        return _Explaining(self.name, inputs)
 
     def own_logits(self, hidden: Hidden, stage: int) -> Tensor:
         """`N x K` scores of the network's own head after `stage`."""
@@ -192,3 +185,28 @@ class Trunk(nn.Module):
                 plain = value.dequantize() if value.is_quantized else value
                 digest.update(plain.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
+
+
+class _Explaining(AbstractContextManager[None]):
+    """Entered for every stage of every batch: a class, since a generator takes three times as long."""
+
+    __slots__ = ("inputs", "name")
+
+    def __init__(self, name: str, inputs: Hidden) -> None:
+        self.name, self.inputs = name, inputs
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        explained = (RuntimeError, TypeError, ValueError, LookupError, AttributeError)
+        # Out of memory is so whatever the inputs are.
+        if not isinstance(error, explained) or isinstance(error, OfframpError) or "allocate" in str(error):
+            return
+        leaves = [
+            f"{str(leaf.dtype).removeprefix('torch.')} of shape {tuple(leaf.shape)}"
+            if hasattr(leaf, "shape")
+            else type(leaf).__name__
+            for leaf in pytree.tree_leaves(self.inputs)[:4]
+        ]
+        raise InputError(
+            f"'{self.name}' cannot take these inputs ({', '.join(leaves)}): {str(error)[:300]}; give a batch of "
+            "samples such as it was trained on, prepared by trunk.preprocessing or by you"
+        ) from error

@@ -1,0 +1,109 @@
+"""`offramp export`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from offramp.cli.choosing import choose
+from offramp.cli.console import print_json, say
+from offramp.cli.datasets import check_taken
+from offramp.cli.networks import open_artifact
+from offramp.cli.options import (
+    AccuracyOption,
+    ArtifactArgument,
+    ColumnOption,
+    CostOption,
+    DataOption,
+    LabelOption,
+    PolicyOption,
+    SplitOption,
+    TrustOption,
+)
+from offramp.cli.places import check_writable
+from offramp.data import open_data
+from offramp.errors import InputError
+
+__all__ = ["export"]
+
+CALIBRATION_ROWS = 256
+"""Samples that show the ranges of numbers, for eight bits."""
+
+
+def export(
+    format: Annotated[str, typer.Argument(metavar="onnx", help="What to write: onnx.", show_default=False)],
+    artifact: ArtifactArgument,
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for the graphs.", show_default=False)],
+    data: DataOption,
+    single: Annotated[
+        bool,
+        typer.Option(
+            "--single",
+            metavar="",
+            help="Also write single.onnx: all stages in one graph, for one sample at a time, at the point asked for.",
+        ),
+    ] = False,
+    int8: Annotated[
+        bool,
+        typer.Option(
+            "--int8", metavar="", help="Compute stages in whole numbers of eight bits, calibrated on the data."
+        ),
+    ] = False,
+    cost: CostOption = None,
+    accuracy: AccuracyOption = None,
+    policy: PolicyOption = None,
+    label: LabelOption = "label",
+    column: ColumnOption = None,
+    split: SplitOption = None,
+    trust: TrustOption = None,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a summary as JSON.")] = False,
+) -> None:
+    """Write the network as ONNX graphs, to run where there is no PyTorch.
+
+    One graph a stage, an exit and a policy, and a manifest with all operating points. offramp_onnx.load(FOLDER) runs
+    them with numpy and onnxruntime alone; every graph is compared with PyTorch while it is written. The data shows
+    what inputs look like; it needs no labels. --cost, --accuracy and --policy say at which point --single decides.
+
+    [bold]Example[/bold]: offramp export onnx my-offramp graphs --data new.txt
+    """
+    # Not above: torch's exporter takes seconds to import, and no other command needs it.
+    from offramp.runtime.onnx import export_onnx, write_single
+
+    if format != "onnx":
+        raise InputError(f"expected onnx, the format that can be written, got '{format}'; offramp export onnx ...")
+    wishes = {"--cost": cost, "--accuracy": accuracy, "--policy": policy}
+    asked = [name for name, wish in wishes.items() if wish is not None]
+    if asked and not single:
+        raise InputError(f"{asked[0]} is for --single, which was not asked for; the graphs hold all points without it")
+    check_writable(out, "folder")
+    frontier = open_artifact(artifact, trust)
+    source = open_data(data, label=label, column=column, split=split)
+    check_taken(data, source, frontier.trunk, frontier.preprocessing)
+    rows = source.read(0, min(len(source), CALIBRATION_ROWS if int8 else 1)).inputs
+    inputs = frontier.trunk.prepare(frontier.preprocessing(rows))
+    points = [point for listed in frontier.points.values() for point in listed]
+    at = None
+    if single:
+        chosen = choose(frontier, cost=cost, accuracy=accuracy, policy=policy, artifact=artifact).point
+        at = next(row for row, point in enumerate(points) if point is chosen)
+    export_onnx(
+        frontier.trunk,
+        frontier.pooling,
+        frontier.bank,
+        inputs,
+        out,
+        points=points,
+        costs=frontier.costs,
+        classes=frontier.classes,
+        int8=inputs if int8 else None,
+    )
+    if at is not None:
+        write_single(out, at)
+    size = sum(path.stat().st_size for path in out.iterdir())
+    summary = {"out": str(out), "points": len(points), "bytes": size, "single": at}
+    if as_json:
+        print_json(summary)
+        return
+    say(f"{frontier.trunk.num_exits} stages and {len(points)} operating points in {out}, {size / 1e6:.1f} MB")
+    example = len(points) // 2 if at is None else at
+    say(f"run them: offramp_onnx.load({str(out)!r}).predict(inputs, point={example}); .points says what each promises")

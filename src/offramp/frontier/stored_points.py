@@ -1,0 +1,121 @@
+"""Operating points and what they cost, from an artifact."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from offramp.artifact import Field
+from offramp.cost import Costs, CostTable
+from offramp.errors import ArtifactError, InputError
+from offramp.exits import ExitBank
+from offramp.frontier.saving import COSTS
+from offramp.frontier.tensors import Tensors
+from offramp.policy import POLICIES, OperatingPoint, Policy
+
+__all__ = ["MOST", "read_costs", "read_points"]
+
+MOST = 100_000
+"""Features of a stage, sets of classifiers or points at most."""
+
+POWERS = 8
+"""Of samples' sizes at most, the zeroth included; three are in use."""
+
+
+def read_costs(field: Field, policy: str, tensors: Tensors, bank: ExitBank) -> Costs:
+    """What a policy costs.
+
+    Args:
+        field: How many tables there are.
+        policy: Its name.
+        tensors: The file of points.
+        bank: The exits.
+    """
+    powers, length = field.integer(low=1, high=POWERS), len(bank.widths)
+    columns = {
+        column: tensors.read(
+            f"costs.{policy}.{column}", (powers,) if column == "bare" else (powers, length), dtype=torch.float64
+        )
+        for column in COSTS
+    }
+    tables = [{column: values[power] for column, values in columns.items()} for power in range(powers)]
+    return Costs(tuple(CostTable(**table, carries_state=bank.carries_state) for table in tables))
+
+
+def read_points(
+    field: Field, policy: str, tensors: Tensors, bank: ExitBank, costs: Costs | None
+) -> list[OperatingPoint]:
+    """A policy's points, each with all its numbers.
+
+    Args:
+        field: The list of them.
+        policy: Its name.
+        tensors: The file of points.
+        bank: The exits.
+        costs: What the policy costs, if the manifest says so.
+    """
+    if policy not in POLICIES:
+        raise field.wrong(f"a policy that is registered here ({', '.join(POLICIES)})")
+    rows = field.items()
+    if not 0 < len(rows) <= MOST:
+        raise field.wrong(f"1 to {MOST} points")
+    rule, length = POLICIES.get(policy), len(bank.widths)
+    temperatures = tensors.read(f"{policy}.temperatures", (len(rows), length), positive=True)
+    parameters = {
+        name: tensors.read(f"{policy}.parameters.{name}", (len(rows), *_shape(rule, name, length)))
+        for name in sorted(rule.parameters)
+    }
+    conformal = {
+        level: tensors.read(f"{policy}.conformal.{level!r}", (len(rows), length), infinite=True)
+        for level in tensors.miscoverages(policy)
+    }
+    leaving: Sequence[Tensor | None] = [None] * len(rows)
+    if costs is not None and f"{policy}.leaving" in tensors.named:
+        leaving = list(_leaving(f"{policy}.leaving", tensors, (len(rows), len(costs.tables), length)))
+    points: list[OperatingPoint] = []
+    for index, row in enumerate(rows):
+        promised = {key: value.number() for key, value in row.at("promised").entries().items()}
+        if not {"cost", "accuracy"} <= set(promised):
+            raise row.at("promised").wrong("at least cost and accuracy")
+        if points and promised["cost"] < points[-1].promised["cost"]:
+            raise row.at("promised").wrong("a cost no lower than that of the point before")
+        try:
+            point = OperatingPoint(
+                policy,
+                {name: tensor[index] for name, tensor in parameters.items()},
+                row.at("active").integers(high=length - 1),
+                temperatures[index],
+                row.at("classifier").integer(high=bank.stacked - 1),
+                {level: tensor[index] for level, tensor in conformal.items()},
+                promised,
+                leaving[index],
+            )
+        except InputError as error:
+            raise ArtifactError(f"{row.file}, field '{row.place}.active': {error}") from error
+        points.append(point)
+    return points
+
+
+def _shape(rule: Policy, name: str, length: int) -> tuple[int, ...]:
+    """Of one parameter at one point."""
+    if name not in rule.per_exit:
+        return ()
+    return (length, rule.vectors[name]) if name in rule.vectors else (length,)
+
+
+def _leaving(name: str, tensors: Tensors, least: tuple[int, int, int]) -> Tensor:
+    """Who leaves where: `points x powers x exits`, of as many powers of the sizes as costs have tables, or more.
+
+    There are more where times were measured at one size, and the fit has counted samples of many.
+    """
+    points, tables, length = least
+    found = tensors.named[name]
+    powers = found.shape[1] if found.ndim == 3 and tables <= found.shape[1] <= POWERS else tables
+    leaving = tensors.read(name, (points, powers, length), dtype=torch.float64)
+    everybody = leaving.sum(2)
+    # By these sums a point's price is divided.
+    if bool((leaving < 0).any() | (everybody <= 0).any() | ((everybody[:, 0] - 1).abs() > 1e-6).any()):
+        raise tensors.wrong(
+            name, "expected shares from 0 that add up to 1 at each point, and sizes above 0, got others"
+        )
+    return leaving

@@ -1,0 +1,123 @@
+"""Operating points at other prices: the same decisions, in milliseconds."""
+
+import reprlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from offramp.cost import Costs
+from offramp.errors import InputError
+from offramp.policy import OperatingPoint
+from offramp.runtime import LatencyTable
+from offramp.runtime.latency import stage_weights
+from offramp.trunk import ChainTrunk, Trunk
+
+__all__ = ["check_measured", "mean_bare", "of_part", "repriced", "told_of"]
+
+
+def check_measured(table: LatencyTable, trunk: Trunk, exits: int | None = None) -> None:
+    """Refuse a table of another network.
+
+    Args:
+        table: What was measured.
+        trunk: The network it should have been.
+        exits: How many exits a network it was thinned to, if it was.
+    """
+    if not isinstance(table, LatencyTable):
+        raise InputError(
+            f"expected a LatencyTable, got {type(table).__name__} {reprlib.repr(table)}; read a file of one with "
+            "offramp.runtime.LatencyTable.load(path)"
+        )
+    if (table.network, len(table.stage)) != (trunk.name, trunk.num_exits):
+        count = "N" if exits is None else str(exits)
+        how = (
+            ""
+            if table.network != trunk.name
+            else (
+                f": a table measured with --exits {count} needs fit --exits {count}, and the other way round (in "
+                f"Python: offramp.cost.thinned(trunk, example, exits={count}))"
+            )
+        )
+        raise InputError(
+            f"expected a latency table of '{trunk.name}' with {trunk.num_exits} stages, got one of '{table.network}' "
+            f"with {len(table.stage)}; measure the network that runs{how}"
+        )
+    if table.stage_weights != stage_weights(trunk):
+        raise InputError(
+            f"expected a latency table of this '{trunk.name}', got one of another of that name, with other stages: "
+            f"{reprlib.repr(table.stage_weights)} weights and not {reprlib.repr(stage_weights(trunk))}; measure the "
+            "network that runs"
+        )
+
+
+def told_of(table: LatencyTable) -> dict[str, Any]:
+    """What times are those of, for a frontier's provenance."""
+    return {"backend": table.backend, "machine": table.machine, "threads": table.threads, "torch": table.torch}
+
+
+def of_part(table: LatencyTable, part: Trunk, trunk: Trunk) -> LatencyTable:
+    """The table of what remains of a trunk: of a chain, fewer of its networks.
+
+    Args:
+        table: Of the trunk.
+        part: What remains.
+        trunk: What it remains of.
+    """
+    if part is trunk or not isinstance(trunk, ChainTrunk):
+        return table
+    left = part.links if isinstance(part, ChainTrunk) else (part,)
+    places = zip(trunk.links, trunk.stages_of_links, strict=True)
+    kept = [stage for link, stages in places if any(link is one for one in left) for stage in stages]
+    return table.taking(kept, part.name)
+
+
+def repriced(points: Sequence[OperatingPoint], costs: Costs) -> list[OperatingPoint]:
+    """Points by what they cost in another unit, those left out that cost more than another and are less accurate.
+
+    Args:
+        points: Points that know who leaves where.
+        costs: What the policy costs in that unit.
+
+    Returns:
+        Points in ascending order of cost, and of accuracy; the share of the bare network's cost in `promised`.
+    """
+    priced = []
+    for point in points:
+        leaving = _known(point, costs)
+        spent = sum(
+            float(shares @ table.cumulative_costs(point.active).to(shares.dtype))
+            for shares, table in zip(leaving, costs.tables, strict=False)
+        )
+        cost = spent / mean_bare(point, costs)
+        priced.append(replace(point, promised={**point.promised, "cost": cost}))
+    priced.sort(key=lambda point: (point.promised["cost"], -point.promised["accuracy"]))
+    kept: list[OperatingPoint] = []
+    for point in priced:
+        if not kept or point.promised["accuracy"] >= kept[-1].promised["accuracy"]:
+            kept.append(point)
+    return kept
+
+
+def mean_bare(point: OperatingPoint, costs: Costs) -> float:
+    """What the bare network costs a sample of the tune split.
+
+    Args:
+        point: Any point that knows who leaves where, and with that how large samples are.
+        costs: In any unit.
+    """
+    sizes = _known(point, costs).sum(1)
+    bare = torch.stack([table.bare for table in costs.tables]).to(sizes.dtype)
+    return float(sizes[: len(bare)] @ bare)
+
+
+def _known(point: OperatingPoint, costs: Costs) -> Tensor:
+    """Who leaves where at a point, if it knows as much as costs depend on."""
+    if point.leaving is None or len(point.leaving) < len(costs.tables):
+        raise InputError(
+            "expected points that know which share of the tune split leaves at each exit, and its sizes where costs "
+            "depend on them, got some from an older artifact or by hand; fit again"
+        )
+    return point.leaving

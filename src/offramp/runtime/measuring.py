@@ -1,0 +1,175 @@
+"""Timing a network's stages and exits on this machine."""
+
+import platform
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from offramp.errors import InputError
+from offramp.exits import ExitBank
+from offramp.policy import POLICIES
+from offramp.progress import progress_bar
+from offramp.runtime.backend import Backend
+from offramp.runtime.backends import BACKENDS
+from offramp.runtime.latency import ENGINE, LatencyTable, kind_of, stage_weights
+from offramp.runtime.passes import Job
+from offramp.trunk import Hidden, Pooling, Trunk
+
+__all__ = ["BATCH_SIZES", "machine", "measure_latency"]
+
+BATCH_SIZES = (1, 8, 64, 256)
+"""Measured unless told otherwise; sizes in between are read off straight lines."""
+
+ROUNDS = 3
+"""At most: batches whose pieces do not add up to the bare network's time are timed again."""
+
+
+def measure_latency(
+    trunk: Trunk,
+    pooling: Pooling,
+    bank: ExitBank,
+    example: Hidden,
+    *,
+    backend: str | Backend = "eager",
+    batch_sizes: Sequence[int] = BATCH_SIZES,
+    sizes: Sequence[int] | None = None,
+    repeats: int = 7,
+    progress: bool = True,
+) -> LatencyTable:
+    """Time every stage and exit, the engine, and the bare network, batch size by batch size, in turns.
+
+    The bare network is run by the same backend, stage by stage and to its own last head: of a chain, its last network.
+    What is kept are means over the middle half of the passes. Exits need not be trained: what they take does not
+    depend on their weights. Where the bare network's stages and head do not add up to its time, as on a busy machine,
+    that batch is timed again, up to twice; the round in which they came nearest is kept, with how near: `adds_up`.
+
+    Args:
+        trunk: The frozen network, on the CPU.
+        pooling: What exits see of a stage.
+        bank: The exits.
+        example: Inputs of at least one sample, as `trunk.prepare` gives them; repeated to fill a batch.
+        backend: What computes: one of `offramp.runtime.BACKENDS`, or a backend made for this trunk, pooling and bank.
+        batch_sizes: Ascending.
+        sizes: Where samples differ in size, which to time; if left out, a quarter, a half and all of the largest of the
+            example: give one as long as any that matters.
+        repeats: How many turns; at least one a policy.
+        progress: Whether to show a progress bar.
+
+    Example:
+        >>> from offramp.exits import LadderExits
+        >>> from offramp.trunk import POOLINGS, CifarResNet
+        >>> trunk, bank = CifarResNet(8), LadderExits((16, 32, 64), (0, 1), 10, width=8)
+        >>> images = torch.zeros(1, 3, 32, 32)
+        >>> table = measure_latency(trunk, POOLINGS.get("mean"), bank, images, batch_sizes=(1,), repeats=1)
+        >>> table.bare(1) > 0, len(table.stage)
+        (True, 3)
+    """
+    if list(batch_sizes) != sorted(set(batch_sizes)) or not batch_sizes or batch_sizes[0] < 1 or repeats < 1:
+        raise InputError(f"expected ascending batch sizes and at least one repeat, got {tuple(batch_sizes)}, {repeats}")
+    elsewhere = sorted({weight.device.type for weight in (*trunk.parameters(), *trunk.buffers())} - {"cpu"})
+    if elsewhere:
+        raise InputError(
+            f"expected a network on the CPU, got '{trunk.name}' on {', '.join(elsewhere)}, which computes on when "
+            "a call has returned; only the CPU can be timed: trunk.cpu()"
+        )
+    _check_example(trunk, example)
+    examples = _sized(trunk, example, sizes)
+    computing = BACKENDS.get(backend)(trunk, pooling, bank, example) if isinstance(backend, str) else backend
+    turns = 1 + max(repeats, len(list(POLICIES)))
+    with torch.inference_mode():
+        with trunk.explaining(example):
+            jobs = [
+                Job(trunk, pooling, bank, computing, one, count) for one in examples.values() for count in batch_sizes
+            ]
+        left, round_number = jobs, 0
+        while left and round_number < ROUNDS:
+            _take_turns(left, turns, "measuring again" if round_number else "measuring", show=progress)
+            left, round_number = [job for job in left if not job.settle()], round_number + 1
+    described: dict[str, Any] = {
+        "backend": backend if isinstance(backend, str) else type(backend).__name__,
+        "threads": torch.get_num_threads(),
+        "batch_sizes": tuple(batch_sizes),
+        "network": trunk.name,
+        "stage_weights": stage_weights(trunk),
+        "exits": kind_of(bank),
+        "widths": bank.widths,
+        "machine": machine(),
+        "torch": torch.__version__,
+    }
+    width = len(batch_sizes)
+    tables = [
+        LatencyTable(**described, **_columns(jobs[place * width : (place + 1) * width]), size=float(size))
+        for place, size in enumerate(examples)
+    ]
+    return replace(tables[-1], others=tuple(tables[:-1]))  # the largest stands for all where sizes do not matter
+
+
+def machine() -> str:
+    """The processor's name, as far as the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, "") or platform.processor() or platform.machine()
+
+
+def _take_turns(jobs: Sequence[Job], turns: int, description: str, *, show: bool) -> None:
+    """Time every job once a turn."""
+    with progress_bar(description, turns, unit="turns", show=show) as advance:
+        for turn in range(turns):
+            for job in jobs:
+                job.take_turn(turn)
+                if turn == 0:
+                    job.forget()  # the first is to warm up
+            advance(1)
+
+
+def _check_example(trunk: Trunk, example: Hidden) -> None:
+    """Refuse what no stage can take: raw inputs, or no sample."""
+    leaves = pytree.tree_leaves(example)
+    raw = [leaf for leaf in leaves if isinstance(leaf, np.ndarray | str)]
+    if raw or not any(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        found = raw[0] if raw else example
+        raise InputError(
+            f"expected an example as '{trunk.name}' takes it, in tensors, got {type(found).__name__}; give "
+            "trunk.prepare(trunk.preprocessing(inputs))"
+        )
+    if trunk.batch_size(example, 0) < 1:
+        raise InputError("expected an example of at least one sample, got none; give one that is like those to come")
+
+
+def _sized(trunk: Trunk, example: Hidden, sizes: Sequence[int] | None) -> dict[float, Hidden]:
+    """The example at every size to be timed, ascending."""
+    if not trunk.grows:
+        if sizes is not None:
+            raise InputError(f"expected no sizes, as samples of '{trunk.name}' do not differ in size, got {sizes}")
+        return {1.0: example}
+    if sizes is None:
+        largest = int(trunk.sizes(example).max())
+        sizes = sorted({max(1, largest // part) for part in (4, 2, 1)})
+    if list(sizes) != sorted(set(sizes)) or not sizes or sizes[0] < 1:
+        raise InputError(f"expected ascending sizes of at least 1, got {tuple(sizes)}")
+    return {float(size): trunk.resized(example, size) for size in sizes}
+
+
+def _columns(jobs: Sequence[Job]) -> dict[str, Any]:
+    """What jobs found, one a batch size, as a table has it."""
+    found = [job.found for job in jobs]
+
+    def row(name: str) -> tuple[float, ...]:
+        return tuple(one[name] for one in found)
+
+    stages = range(len([name for name in found[0] if name.startswith("stage.")]))
+    return {
+        **{name: tuple(row(f"{name}.{stage}") for stage in stages) for name in ("stage", "answer", "carry", "select")},
+        "engine": {name: row(name) for name in ENGINE},
+        "decide": {name: row(f"decide.{name}") for name in POLICIES},
+        "whole": row("whole"),
+        "adds_up": row("adds_up"),
+    }

@@ -1,0 +1,182 @@
+"""Timing one batch: whole passes, and the pieces of each."""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from offramp.exits import ExitBank
+from offramp.policy import POLICIES, OperatingPoint, Policy
+from offramp.runtime.backend import Backend
+from offramp.runtime.engine import Engine
+from offramp.runtime.latency import MOST_OFF
+from offramp.trunk import Hidden, Pooling, Trunk
+
+__all__ = ["Job"]
+
+SAMPLES = 8
+"""Timed at every turn at least: single samples are over so quickly that one of them says little."""
+
+STAYING = {"threshold": 2.0, "offset": -100.0}
+"""Parameters at which nobody leaves: what is timed is a decision, and not what follows it."""
+
+_Pass = dict[str, float]
+
+
+class Job:
+    """What is timed of one batch: whole passes, as the engine runs them, and the pieces of each.
+
+    Timed by themselves, pieces would be faster: everything they need would be in the processor's caches.
+    """
+
+    def __init__(
+        self, trunk: Trunk, pooling: Pooling, bank: ExitBank, backend: Backend, example: Hidden, count: int
+    ) -> None:
+        self._passes: dict[str, list[_Pass]] = defaultdict(list)
+        self.found: _Pass = {}
+        self._trunk, self._carries, self._count = trunk, bank.carries_state, count
+        self._batch = trunk.select(example, torch.arange(count) % trunk.batch_size(example, 0), 0)
+        self._half = torch.arange(0, count, 2)
+        self._bare = _Bare(trunk, bank, backend, self._batch)
+        self._watch = _Stopwatch(backend)
+        last = trunk.num_exits - 1
+        actives = {"pass": (last,), "carry": (last - 1, last)}
+        threshold = POLICIES.get("threshold")
+        points = {name: _staying(threshold, active, last + 1) for name, active in actives.items()}
+        points |= {name: _staying(POLICIES.get(name), range(last + 1), last + 1) for name in POLICIES}
+        self._engines = {
+            name: Engine(trunk, pooling, bank, [point], backend=self._watch) for name, point in points.items()
+        }
+
+    def take_turn(self, turn: int) -> None:
+        """Time everything, single samples some times; the policies take turns, too."""
+        for again in range(max(1, SAMPLES // self._count)):
+            took, _ = _timed(self._bare)
+            self._passes["whole"].append({"whole": took})
+            self._pass("pass")
+            names = list(POLICIES)
+            self._pass(names[(turn + again) % len(names)])
+            if self._carries:
+                self._pass("carry")
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._passes.clear()
+
+    def settle(self) -> bool:
+        """Keep what this round found if its pieces add up better than those before; whether what is kept adds up."""
+        found = self._means()
+        pieces = [f"stage.{stage}" for stage in self._trunk.bare_stages]
+        pieces.append(f"answer.{self._trunk.bare_stages[-1]}")
+        found["adds_up"] = sum(found[piece] for piece in pieces) / found["whole"]
+        if not self.found or abs(found["adds_up"] - 1) < abs(self.found["adds_up"] - 1):
+            self.found = found
+        self.forget()
+        return abs(self.found["adds_up"] - 1) <= MOST_OFF
+
+    def _means(self) -> _Pass:
+        """Of every piece, in milliseconds."""
+        kinds = {kind: _middle(passes) for kind, passes in self._passes.items()}
+        deciding = [kinds[name] for name in POLICIES]
+        passing, carrying = kinds["pass"], kinds.get("carry", {})
+        found = {"whole": kinds["whole"]["whole"], "start": passing["start"]}
+        last = self._trunk.num_exits - 1
+        for stage in range(last + 1):
+            found[f"stage.{stage}"] = fmean(one[f"stage.{stage}"] for one in (passing, *deciding))
+            found[f"answer.{stage}"] = fmean(one[f"exit.{stage}"] for one in deciding)
+            found[f"carry.{stage}"] = carrying.get(f"exit.{stage}", 0.0) if stage < last else 0.0
+            found[f"select.{stage}"] = kinds["select"][f"select.{stage}"]
+        found["pass"] = fmean(passing[f"rest.{stage}"] for stage in range(last)) if last else 0.0
+        found["land"] = max(passing[f"rest.{last}"] - found["pass"], 0.0)
+        for name, one in zip(POLICIES, deciding, strict=True):
+            rest = fmean(one[f"rest.{stage}"] for stage in range(last)) if last else 0.0
+            found[f"decide.{name}"] = max(rest - found["pass"], 0.0)
+        return found
+
+    def _pass(self, kind: str) -> None:
+        """One batch from the first stage to the last, nobody leaving."""
+        engine, times, selecting = self._engines[kind], {}, {}
+        times["start"], flight = _timed(engine.start, self._batch)
+        for stage in range(self._trunk.num_exits):
+            whole, (flight, _) = _timed(engine.step, flight)
+            watch = self._watch
+            times |= {f"stage.{stage}": watch.stage_ms, f"exit.{stage}": watch.exit_ms}
+            times[f"rest.{stage}"] = whole - watch.stage_ms - watch.exit_ms
+            selecting[f"select.{stage}"], _ = _timed(self._trunk.select, watch.hidden, self._half, stage + 1)
+        self._passes[kind].append(times)
+        self._passes["select"].append(selecting)
+
+
+def _middle(passes: Sequence[_Pass]) -> _Pass:
+    """The mean of each piece over the passes that took neither long nor short, the middle half of them.
+
+    Not the median of each piece: where others use the machine too, those of short pieces add up to less than a pass.
+    """
+    ordered = sorted(passes, key=lambda times: sum(times.values()))
+    cut = len(ordered) // 4
+    kept = ordered[cut : len(ordered) - cut]
+    return {name: fmean(times[name] for times in kept) for name in kept[0]}
+
+
+def _staying(policy: Policy, active: Iterable[int], length: int) -> OperatingPoint:
+    """A point that asks some exits and leaves at the last."""
+    parameters = {}
+    for name in policy.parameters:
+        inner = (policy.vectors[name],) if name in policy.vectors else ()
+        shape = (length, *inner) if name in policy.per_exit else ()
+        parameters[name] = torch.full(shape, STAYING.get(name, 0.0))
+    return OperatingPoint(policy.name, parameters, tuple(sorted({*active} - {-1})), torch.ones(length))
+
+
+class _Stopwatch:
+    """A backend that remembers how long another took."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.stage_ms = self.exit_ms = 0.0
+        self.hidden: Hidden = None
+
+    def stage(self, index: int, hidden: Hidden) -> Hidden:
+        self.stage_ms, self.hidden = _timed(self._backend.stage, index, hidden)
+        return self.hidden
+
+    def exit(
+        self, index: int, hidden: Hidden, state: Any, classifier: Tensor | None, *, answer: bool, carry: bool
+    ) -> tuple[Tensor | None, Any]:
+        self.exit_ms, answered = _timed(
+            self._backend.exit, index, hidden, state, classifier, answer=answer, carry=carry
+        )
+        logits, state = answered
+        return logits, state
+
+
+class _Bare:
+    """The bare network as a backend runs it, from where it begins: of a chain, behind the networks before it."""
+
+    def __init__(self, trunk: Trunk, bank: ExitBank, backend: Backend, batch: Hidden) -> None:
+        self._backend, self._stages = backend, trunk.bare_stages
+        count = trunk.batch_size(batch, 0)
+        self._classifier = None if bank.stacked == 1 else torch.zeros(count, dtype=torch.long)
+        self._hidden, self._state = batch, (bank.initial_state(count), ())
+        hidden = batch
+        for stage in range(trunk.num_exits - 1):  # once: what its head may average with
+            hidden = backend.stage(stage, hidden)
+            _, self._state = backend.exit(stage, hidden, self._state, self._classifier, answer=False, carry=False)
+            if stage + 1 == self._stages.start:
+                self._hidden = hidden
+
+    def __call__(self) -> None:
+        hidden = self._hidden
+        for stage in self._stages:
+            hidden = self._backend.stage(stage, hidden)
+        self._backend.exit(self._stages[-1], hidden, self._state, self._classifier, answer=True, carry=False)
+
+
+def _timed(work: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[float, Any]:
+    start = time.perf_counter()
+    done = work(*arguments, **options)
+    return 1000 * (time.perf_counter() - start), done

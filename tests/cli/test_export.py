@@ -1,0 +1,57 @@
+"""Graphs from the command line: they answer as the network does."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import offramp_onnx
+from tests.cli.workshop import MODELS, Shell, opened, samples
+
+TRUST = ("--trust", f"{MODELS}:make")
+DATA = ("--data", "bare.npz")
+
+
+def test_a_folder_with_all_points_and_a_single_graph(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    out = tmp_path / "graphs"
+    found = offramp.json("export", "onnx", artifact, out, *DATA, *TRUST, "--single", "--cost", "0.6")
+    frontier = opened(artifact)
+    assert found["points"] == sum(map(len, frontier.points.values()))
+    assert found["bytes"] == sum(path.stat().st_size for path in out.iterdir())
+    network = frontier.choose(cost=0.6)
+    runner, raw = offramp_onnx.load(out), samples(30, seed=2)[0]
+    prepared = frontier.trunk.prepare(frontier.preprocessing(raw)).numpy()
+    expected = network.predict(raw)
+    answer = runner.predict(prepared, point=found["single"])
+    np.testing.assert_array_equal(answer.exits, expected.exits)
+    np.testing.assert_allclose(answer.probabilities, expected.probabilities, atol=1e-5)
+    np.testing.assert_allclose(answer.relative_cost, expected.relative_cost, rtol=1e-5)
+    session = onnxruntime.InferenceSession(out / "single.onnx")
+    exits = [session.run(["exit"], {"input": prepared[row : row + 1]})[0][0] for row in range(30)]
+    assert exits == expected.exits.tolist()
+
+
+@pytest.mark.slow
+def test_in_eight_bits(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    offramp.json("export", "onnx", artifact, tmp_path / "graphs", *DATA, *TRUST, "--int8")
+    assert json.loads((tmp_path / "graphs" / "manifest.json").read_text())["precision"] == "int8"
+    assert offramp_onnx.load(tmp_path / "graphs").points
+
+
+@pytest.mark.parametrize(
+    ("format", "more", "message"),
+    [
+        ("tflite", (), "expected onnx, the format that can be written, got 'tflite'"),
+        ("onnx", ("--cost", "0.6"), "--cost is for --single, which was not asked for"),
+        ("onnx", ("--cost", "0"), "--cost is for --single, which was not asked for"),
+    ],
+)
+def test_what_is_refused(
+    offramp: Shell, artifact: Path, tmp_path: Path, format: str, more: tuple[str, ...], message: str
+) -> None:
+    ran = offramp("export", format, artifact, tmp_path / "graphs", *DATA, *TRUST, *more)
+    assert ran.status == 1
+    assert message in ran.told
+    assert not (tmp_path / "graphs").exists()

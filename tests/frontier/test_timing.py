@@ -1,0 +1,255 @@
+"""Milliseconds as costs: points repriced by who leaves where, chosen by time, and exits fitted by it."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import offramp
+from offramp.cost import Costs, CostTable
+from offramp.errors import BudgetError, InputError
+from offramp.exits import LadderExits
+from offramp.frontier import Frontier, exit_shares, simulate, thin
+from offramp.frontier.timing import repriced
+from offramp.methods import fresh_exits
+from offramp.policy import OperatingPoint
+from offramp.trunk import CifarResNet, Trunk, chain
+from tests.frontier import examples
+from tests.frontier.artifact_examples import FEW, fitted, of_texts, resnet
+from tests.frontier.examples import PREPROCESSING, images
+from tests.frontier.test_frontier import toy_outcomes
+from tests.frontier.timing_examples import BARE_MS, table_for, table_of
+
+
+@pytest.fixture(scope="module")
+def frontier() -> Frontier:
+    return resnet()
+
+
+def growing(*factors: float) -> Costs:
+    """Four stages of 1, and exits of a tenth, times a polynomial of the size."""
+    one = torch.ones(4, dtype=torch.float64)
+    rows = [(factor * one, 0 * one, 0.1 * factor * one, 0 * one, 4 * factor * one[0]) for factor in factors]
+    return Costs(tuple(CostTable(*row, carries_state=False) for row in rows))
+
+
+def points_at(*levels: float) -> list[OperatingPoint]:
+    return [
+        OperatingPoint("threshold", {"threshold": torch.tensor(level)}, (0, 1, 3), torch.ones(4)) for level in levels
+    ]
+
+
+class TestWhoLeavesWhere:
+    def test_counted_sample_by_sample(self) -> None:
+        seen = replace(toy_outcomes(), sizes=torch.randint(1, 9, (400,)).float())
+        exits = simulate(points_at(0.5, 0.8), seen)
+        found = exit_shares(exits, seen, powers=3)
+        assert found.shape == (2, 3, 4)
+        for row in range(2):
+            for power in range(3):
+                for exit in range(4):
+                    leavers = [sample for sample in range(400) if exits[row, sample] == exit]
+                    expected = sum(float(seen.sizes[sample]) ** power for sample in leavers) / 400
+                    assert float(found[row, power, exit]) == pytest.approx(expected)
+        assert found[:, 0].sum(-1).tolist() == pytest.approx([1, 1])
+
+    @pytest.mark.parametrize("factors", [(1.0,), (2.0, 0.5, 0.25)])
+    def test_what_is_known_prices_points_as_samples_do(self, factors: tuple[float, ...]) -> None:
+        seen = replace(toy_outcomes(), sizes=torch.randint(1, 9, (400,)).float())
+        kept = thin(points_at(0.3, 0.6, 0.9), seen, growing(*factors))
+        again = repriced(kept, growing(*factors))
+        costs = {point.promised["cost"] for point in kept}
+        assert again
+        assert all(min(abs(point.promised["cost"] - cost) for cost in costs) < 1e-9 for point in again)
+        # Another table: as if it had been there from the beginning.
+        other = growing(*(3 * factor + 1 for factor in factors))
+        expected = [point.promised["cost"] for point in thin(kept, seen, other)]
+        for point in repriced(kept, other):
+            assert min(abs(point.promised["cost"] - cost) for cost in expected) < 1e-9
+
+    def test_sizes_that_nobody_counted_are_not_guessed(self) -> None:
+        kept = thin(points_at(0.3, 0.6), toy_outcomes(), growing(1.0))
+        with pytest.raises(InputError, match=r"sizes where costs depend on them.*fit again"):
+            repriced(kept, growing(1.0, 1.0))
+        with pytest.raises(InputError, match="fit again"):
+            repriced(points_at(0.5), growing(1.0))
+
+
+def test_points_that_take_longer_and_know_less_are_left_out() -> None:
+    shares = torch.tensor([[[1.0, 0, 0, 0]], [[0, 1.0, 0, 0]], [[0, 0, 0, 1.0]], [[0.5, 0.5, 0, 0]]]).double()
+    points = [
+        replace(point, leaving=leaving, promised={"cost": 9.0, "accuracy": accuracy})
+        for point, leaving, accuracy in zip(points_at(0.1, 0.2, 0.3, 0.4), shares, (0.5, 0.7, 0.9, 0.8), strict=True)
+    ]
+    found = repriced(points, growing(1.0))
+    # By hand: 1.1, 2.2, 4.3 and 1.65 of 4; the second takes longer than the last and knows less.
+    assert [point.promised["accuracy"] for point in found] == [0.5, 0.8, 0.9]
+    assert [point.promised["cost"] for point in found] == pytest.approx([1.1 / 4, 1.65 / 4, 4.3 / 4])
+
+
+class TestTimed:
+    def test_costs_are_shares_of_the_bare_networks_time(self, frontier: Frontier) -> None:
+        timed = frontier.timed(table_of(frontier))
+        assert timed.bare_ms == pytest.approx(BARE_MS)
+        for policy, points in timed.points.items():
+            decision = {"threshold": 0.02, "gates": 0.2}[policy]
+            assert [point.promised["cost"] for point in points] == sorted(point.promised["cost"] for point in points)
+            for point in points:
+                assert point.leaving is not None
+                early = point.active[:-1]
+                spent = [0.2]  # to start
+                for stage in range(3):
+                    carried = 0.04 if any(stage <= exit for exit in early) or stage == 2 else 0.0
+                    answered = 0.1 - 0.04 if stage in point.active else 0.0
+                    decided = decision if stage in early else 0.03 * (stage == 2)
+                    spent.append(spent[-1] + stage + 1 + 0.05 + carried + answered + decided)
+                expected = sum(float(share) * ms for share, ms in zip(point.leaving[0], spent[1:], strict=True))
+                assert point.promised["cost"] * BARE_MS == pytest.approx(expected)
+
+    def test_choose_by_milliseconds(self, frontier: Frontier) -> None:
+        timed = frontier.timed(table_of(frontier))
+        points = timed.points[timed.preferred]
+        for asked in (points[0].promised["cost"] * BARE_MS + 1e-9, 4.0, 6.0, 100.0):
+            chosen = timed.choose(latency_ms=asked).point.promised
+            assert chosen["cost"] * BARE_MS <= asked
+            affordable = [one.promised["accuracy"] for one in points if one.promised["cost"] * BARE_MS <= asked]
+            assert chosen["accuracy"] >= max(affordable) - 0.002
+        assert timed.choose(cost=0.5).point.promised == timed.choose(latency_ms=0.5 * BARE_MS).point.promised
+
+    def test_what_predict_says_is_time(self, frontier: Frontier) -> None:
+        network = frontier.timed(table_of(frontier)).choose(latency_ms=5.0)
+        answer = network.predict(images(20, seed=3)[0])
+        (table,) = table_of(frontier).costs(frontier.bank, policy=network.point.policy).tables
+        spent = table.cumulative_costs(network.point.active)[answer.exits]
+        assert (answer.relative_cost * BARE_MS).tolist() == pytest.approx(spent.tolist())
+
+    def test_it_prints_milliseconds(self, frontier: Frontier) -> None:
+        assert " ms " in str(frontier.timed(table_of(frontier)))
+        assert " ms " not in str(frontier)
+
+    def test_texts_are_timed_by_their_lengths(self) -> None:
+        frontier = of_texts()
+        small, large = (
+            table_of(frontier, size=size, whole=(BARE_MS * size,), stage=((size,),) * frontier.trunk.num_exits)
+            for size in (2.0, 8.0)
+        )
+        timed = frontier.timed(replace(large, others=(small,)))
+        leaving = timed.points["threshold"][0].leaving
+        assert leaving is not None
+        assert timed.bare_ms == pytest.approx(BARE_MS * float(leaving[1].sum()))  # ten a token
+
+    @pytest.mark.parametrize("wish", [{"latency_ms": 2.0}, {"latency_ms": 2.0, "policy": "gates"}])
+    def test_a_frontier_without_times_says_what_to_do(self, frontier: Frontier, wish: dict[str, Any]) -> None:
+        with pytest.raises(InputError, match=r"needs times.*frontier\.timed\(.*measure_latency"):
+            frontier.choose(**wish)
+
+    def test_wishes_that_cannot_be_met(self, frontier: Frontier) -> None:
+        timed = frontier.timed(table_of(frontier))
+        with pytest.raises(BudgetError, match=r"no point costs 0\.1 ms or less; the cheapest costs 1\.\d* ms"):
+            timed.choose(latency_ms=0.1)
+        with pytest.raises(InputError, match=r"expected latency_ms as a number, .*got str '2'"):
+            timed.choose(latency_ms="2")  # type: ignore[arg-type]
+        for wrong in (0.0, -1.0, float("nan"), float("inf")):
+            with pytest.raises(InputError, match="milliseconds above 0"):
+                timed.choose(latency_ms=wrong)
+        with pytest.raises(InputError, match="one of them"):
+            timed.choose(latency_ms=1.0, cost=0.5)
+
+    @pytest.mark.parametrize("wish", ["latency_ms", "cost"])
+    def test_what_is_told_to_ask_for_is_enough(self, frontier: Frontier, wish: str) -> None:
+        def asking(value: float) -> dict[str, Any]:
+            return {wish: value}
+
+        for bare_ms in (BARE_MS, 7.77, 3.21):
+            timed = frontier.timed(table_of(frontier, whole=(bare_ms,)))
+            with pytest.raises(BudgetError) as caught:
+                timed.choose(**asking(1e-4))
+            (told,) = re.findall(r"the cheapest costs ([\d.]+)", str(caught.value))
+            cheapest = timed.points[timed.preferred][0].promised["cost"] * (bare_ms if wish == "latency_ms" else 1)
+            assert float(told) == pytest.approx(cheapest, rel=1.1e-3)
+            timed.choose(**asking(float(told)))
+
+    def test_a_path_is_no_table(self, frontier: Frontier) -> None:
+        with pytest.raises(InputError, match=r"got str 'latency.json'.*LatencyTable\.load\(path\)"):
+            frontier.timed("latency.json")  # type: ignore[arg-type]
+
+    def test_tables_of_other_networks(self, frontier: Frontier) -> None:
+        with pytest.raises(InputError, match="latency table of 'cifar-resnet-8' with 3 stages, got one of 'other'"):
+            frontier.timed(table_of(frontier, network="other"))
+        with pytest.raises(InputError, match="with 3 stages, got one of 'cifar-resnet-8' with 2"):
+            frontier.timed(table_of(frontier).taking((0, 2), frontier.trunk.name))
+
+    def test_tables_of_the_same_network_cut_elsewhere(self, frontier: Frontier) -> None:
+        blocks = list(frontier.trunk.stages)
+        whole = nn.Sequential(*blocks)
+        cut = Trunk(frontier.trunk.name, [nn.Identity(), nn.Identity(), whole], {2: frontier.trunk.heads["2"]}, 3)
+        with pytest.raises(InputError, match=r"one of another of that name, with other stages: \(0, 0, 7\d*\) weights"):
+            frontier.timed(table_for(cut, frontier.bank))
+
+    def test_tables_of_other_exits(self, frontier: Frontier) -> None:
+        bank = frontier.bank
+        assert isinstance(bank, LadderExits)
+        for other, told in (
+            (LadderExits(bank.widths, bank.stages, 3, width=bank.width + 1), f"LadderExits of width {bank.width + 1} "),
+            (LadderExits(bank.widths, bank.stages, 4, width=bank.width), "for 4 classes"),
+            (LadderExits((7, 7, 7), bank.stages, 3, width=bank.width), r"got one of \(7, 7, 7\)"),
+        ):
+            with pytest.raises(InputError, match=f"{told}.*measure the network and exits that run"):
+                frontier.timed(table_for(frontier.trunk, other))
+
+    def test_it_knows_what_the_times_are_those_of(self, frontier: Frontier) -> None:
+        assert frontier.timed(table_of(frontier, backend="onnx")).provenance["latency"] == {
+            "backend": "onnx",
+            "machine": "an abacus",
+            "threads": 1,
+            "torch": "2.0",
+        }
+
+
+class TestFit:
+    def test_by_time(self) -> None:
+        trunk = examples.trunk()
+        bank = fresh_exits((256, 512, 1024), (2,), 3, settings=FEW)
+        table = table_for(trunk, bank)
+        found = fitted(trunk, preprocessing=PREPROCESSING, latency=table)
+        assert found.bare_ms == pytest.approx(BARE_MS)
+        assert found.provenance["latency"]["backend"] == "eager"
+        expected = table.costs(found.bank, policy="gates").tables[0]
+        assert torch.equal(found.costs["gates"].tables[0].cumulative_costs(), expected.cumulative_costs())
+        # The same points, at the same prices, as by time from the beginning.
+        for policy, points in found.timed(table).points.items():
+            costs = [point.promised["cost"] for point in found.points[policy]]
+            for point in points:
+                assert min(abs(point.promised["cost"] - cost) for cost in costs) < 1e-9
+
+    def test_of_a_chain_that_loses_a_network(self) -> None:
+        torch.manual_seed(1)
+        trunk = chain(CifarResNet(8, num_classes=3), examples.trunk(), name="both")
+        bank = fresh_exits((256, 512, 1024) * 2, (2, 5), 3, settings=FEW)
+        dear = table_for(trunk, bank, stage=((50.0,),) * 3 + ((3.0,),) * 3)
+        found = fitted(trunk, preprocessing=PREPROCESSING, latency=dear)
+        assert found.trunk.num_exits == 3  # a first network of 150 ms before one of 9 is not worth it
+        assert found.bare_ms == pytest.approx(BARE_MS)
+        assert found.costs["threshold"].tables[0].stage.tolist() == pytest.approx([3.25, 3.05, 3.05])
+
+    def test_tables_of_other_networks(self) -> None:
+        trunk = examples.trunk()
+        table = table_for(trunk, fresh_exits((256, 512, 1024), (2,), 3, settings=FEW))
+        with pytest.raises(
+            InputError, match=r"with 2 stages, got one of 'cifar-resnet-8' with 3.*thinned\(trunk, .*=2\)"
+        ):
+            fitted(trunk, preprocessing=PREPROCESSING, latency=table, exits=2)
+        with pytest.raises(InputError, match=r"LinearExits for 3 classes, got one of .*, LadderExits"):
+            fitted(trunk, preprocessing=PREPROCESSING, latency=table, settings=examples.LINEAR)
+
+
+def test_times_and_mul_adds_are_not_compared(frontier: Frontier) -> None:
+    timed = frontier.timed(table_of(frontier))
+    with pytest.raises(InputError, match="costs of one kind"):
+        offramp.frontier.check_comparable(frontier, timed)
+    updated = offramp.frontier.on_trunk(timed, frontier.trunk, images(1, seed=0)[0])
+    assert updated.costs == timed.costs
+    assert offramp.frontier.on_trunk(timed, frontier.trunk, None).costs == timed.costs  # nothing is counted

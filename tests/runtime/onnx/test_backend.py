@@ -1,0 +1,142 @@
+"""The engine answers alike, whoever computes."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from offramp.errors import InputError
+from offramp.exits import Averaging, LinearExits
+from offramp.runtime import EagerBackend
+from offramp.runtime.onnx import OnnxBackend, onnx_backend
+from offramp.runtime.onnx.export import identity
+from offramp.trunk import POOLINGS, CifarResNet, Trunk
+from tests.runtime.onnx.examples import COUNT, KINDS, Example, engine, example, mixed
+
+
+def backend(given: Example) -> OnnxBackend:
+    frontier = given.frontier
+    return OnnxBackend(given.folder, frontier.trunk, frontier.pooling, frontier.bank, given.inputs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_engine_answers_as_with_torch(kind: str) -> None:
+    given = example(kind)
+    for point in given.points:
+        probabilities, exits = engine(given, point).run(given.inputs)
+        found, left = engine(given, point, backend=backend(given)).run(given.inputs)
+        assert torch.equal(left, exits)
+        torch.testing.assert_close(found, probabilities, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_points_mix_and_flights_join(kind: str) -> None:
+    given = example(kind)
+    expected, exits = engine(given).run(given.inputs, point=mixed())
+    runs, half, trunk = engine(given, backend=backend(given)), COUNT // 2, given.frontier.trunk
+    parts = [torch.arange(half), torch.arange(half, COUNT)]
+    flights = [runs.start(trunk.select(given.inputs, rows, 0), point=mixed()[rows], rows=rows) for rows in parts]
+    found, left = torch.zeros_like(expected), torch.full((COUNT,), -1)
+    stepped = [runs.step(flight) for flight in flights]
+    flight = runs.join([one for one, _ in stepped])
+    departures = [departed for _, departed in stepped]
+    while len(flight):
+        flight, departed = runs.step(flight)
+        departures.append(departed)
+    for departed in departures:
+        if departed is not None:
+            found[departed.rows], left[departed.rows] = departed.probabilities, departed.exit
+    assert torch.equal(left, exits)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_made_from_the_parts_alone_with_all_exits() -> None:
+    torch.manual_seed(0)
+    trunk, bank, pooling = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10), POOLINGS.get("mean")
+    inputs = torch.randn(5, 3, 32, 32)
+    made, eager = onnx_backend(trunk, pooling, bank, inputs[:1]), EagerBackend(trunk, pooling, bank)
+    with torch.inference_mode():
+        ours = theirs = inputs
+        for index in range(3):
+            ours, theirs = made.stage(index, ours), eager.stage(index, theirs)
+            found, _ = made.exit(index, ours, ((), ()), None, answer=True, carry=True)
+            expected, _ = eager.exit(index, theirs, ((), ()), None, answer=True, carry=True)
+            assert found is not None
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    assert made.exit(0, ours, ((), ()), None, answer=False, carry=True) == (None, ((), ()))
+
+
+def test_inputs_are_not_copied() -> None:
+    given = example("chain")
+    runs = backend(given)
+    with torch.inference_mode():
+        hidden = runs.stage(0, given.inputs)
+    assert hidden["inputs"].data_ptr() == given.inputs.data_ptr()
+
+
+def test_sessions_do_not_spin_and_follow_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = example("ladder")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    options = backend(given)._stages[0].session.get_session_options()
+    assert options.intra_op_num_threads == 2
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
+def test_the_graphs_of_another_network() -> None:
+    given = example("ladder")
+    trunk, bank = CifarResNet(20, num_classes=3), LinearExits((16,) * 9, (0,), 3)
+    with pytest.raises(InputError, match="graphs of 'cifar-resnet-8' with 3 stages, and the network given is"):
+        OnnxBackend(given.folder, trunk, given.frontier.pooling, bank, given.inputs)
+
+
+@pytest.mark.parametrize("part", ["trunk", "pooling", "exits"])
+def test_graphs_of_other_weights_are_refused(part: str) -> None:
+    given = example("ladder")
+    frontier = given.frontier
+    trunk, bank, pooling = copy.deepcopy(frontier.trunk), copy.deepcopy(frontier.bank), frontier.pooling
+    OnnxBackend(given.folder, trunk, pooling, bank, given.inputs)
+    if part == "pooling":
+        pooling = POOLINGS.get("grid")
+    else:
+        changed = next(iter((trunk.stages if part == "trunk" else bank).parameters()))
+        with torch.no_grad():
+            changed[-1] += 1e-3
+    with pytest.raises(InputError, match=f"exported from others than those given: {part}; give"):
+        OnnxBackend(given.folder, trunk, pooling, bank, given.inputs)
+
+
+@pytest.mark.parametrize("shares", [(0.0, 0.3, 0.6), (0.0, 0.3, 0.0), (0.0, 0.0, 0.6)])
+def test_own_heads_are_averaged(shares: tuple[float, ...]) -> None:
+    torch.manual_seed(0)
+    heads: dict[int, nn.Module] = {stage: nn.Linear(4, 3) for stage in (1, 2, 3)}
+    trunk, pooling = Trunk("heads", [nn.Linear(4, 4) for _ in range(4)], heads, 3), POOLINGS.get("mean")
+    bank, plain = LinearExits((4,) * 4, (0,), 3), LinearExits((4,) * 4, (0,), 3)
+    plain.load_state_dict(bank.state_dict(), strict=False)
+    bank.averaging = Averaging((1, 2, 3), torch.tensor(shares), torch.tensor([1.5, 0.7, 2.0]))
+    assert identity(trunk, pooling, bank)["exits"] != identity(trunk, pooling, plain)["exits"]
+    hidden, own, found = 3 * torch.randn(7, 4), {}, {}
+    state: Any = ((), ())
+    made = onnx_backend(trunk, pooling, bank, hidden[:1])
+    with torch.inference_mode():
+        for index in range(4):
+            hidden = made.stage(index, hidden)
+            found[index], state = made.exit(index, hidden, state, None, answer=True, carry=True)
+            if index:
+                own[index] = heads[index](hidden)
+        for stage, expected in bank.averaging(own).items():
+            torch.testing.assert_close(found[stage], expected, atol=1e-5, rtol=1e-5)
+
+
+def test_an_exit_that_was_not_exported() -> None:
+    given = example("linear")
+    runs = backend(given)
+    missing = [index for index in range(3) if index not in runs._exits]
+    if not missing:
+        runs._exits.pop(0)
+        missing = [0]
+    with torch.inference_mode():
+        hidden = runs.stage(0, given.inputs)
+    with pytest.raises(InputError, match=f"the exit after stage {missing[0]} was not exported"):
+        runs.exit(missing[0], hidden, ((), ()), None, answer=True, carry=False)

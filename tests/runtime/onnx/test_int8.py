@@ -1,0 +1,78 @@
+"""Stages in eight bits: close to what they were, smaller, and faster."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+import offramp_onnx
+from benchmarks.cifar import PREPROCESSING, cifar10, resnet
+from offramp.errors import InputError
+from offramp.runtime.onnx import export_onnx, quantized
+from offramp.runtime.onnx.graphs import Leaf, write_graph
+from tests.runtime.onnx.examples import example
+
+
+@pytest.mark.parametrize("kind", ["ladder", pytest.param("text", marks=pytest.mark.slow)])
+def test_a_network_answers_nearly_alike(kind: str, tmp_path: Path) -> None:
+    given = example(kind)
+    frontier = given.frontier
+    export_onnx(
+        frontier.trunk,
+        frontier.pooling,
+        frontier.bank,
+        given.inputs,
+        tmp_path / "int8",
+        points=given.points,
+        costs=frontier.costs,
+        int8=given.inputs,
+    )
+    assert json.loads((tmp_path / "int8" / "manifest.json").read_text())["precision"] == "int8"
+    operations = {node.op_type for node in onnx.load(tmp_path / "int8" / "stage_01.onnx").graph.node}
+    assert "QuantizeLinear" in operations
+    operations = {node.op_type for node in onnx.load(tmp_path / "int8" / "exit_00.onnx").graph.node}
+    assert "QuantizeLinear" not in operations
+    plain, small = (offramp_onnx.load(folder) for folder in (given.folder, tmp_path / "int8"))
+    expected, found = (one.predict(given.arrays, point=1) for one in (plain, small))
+    # Not labels: these networks are hardly trained, and classes are nearly tied.
+    assert 0 < np.abs(found.probabilities - expected.probabilities).mean() < 0.05
+
+
+def test_nothing_to_calibrate_with(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="expected at least one batch to calibrate with, got none"):
+        quantized(example("ladder").folder / "stage_00.onnx", tmp_path / "int8.onnx", [])
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_a_trained_network_keeps_its_accuracy_and_is_faster(tmp_path: Path) -> None:
+    trunk, rows = resnet(20), cifar10("test", rows=1000).read(0, 1000)
+    images = PREPROCESSING(rows.inputs)
+    seen = PREPROCESSING(cifar10("train", rows=256).read(0, 256).inputs).numpy()
+    with torch.no_grad():
+        write_graph(
+            tmp_path / "plain.onnx",
+            lambda given: [trunk(given)],
+            [trunk],
+            [(Leaf("input"), images[:3])],
+            {0: "logits"},
+            what="the network",
+        )
+    quantized(tmp_path / "plain.onnx", tmp_path / "int8.onnx", ({"input": part} for part in np.split(seen, 4)))
+    sessions = [offramp_onnx.open_session(tmp_path / name) for name in ("plain.onnx", "int8.onnx")]
+    right = [0, 0]
+    times: tuple[list[float], list[float]] = ([], [])
+    for part, labels in zip(np.split(images.numpy(), 20), np.split(rows.labels, 20), strict=True):
+        for place, session in enumerate(sessions):
+            start = time.process_time()
+            (logits,) = session.run(None, {"input": part})
+            times[place].append(time.process_time() - start)
+            right[place] += int((logits.argmax(1) == labels).sum())
+    assert right[0] > 900
+    assert right[1] > right[0] - 10
+    assert np.median(times[1]) < 0.8 * np.median(times[0])
+    assert (tmp_path / "int8.onnx").stat().st_size < 0.45 * (tmp_path / "plain.onnx").stat().st_size

@@ -1,0 +1,77 @@
+"""One graph answers as the engine does, weighs as much as its parts, and skips what is not needed."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+import offramp_onnx
+from offramp.errors import InputError
+from offramp.runtime.onnx import write_single
+from tests.runtime.onnx.examples import COUNT, KINDS, engine, example
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_answers_are_those_of_the_engine(kind: str, tmp_path: Path) -> None:
+    given = example(kind)
+    folder, trunk = shutil.copytree(given.folder, tmp_path / "copy"), given.frontier.trunk
+    left = set()
+    for row, point in enumerate(given.points):
+        write_single(folder, row)
+        session = onnxruntime.InferenceSession(folder / "single.onnx")
+        for sample in range(0, COUNT, 3):
+            one = trunk.select(given.inputs, torch.tensor([sample]), 0)
+            probabilities, exits = engine(given, point).run(one)
+            feeds = one if isinstance(one, dict) else {"input": one}
+            found, exit = session.run(["probabilities", "exit"], {name: leaf.numpy() for name, leaf in feeds.items()})
+            assert exit.tolist() == exits.tolist()
+            np.testing.assert_allclose(found, probabilities, atol=1e-5)
+            left.add(int(exit[0]))
+    assert len(left) > 1
+    offramp_onnx.load(folder)  # the manifest knows the new file
+
+
+def test_weights_are_there_once(tmp_path: Path) -> None:
+    given = example("ladder")
+    folder = shutil.copytree(given.folder, tmp_path / "copy")
+    parts = sum(path.stat().st_size for path in (*folder.glob("stage_*"), *folder.glob("exit_*")))
+    row = max(range(4), key=lambda row: len(given.points[row].active))
+    write_single(folder, row)
+    assert (folder / "single.onnx").stat().st_size < 1.05 * parts
+    branches = [node for node in onnx.load(folder / "single.onnx").graph.node if node.op_type == "If"]
+    assert branches
+    assert not any(attribute.g.initializer for branch in branches for attribute in branch.attribute)
+
+
+def test_stages_after_the_exit_do_not_run(tmp_path: Path) -> None:
+    given = example("ladder")
+    folder = shutil.copytree(given.folder, tmp_path / "copy")
+    write_single(folder, 0)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.enable_profiling, options.profile_file_prefix = True, str(tmp_path / "profile")
+    exits = engine(given, given.points[0]).run(given.inputs)[1]
+    ran = {}
+    for sample in (int(exits.argmin()), int(exits.argmax())):
+        session = onnxruntime.InferenceSession(folder / "single.onnx", options)
+        session.run(None, {"input": given.arrays[sample : sample + 1]})
+        events = json.loads(Path(session.end_profiling()).read_text())
+        ran[int(exits[sample])] = {event["name"].partition("/")[0] for event in events}
+    first, last = min(ran), max(ran)
+    assert first < last
+    assert f"stage_{last:02d}" in ran[last]
+    assert f"stage_{first:02d}" in ran[first]
+    assert f"stage_{first + 1:02d}" not in ran[first]
+
+
+def test_points_that_are_not_there(tmp_path: Path) -> None:
+    folder = shutil.copytree(example("ladder").folder, tmp_path / "copy")
+    with pytest.raises(InputError, match="0 to 3, got 4"):
+        write_single(folder, 4)
+    with pytest.raises(InputError, match="there is no"):
+        write_single(tmp_path, 0)

@@ -1,0 +1,56 @@
+"""Backends by name: every one answers as torch by itself does."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from offramp.errors import UnknownNameError
+from offramp.exits import LinearExits
+from offramp.runtime import BACKENDS, CompiledBackend, EagerBackend
+from offramp.trunk import POOLINGS, Trunk
+
+POOLING = POOLINGS.get("auto")
+
+
+def network() -> tuple[Trunk, LinearExits]:
+    torch.manual_seed(0)
+    stages = [nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU())]
+    return Trunk("two", stages, {1: nn.Linear(8, 3)}, num_classes=3), LinearExits((8, 8), (0,), 3)
+
+
+@pytest.mark.parametrize("name", list(BACKENDS))
+def test_answers_as_torch_by_itself(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offramp.runtime.compiled.BATCH_SIZES", (2,))
+    trunk, bank = network()
+    inputs = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
+    plain, backend = EagerBackend(trunk, POOLING, bank), BACKENDS.get(name)(trunk, POOLING, bank, inputs[:2])
+    expected, found, state = inputs, inputs, ((), ())
+    with torch.inference_mode():
+        for index in range(2):
+            expected, found = plain.stage(index, expected), backend.stage(index, found)
+            right, _ = plain.exit(index, expected, state, None, answer=True, carry=False)
+            logits, _ = backend.exit(index, found, state, None, answer=True, carry=False)
+            assert right is not None
+            assert logits is not None
+            assert logits.dtype == torch.float32
+            torch.testing.assert_close(logits, right, atol=0.03, rtol=0.03)
+
+
+def test_precision_and_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    trunk, bank = network()
+    inputs = torch.zeros(1, 4)
+    assert BACKENDS.get("bfloat16")(trunk, POOLING, bank, None).stage(0, inputs).dtype == torch.bfloat16
+    assert BACKENDS.get("eager")(trunk, POOLING, bank, None).stage(0, inputs).dtype == torch.float32
+    seen: list[Any] = []
+    monkeypatch.setattr(CompiledBackend, "warm_up", lambda self, example: seen.append(example))
+    assert isinstance(BACKENDS.get("compiled")(trunk, POOLING, bank, None), CompiledBackend)
+    assert not seen
+    BACKENDS.get("compiled")(trunk, POOLING, bank, inputs)
+    assert seen == [inputs]
+
+
+def test_unknown_names_suggest_the_near_ones() -> None:
+    with pytest.raises(UnknownNameError, match="unknown backend 'bfloat'; did you mean 'bfloat16'"):
+        BACKENDS.get("bfloat")

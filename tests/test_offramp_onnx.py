@@ -1,0 +1,209 @@
+"""The runner without torch answers as the engine does, and says what is wrong with a folder."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import offramp_onnx
+from offramp.network import EarlyExitNetwork
+from tests.runtime.onnx.examples import COUNT, KINDS, Example, engine, example, mixed
+
+
+def network(given: Example, row: int) -> EarlyExitNetwork:
+    frontier, point = given.frontier, given.points[row]
+    parts = frontier.trunk, frontier.preprocessing, frontier.pooling, frontier.bank
+    return EarlyExitNetwork(*parts, frontier.costs[point.policy], point)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_point_answers_as_the_network_does(kind: str) -> None:
+    given = example(kind)
+    runner = offramp_onnx.load(given.folder)
+    left = set()
+    for row in range(len(given.points)):
+        expected, found = network(given, row).predict(given.raw), runner.predict(given.arrays, point=row)
+        np.testing.assert_array_equal(found.exits, expected.exits)
+        np.testing.assert_array_equal(found.labels, expected.labels)
+        np.testing.assert_allclose(found.probabilities, expected.probabilities, atol=1e-5)
+        np.testing.assert_allclose(found.relative_cost, expected.relative_cost, rtol=1e-5)
+        assert set(found.prediction_sets) == set(expected.prediction_sets) != set()
+        for miscoverage, sets in expected.prediction_sets.items():
+            np.testing.assert_array_equal(found.prediction_sets[miscoverage], sets)
+        left |= set(found.exits.tolist())
+    assert len(left) > 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_sample_may_have_a_point_of_its_own(kind: str) -> None:
+    given = example(kind)
+    probabilities, exits = engine(given).run(given.inputs, point=mixed())
+    found = offramp_onnx.load(given.folder).predict(given.arrays, point=mixed().numpy())
+    np.testing.assert_array_equal(found.exits, exits)
+    np.testing.assert_allclose(found.probabilities, probabilities, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 7])
+def test_batches_of_any_size(size: int) -> None:
+    given = example("ladder")
+    runner = offramp_onnx.load(given.folder)
+    whole = runner.predict(given.arrays, point=1)
+    parts = [runner.predict(given.arrays[start : start + size], point=1) for start in range(0, COUNT, size)]
+    np.testing.assert_array_equal(np.concatenate([part.exits for part in parts]), whole.exits)
+    np.testing.assert_allclose(np.concatenate([part.probabilities for part in parts]), whole.probabilities, atol=1e-5)
+
+
+def test_a_budget_finds_the_most_accurate_point_it_pays_for() -> None:
+    given = example("ladder")
+    runner = offramp_onnx.load(given.folder)
+    costs = [point.promised["cost"] for point in given.points]
+    dear = max(range(len(costs)), key=lambda row: given.points[row].promised["accuracy"])
+    np.testing.assert_array_equal(
+        runner.predict(given.arrays, budget=9.0).exits, runner.predict(given.arrays, point=dear).exits
+    )
+    with pytest.raises(ValueError, match=f"the cheapest costs {min(costs):.4f}"):
+        runner.predict(given.arrays, budget=0.001)
+
+
+def test_nothing_of_torch_is_needed() -> None:
+    given = example("text")
+    expected = offramp_onnx.load(given.folder).predict(given.arrays, point=0)
+    inputs = {name: value.tolist() for name, value in given.arrays.items()}
+    script = f"""
+import sys
+for name in ("torch", "offramp", "onnx"):
+    sys.modules[name] = None
+import json, numpy, offramp_onnx
+network = offramp_onnx.load({str(given.folder)!r})
+answer = network.predict({{name: numpy.array(value) for name, value in {inputs!r}.items()}}, point=0)
+print(json.dumps([answer.exits.tolist(), answer.labels.tolist()]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [expected.exits.tolist(), expected.labels.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "either point=0 to 3 or budget"),
+        ({"point": 0, "budget": 0.5}, "one of the two"),
+        ({"point": 4}, "0 to 3, got 4"),
+        ({"point": [0, 1]}, f"or {COUNT}"),
+        ({"point": 0.5}, "expected one number"),
+    ],
+)
+def test_what_points_are_asked_for(arguments: dict[str, Any], message: str) -> None:
+    given = example("ladder")
+    with pytest.raises(ValueError, match=message):
+        offramp_onnx.load(given.folder).predict(given.arrays, **arguments)
+
+
+def test_inputs_that_do_not_fit() -> None:
+    runner = offramp_onnx.load(example("ladder").folder)
+    with pytest.raises(ValueError, match="shape N x 3 x 32 x 32, prepared, got"):
+        runner.predict(np.zeros((2, 32, 32, 3)), point=0)
+    with pytest.raises(ValueError, match="as finite real numbers, prepared as the network takes them, got uint8"):
+        runner.predict(np.zeros((2, 3, 32, 32), np.uint8), point=0)
+    with pytest.raises(ValueError, match="got NaN or infinite ones"):
+        runner.predict(np.full((2, 3, 32, 32), np.nan), point=0)
+    with pytest.raises(ValueError, match="expected one share of the network's cost as budget"):
+        runner.predict(np.zeros((2, 3, 32, 32)), budget=np.array([0.5, 0.6]))  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_inputs_that_are_missing() -> None:
+    text = example("text")
+    with pytest.raises(ValueError, match=r"expected inputs \['attention_mask', 'input_ids'\], got \['input_ids'\]"):
+        offramp_onnx.load(text.folder).predict({"input_ids": text.arrays["input_ids"]}, point=0)
+
+
+def _not_json(folder: Path) -> None:
+    (folder / "manifest.json").write_text("{")
+
+
+def _changed(folder: Path) -> None:
+    path = folder / "stage_01.onnx"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def _other(**entries: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "manifest.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **entries}))
+
+    return change
+
+
+def _entry(*place: Any, **entries: Any) -> Callable[[Path], None]:
+    """Other entries somewhere inside."""
+
+    def change(folder: Path) -> None:
+        path = folder / "manifest.json"
+        manifest = inner = json.loads(path.read_text())
+        for key in place:
+            inner = inner.setdefault(key, {}) if isinstance(inner, dict) else inner[key]
+        inner.update(entries)
+        path.write_text(json.dumps(manifest))
+
+    return change
+
+
+def _without(part: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "manifest.json"
+        manifest = json.loads(path.read_text())
+        del manifest[part]
+        path.write_text(json.dumps(manifest))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda folder: (folder / "manifest.json").unlink(), "there is no"),
+        (_not_json, "is not JSON"),
+        (_changed, "stage_01.onnx in .* is not the file that was exported"),
+        (lambda folder: (folder / "exit_00.onnx").unlink(), "lacks exit_00.onnx"),
+        (_other(version=2), "has version 2, and this library reads version 1"),
+        (_other(format="other"), "is not a manifest of exported graphs"),
+        (_other(files=[]), "lacks files, or has them in another form"),
+        (_other(stages={}, points=None), "lacks stages, points, or has them"),
+        *((_without(part), f"lacks {part}, or has") for part in offramp_onnx.PARTS),
+        (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), "is not JSON"),
+        (_entry("files", **{"../elsewhere.onnx": ""}), "names a file outside its folder"),
+        (_entry("files", **{"/etc/passwd": ""}), "names a file outside its folder"),
+        (_entry("files", **{"..": ""}), "names a file outside its folder"),
+        (_entry("files", **{"\0.onnx": ""}), "lacks \0.onnx"),
+        (_entry("stages", 0, file="../other/stage_00.onnx"), "names for stage 0 a file without a hash, '../other"),
+        (_entry("stages", 0, file="other.onnx"), "names for stage 0 a file without a hash, 'other.onnx'"),
+        (_entry("stages", 0, file=["stage_00.onnx"]), "names for stage 0 a file without a hash"),
+        (_entry("exits", "2", file="/other.onnx"), "names for the exit after stage 2 a file without a hash"),
+        (_entry("exits", "2", file=None), "names for the exit after stage 2 a file without a hash, None"),
+        (_entry("policies", "threshold", file="other.onnx"), "names for policy 'threshold' a file without a hash"),
+        (_entry("sizes", file="other.onnx", reads=[], writes=[]), "names for sizes a file without a hash"),
+        (_entry("single", file="other.onnx"), "names for single a file without a hash"),
+        (_entry("exits", **{"0": {"file": "exit_00.onnx"}}), "does not say of the exit after stage 0 its file, reads"),
+        (_other(stages=["stage_00.onnx"]), "does not say of stage 0 its file, reads, writes"),
+        (_other(points=[]), "without operating points"),
+    ],
+)
+def test_what_is_wrong_with_a_folder_is_said(spoil: Callable[[Path], Any], message: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(example("ladder").folder, tmp_path / "copy")
+    spoil(folder)
+    with pytest.raises(offramp_onnx.FolderError, match=message):
+        offramp_onnx.load(folder)
+
+
+def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(offramp_onnx.FolderError, match="there is no"):
+        offramp_onnx.load(tmp_path / "file")
