@@ -103,9 +103,8 @@ def one_rotation(rotation: int) -> dict[str, Any]:
     }
 
 
-def fit_texts(task: str, rotation: int) -> tuple[Frontier, StoreSource]:
-    """A text encoder's frontier of one rotation, and the test rows."""
-    trunk = minilm(task)
+def text_sources(task: str, trunk: Trunk, rotation: int) -> list[StoreSource]:
+    """What a text encoder saw of fit, tune, calibrate and test of one rotation."""
     train, test = (
         store_of(f"minilm-{task}-{part}", trunk, intents(task, part), trunk.preprocessing) for part in ("train", "test")
     )
@@ -115,10 +114,17 @@ def fit_texts(task: str, rotation: int) -> tuple[Frontier, StoreSource]:
     parts = split_by_id(train.ids()[unseen], (3 * size, 2 * size, size), seed=0, rotation=rotation * size)
     more, tune, calibrate = (unseen[part] for part in parts)
     fit = np.sort(np.concatenate([rows[rows % 3 != 2], more]))
-    sources = [StoreSource(train, pooling="auto", rows=part) for part in (fit, tune, calibrate)]
+    held = [StoreSource(train, pooling="auto", rows=part) for part in (fit, tune, calibrate)]
+    return [*held, StoreSource(test, pooling="auto")]
+
+
+def fit_texts(task: str, rotation: int) -> tuple[Frontier, StoreSource]:
+    """A text encoder's frontier of one rotation, and the test rows."""
+    trunk = minilm(task)
+    *sources, test = text_sources(task, trunk, rotation)
     example = trunk.prepare(trunk.preprocessing(intents(task, "train").read(0, 1).inputs))
     frontier = fit_frontier(trunk, *sources, example=example, settings=TEXT)
-    return frontier, StoreSource(test, pooling="auto")
+    return frontier, test
 
 
 def bars(curves: dict[str, Any], rotations: list[dict[str, Any]], texts: dict[str, Any]) -> list[Bar]:

@@ -17,7 +17,7 @@ from benchmarks.chain import images_chain, images_sources
 from benchmarks.cifar import PREPROCESSING, cifar10
 from benchmarks.frontier_quality import at_costs, summary
 from offramp.features import StageView
-from offramp.frontier import fit_frontier
+from offramp.frontier import Frontier, fit_frontier
 from offramp.trunk import merge
 
 ENDS = (8, 17, 26, 35)
@@ -27,12 +27,17 @@ ASKED = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Nobody leaves before ResNet-20 has ended, at a third of the cost."""
 
 
-def one_rotation(rotation: int) -> dict[str, Any]:
-    """The curve of one rotation."""
+def fit_few(rotation: int) -> tuple[Frontier, StageView]:
+    """The chain's frontier of one rotation, and its test split."""
     trunk = images_chain()
     *sources, test = (StageView(source, ENDS) for source in images_sources(trunk, rotation))
     example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
-    frontier = fit_frontier(merge(trunk, ENDS), *sources, example=example, preprocessing=PREPROCESSING)
+    return fit_frontier(merge(trunk, ENDS), *sources, example=example, preprocessing=PREPROCESSING), test
+
+
+def one_rotation(rotation: int) -> dict[str, Any]:
+    """The curve of one rotation."""
+    frontier, test = fit_few(rotation)
     return {"few exits": at_costs(frontier, test, ASKED, None)}
 
 

@@ -7,15 +7,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from benchmarks.bars import say
-from benchmarks.chain import TEXT, images_chain, images_sources
-from benchmarks.cifar import AUGMENTED, PREPROCESSING, cifar10, resnet, store_of
-from benchmarks.few_exits import ENDS
-from benchmarks.frontier_quality import SIZES
+from benchmarks.chain import TEXT, images_chain, images_sources, text_sources
+from benchmarks.cifar import PREPROCESSING, cached, cifar10, resnet, store_of
+from benchmarks.few_exits import ENDS, fit_few
+from benchmarks.frontier_quality import SIZES, rotation_splits
 from benchmarks.texts import intents, minilm
 from offramp.cost import count_trunk, price, thinned
 from offramp.exits import ExitBank, LadderExits
@@ -71,14 +70,8 @@ def resnet_frontier() -> Frontier:
     trunk = resnet(56)
 
     def fit() -> Frontier:
-        train = store_of("resnet56-train-grid-augmented", trunk, cifar10("train"), PREPROCESSING, AUGMENTED)
-        store = store_of("resnet56-test-grid", trunk, cifar10("test"), PREPROCESSING, pooling="grid")
-        rows = split_by_id(store.ids(), SIZES, seed=0, rotation=0)
-        sources = [
-            StoreSource(train, pooling="grid", views="all"),
-            *(StoreSource(store, pooling="grid", rows=part) for part in rows[:2]),
-        ]
-        views = [StageView(source, RESNET_ENDS) for source in sources]
+        train = StoreSource(cached(56, "train", "grid", augmented=True), pooling="grid", views="all")
+        views = [StageView(source, RESNET_ENDS) for source in (train, *rotation_splits("grid", 0)[:2])]
         return fit_frontier(merge(trunk, RESNET_ENDS), *views, example=_image(), pooling="grid")
 
     return _kept("resnet56-thirds", merge(trunk, RESNET_ENDS), fit)
@@ -86,14 +79,8 @@ def resnet_frontier() -> Frontier:
 
 @cache
 def chain_frontier(rotation: int = 0) -> Frontier:
-    """ResNet-20 before ResNet-56 with three exits, as benchmarks.few_exits fits it."""
-    trunk = images_chain()
-
-    def fit() -> Frontier:
-        *sources, _ = (StageView(source, ENDS) for source in images_sources(trunk, rotation))
-        return fit_frontier(merge(trunk, ENDS), *sources, example=_image(), preprocessing=PREPROCESSING)
-
-    return _kept(f"chain-{rotation}", merge(trunk, ENDS), fit)
+    """ResNet-20 before ResNet-56 with four exits, as benchmarks.few_exits fits it."""
+    return _kept(f"chain-{rotation}", merge(images_chain(), ENDS), lambda: fit_few(rotation)[0])
 
 
 @cache
@@ -102,14 +89,7 @@ def text_frontier(task: str = "banking77") -> Frontier:
     trunk = minilm(task)
 
     def fit() -> Frontier:
-        train = store_of(f"minilm-{task}-train", trunk, intents(task, "train"), trunk.preprocessing)
-        rows = np.arange(train.num_rows)
-        unseen = rows[rows % 3 == 2]  # the trunk was tuned on the others
-        size = len(unseen) // 6
-        more, tune, calibrate = split_by_id(train.ids()[unseen], (3 * size, 2 * size, size), seed=0)
-        known = np.sort(np.concatenate([rows[rows % 3 != 2], unseen[more]]))
-        parts = (known, unseen[tune], unseen[calibrate])
-        sources = [StageView(StoreSource(train, pooling="auto", rows=part), TEXT_ENDS) for part in parts]
+        *sources, _ = (StageView(source, TEXT_ENDS) for source in text_sources(task, trunk, 0))
         example = trunk.prepare(trunk.preprocessing(intents(task, "train").read(0, 1).inputs))
         return fit_frontier(merge(trunk, TEXT_ENDS), *sources, example=example, settings=TEXT)
 
@@ -163,8 +143,7 @@ def all_images() -> Tensor:
 
 def resnet56() -> Measured:
     """ResNet-56 at 32 px."""
-    store = store_of("resnet56-test-grid", resnet(56), cifar10("test"), PREPROCESSING, pooling="grid")
-    test = StageView(StoreSource(store, pooling="grid"), RESNET_ENDS)
+    test = StageView(StoreSource(cached(56, "test", "grid"), pooling="grid"), RESNET_ENDS)
     return _served("ResNet-56", resnet_frontier(), test, lambda start, stop: all_images()[start:stop])
 
 

@@ -17,10 +17,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "table.parquet"
 
 
-def test_only_the_row_groups_asked_for_are_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table = pyarrow.table({"a": range(100), "b": range(100, 200), "label": [0, 1] * 50})
-    parquet.write_table(table, path, row_group_size=10)
-    data = open_data(path)
+def noted_groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The row groups that are read from now on, as they are."""
     groups: list[int] = []
     read = parquet.ParquetFile.read_row_group
 
@@ -29,6 +27,14 @@ def test_only_the_row_groups_asked_for_are_read(path: Path, monkeypatch: pytest.
         return read(file, group, **options)
 
     monkeypatch.setattr(parquet.ParquetFile, "read_row_group", counted)
+    return groups
+
+
+def test_only_the_row_groups_asked_for_are_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = pyarrow.table({"a": range(100), "b": range(100, 200), "label": [0, 1] * 50})
+    parquet.write_table(table, path, row_group_size=10)
+    data = open_data(path)
+    groups = noted_groups(monkeypatch)
     rows = [data.read(start, start + 4) for start in range(35, 55, 4)]
     assert groups == [3, 4, 5]
     together = np.concatenate([row.inputs for row in rows])
@@ -98,14 +104,7 @@ def test_images_in_the_file_are_not_read_to_look_for_paths(path: Path, monkeypat
     images = [Image.new("L", (3, 2), value) for value in range(4)]
     features = datasets.Features({"image": datasets.Image()})
     datasets.Dataset.from_dict({"image": images}, features=features).to_parquet(str(path), batch_size=1)
-    groups: list[int] = []
-    read = parquet.ParquetFile.read_row_group
-
-    def counted(file: Any, group: int, **options: Any) -> Any:
-        groups.append(group)
-        return read(file, group, **options)
-
-    monkeypatch.setattr(parquet.ParquetFile, "read_row_group", counted)
+    groups = noted_groups(monkeypatch)
     data = open_data(path)
     assert groups == [0]  # the first row, to see what the column is
     assert data.keys(0, 4) == ["0", "1", "2", "3"]
