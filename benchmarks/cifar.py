@@ -11,7 +11,7 @@ from offramp.errors import InputError
 from offramp.features import Rows, Source, Store, extract, sample_ids
 from offramp.trunk import Preprocessing, Trunk, image_preprocessing, load_cifar_resnet
 
-__all__ = ["AUGMENTED", "PREPROCESSING", "cached", "cifar10", "data_folder", "resnet", "store_of"]
+__all__ = ["AUGMENTED", "PREPROCESSING", "Sheets", "cached", "cifar10", "data_folder", "resnet", "store_of"]
 
 PREPROCESSING = image_preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 """What the ResNets were trained with."""
@@ -33,19 +33,25 @@ def data_folder() -> Path:
     return Path(folder)
 
 
-class _Sheets:
-    """Images from sheets of 50 x 50. One is kept decoded, 7.7 MB: meant to be read in order."""
+class Sheets:
+    """Images from sheets of 50 x 50. One is kept decoded, 7.7 MB: meant to be read in order.
 
-    def __init__(self, folder: Path, split: str, rows: int | None) -> None:
+    Args:
+        folder: Of the sheets and their labels.
+        split: What their names begin with: "train" or "test".
+        rows: Only so many of the first rows; needed where there are more labels than images.
+    """
+
+    def __init__(self, folder: Path, split: str, rows: int | None = None) -> None:
         with np.load(folder / f"{split}-labels.npz", allow_pickle=False) as labels:
-            self._labels = labels["y"].astype(np.int64)[:rows]
+            self.labels = labels["y"].astype(np.int64)[:rows]
         self.name = f"{folder.name}/{split}"
         self._folder = folder
         self._split = split
         self._decoded: tuple[int, npt.NDArray[np.uint8]] | None = None
 
     def __len__(self) -> int:
-        return len(self._labels)
+        return len(self.labels)
 
     def read(self, start: int, stop: int) -> Rows:
         """Byte images `n x 32 x 32 x 3`."""
@@ -53,7 +59,7 @@ class _Sheets:
         for sheet in range(start // SHEET_ROWS, (stop - 1) // SHEET_ROWS + 1):
             first = sheet * SHEET_ROWS
             parts.append(self._sheet(sheet)[max(start - first, 0) : stop - first])
-        return Rows(np.concatenate(parts), self._labels[start:stop], sample_ids(self.name, range(start, stop)))
+        return Rows(np.concatenate(parts), self.labels[start:stop], sample_ids(self.name, range(start, stop)))
 
     def _sheet(self, sheet: int) -> npt.NDArray[np.uint8]:
         if self._decoded is None or self._decoded[0] != sheet:
@@ -72,7 +78,7 @@ def cifar10(split: str, *, rows: int | None = None) -> Source:
         split: "train" (50,000 rows, which the ResNets have seen) or "test" (10,000).
         rows: Only so many of the first rows.
     """
-    return _Sheets(data_folder() / "cifar10", split, rows)
+    return Sheets(data_folder() / "cifar10", split, rows)
 
 
 def resnet(layers: int) -> Trunk:

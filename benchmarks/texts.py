@@ -15,7 +15,7 @@ from offramp.features import ArraySource
 from offramp.trunk import SplitTrunk
 from offramp.trunk.transformers import MeanClassifier, text_trunk
 
-__all__ = ["intents", "minilm", "minilm_itself"]
+__all__ = ["intents", "minilm", "minilm_itself", "train_rows"]
 
 LONGEST = 64
 """Tokens of a text at most: what the encoder was tuned with."""
@@ -32,6 +32,20 @@ def intents(task: str, split: str) -> ArraySource:
         rows = [line.rstrip("\n").split("\t", 1) for line in file][1:]
     texts = np.array([text for _, text in rows], dtype=object)
     return ArraySource(texts, np.array([int(label) for label, _ in rows]), name=f"{task}/{split}")
+
+
+def train_rows(task: str, *, seen: bool) -> ArraySource:
+    """The train rows that the encoder was tuned on, two in three, or those it has not seen.
+
+    Args:
+        task: Name of the dataset's folder.
+        seen: Which of the two.
+    """
+    whole = intents(task, "train")
+    rows = np.flatnonzero((np.arange(len(whole)) % 3 != 2) == seen)
+    read = whole.read(0, len(whole))
+    name = f"{whole.name}/{'seen' if seen else 'unseen'}"
+    return ArraySource(read.inputs[rows], read.labels[rows], name=name, ids=read.ids[rows])
 
 
 def minilm(task: str) -> SplitTrunk:

@@ -8,6 +8,7 @@ import pytest
 
 import offramp.registry
 from offramp.errors import DuplicateNameError, UnknownNameError
+from offramp.frontier import CANDIDATES
 from offramp.policy import POLICIES
 from offramp.registry import Registry
 from offramp.trunk import POOLINGS, STEPS
@@ -115,7 +116,7 @@ class TestOtherPackages:
         with pytest.raises(DuplicateNameError, match="'mine'"):
             things.get("mine")
 
-    @pytest.mark.parametrize("registry", [POLICIES, POOLINGS, STEPS], ids=lambda registry: registry.kind)
+    @pytest.mark.parametrize("registry", [CANDIDATES, POLICIES, POOLINGS, STEPS], ids=lambda registry: registry.kind)
     def test_the_group_is_one_that_packaging_allows(
         self, registry: Registry[Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -125,7 +126,7 @@ class TestOtherPackages:
         assert re.fullmatch(r"\w+(\.\w+)*", asked[0])
 
 
-@pytest.mark.parametrize("registry", [POLICIES, POOLINGS, STEPS], ids=lambda registry: registry.kind)
+@pytest.mark.parametrize("registry", [CANDIDATES, POLICIES, POOLINGS, STEPS], ids=lambda registry: registry.kind)
 def test_everything_registered_is_there(registry: Registry[Any]) -> None:
     names = list(registry)
     assert names

@@ -44,7 +44,7 @@ def test_a_place_that_cannot_be_written(offramp: Shell) -> None:
 
 
 def test_interrupted(offramp: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with stopped_after(monkeypatch, "offramp.methods.joint._step", 3):
+    with stopped_after(monkeypatch, "offramp.methods.joint.cosine_step", 3):
         ran = offramp("demo", "--out", tmp_path)
     assert ran.status == 130
     assert ran.told == f"Stopped. Run the same command again; delete {tmp_path} to start from nothing."

@@ -65,7 +65,7 @@ def test_too_few_samples(offramp: Shell, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kept", [True, False])
 def test_interrupted(offramp: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool) -> None:
     store = ("--store", tmp_path) if kept else ()
-    with stopped_after(monkeypatch, "offramp.methods.joint._step", 3):
+    with stopped_after(monkeypatch, "offramp.methods.joint.cosine_step", 3):
         ran = offramp(*LINE, *store)
     assert (ran.status, ran.out) == (130, "")
     assert ran.told == "Stopped. Run the same command again" + ("." if kept else "; --store FOLDER keeps what is done.")

@@ -247,7 +247,7 @@ class TestInterrupted:
         [
             ("offramp.features.extract._extract_batch", 0),
             ("offramp.features.extract._extract_batch", 1),
-            ("offramp.methods.joint._step", 12),
+            ("offramp.methods.joint.cosine_step", 12),
             ("offramp.cli.fit.save", 0),
         ],
     )

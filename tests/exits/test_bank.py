@@ -11,7 +11,16 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import offramp.exits
 from offramp.errors import InputError
-from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearExits, all_logits, stack_exits
+from offramp.exits import (
+    BoostedExits,
+    CumulativeLinearExits,
+    EnsembledExits,
+    ExitBank,
+    LadderExits,
+    LinearExits,
+    all_logits,
+    stack_exits,
+)
 from offramp.trunk import select
 
 WIDTHS = (6, 5, 4, 7)
@@ -22,6 +31,19 @@ BANKS: dict[str, Build] = {
     "linear": LinearExits,
     "cumulative": CumulativeLinearExits,
     "ladder": lambda widths, stages, num_classes: LadderExits(widths, stages, num_classes, width=9),
+    "boosted": BoostedExits,
+    "ensembled": lambda widths, stages, num_classes: EnsembledExits(LinearExits(widths, stages, num_classes)),
+    "ensembled ladder": lambda widths, stages, num_classes: EnsembledExits(LadderExits(widths, stages, num_classes)),
+}
+# By hand, what a counter of products leaves out: a bias an output, 5 an element of a layer norm, 1 a class for what is
+# added of the answer before, 3 a class for a softmax.
+UNCOUNTED: dict[str, Callable[[int], int]] = {
+    "linear": lambda stage: K,
+    "cumulative": lambda stage: K,
+    "ladder": lambda stage: 2 * 9 + 5 * 9 + K,
+    "boosted": lambda stage: 2 * K if stage else K,
+    "ensembled": lambda stage: K + 3 * K + K,
+    "ensembled ladder": lambda stage: 2 * 64 + 5 * 64 + K + 3 * K + K,
 }
 every_bank = pytest.mark.parametrize("name", list(BANKS))
 # All stages, the last one's head the network's own, gaps where other heads are, a single exit.
@@ -171,11 +193,16 @@ class TestContract:
             with FlopCounterMode(display=False) as counter:
                 _, state = bank.step(stage, features(5)[:, bank.columns(stage)], state, None)
             products = counter.get_total_flops() / 2 / 5
-            # By hand, what the counter leaves out: a bias an output, and 5 an element of the layer norm.
-            rest = (2 * 9 + 5 * 9) + K if name == "ladder" else K
-            assert sum(bank.mul_adds(stage)) == products + rest
+            assert sum(bank.mul_adds(stage)) == products + UNCOUNTED[name](stage)
 
-    @every_bank
+    @pytest.mark.parametrize("name", ["boosted", "ensembled"])
+    def test_a_state_of_answers_costs_by_the_class(self, name: str) -> None:
+        few, many = made(name, num_classes=2), made(name, num_classes=9)
+        for stage in few.stages:
+            for part in (0, 1):
+                assert 9 * few.mul_adds(stage)[part] == 2 * many.mul_adds(stage)[part]
+
+    @pytest.mark.parametrize("name", ["linear", "cumulative", "ladder"])
     def test_carrying_does_not_depend_on_the_classes(self, name: str) -> None:
         few, many = made(name, num_classes=2), made(name, num_classes=9)
         for stage in few.stages:

@@ -15,9 +15,10 @@ from offramp.frontier import Frontier, Outcomes, area, fit_frontier, measure, ou
 from offramp.frontier.fit import as_source
 from offramp.functional import exit_distribution, first_exit, leaves
 from offramp.network import EarlyExitNetwork
-from offramp.policy import OperatingPoint
+from offramp.policy import POLICIES, OperatingPoint
 from offramp.trunk import Preprocessing
 from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
+from tests.policy.examples import drawn
 
 
 @pytest.fixture(scope="module", params=["ladder", "linear"])
@@ -81,6 +82,20 @@ def test_the_simulator_agrees_with_the_network_that_runs(fitted: Frontier, test_
             )
             measured = fitted.evaluate(source_of(fitted, test_store), [network.point])[0]
             assert measured.accuracy == pytest.approx(float((answer.labels.numpy() == labels).mean()), abs=0.02)
+
+
+def test_points_of_every_policy_are_evaluated(fitted: Frontier, test_store: Store) -> None:
+    inputs, labels = images(200, seed=3)
+    every = replace(fitted, costs=dict.fromkeys(POLICIES, fitted.costs["threshold"]))
+    for policy in POLICIES:
+        if "noise" in POLICIES.get(policy).reads:
+            continue
+        given = {name: value[0] for name, value in drawn(policy, 1, exits=3, classes=3).items()}
+        point = OperatingPoint(policy, given, (0, 1, 2), fitted.temperatures[0])
+        measured = every.evaluate(source_of(fitted, test_store), [point])[0]
+        parts = fitted.trunk, fitted.preprocessing, fitted.pooling, fitted.bank
+        answer = EarlyExitNetwork(*parts, every.costs[policy], point).predict(inputs)
+        assert measured.accuracy == pytest.approx(float((answer.labels.numpy() == labels).mean()), abs=0.015)
 
 
 def test_predictions_do_not_depend_on_how_inputs_are_batched(fitted: Frontier) -> None:

@@ -19,6 +19,7 @@ import offramp.artifact
 from offramp.errors import ArtifactError, InputError, UntrustedNameError
 from offramp.exits import LadderExits
 from offramp.frontier import Frontier
+from offramp.policy import POLICIES, OperatingPoint
 from offramp.trunk import ChainTrunk, CifarResNet, Factory, Preprocessing, Trunk, chain
 from offramp.trunk.timm import timm_trunk
 from tests.artifact_examples import assert_same, reseal, rewrite
@@ -36,6 +37,7 @@ from tests.frontier.artifact_examples import (
 from tests.frontier.examples import PREPROCESSING
 from tests.frontier.text_examples import CLASSES, RAW
 from tests.frontier.timing_examples import table_of
+from tests.policy.examples import drawn
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -43,6 +45,33 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.fixture(scope="module")
 def frontier() -> Frontier:
     return resnet()
+
+
+def test_points_of_every_policy(frontier: Frontier, tmp_path: Path) -> None:
+    exits, classes = frontier.trunk.num_exits, frontier.trunk.num_classes
+    points = {
+        name: [
+            OperatingPoint(
+                name,
+                {key: value[row] for key, value in drawn(name, 2, exits=exits, classes=classes).items()},
+                tuple(range(exits)),
+                frontier.temperatures[0],
+                promised={"cost": 0.4 + row / 10, "accuracy": 0.5},
+            )
+            for row in range(2)
+        ]
+        for name in POLICIES
+    }
+    saved = replace(frontier, points=points, costs=dict.fromkeys(POLICIES, frontier.costs["threshold"]))
+    offramp.save(saved, tmp_path)
+    loaded = offramp.load(tmp_path, trunk=frontier.trunk)
+    for name in POLICIES:
+        for point, other in zip(points[name], loaded.points[name], strict=True):
+            assert set(point.parameters) == set(other.parameters)
+            assert all(torch.equal(value, other.parameters[key]) for key, value in point.parameters.items())
+        answers = [one.choose(cost=0.5, policy=name).predict(PICTURES) for one in (saved, loaded)]
+        if "noise" not in POLICIES.get(name).reads:
+            assert torch.equal(answers[0].exits, answers[1].exits)
 
 
 @pytest.mark.parametrize("name", list(MADE_BY_NAME))

@@ -20,7 +20,15 @@ from offramp.functional import (
     log_probabilities,
     priced_losses,
 )
-from offramp.methods import ClassifierTraining, EpochRecord, ExitKind, FittedExits, JointSettings, fit_joint
+from offramp.methods import (
+    ClassifierTraining,
+    EpochRecord,
+    ExitKind,
+    FittedExits,
+    JointSettings,
+    fit_classifiers,
+    fit_joint,
+)
 
 WIDTHS = (4, 6, 8)
 COSTS = TrunkMulAdds(
@@ -50,7 +58,10 @@ def noisy_clusters(
 
 
 def weights_of(fitted: FittedExits) -> dict[str, Tensor]:
-    return {**fitted.bank.state_dict(), **{f"gates.{key}": value for key, value in fitted.gates.state_dict().items()}}
+    return {
+        **fitted.bank.state_dict(),
+        **{f"gates.{key}": value for key, value in fitted.trained_gates.state_dict().items()},
+    }
 
 
 def fit(settings: JointSettings, **options: object) -> FittedExits:
@@ -65,8 +76,8 @@ def test_many_cost_weights_at_once_equal_separate_fits(loss: ClassifierTraining,
     together = fit(settings)
     for index, cost_weight in enumerate(settings.cost_weights):
         alone = fit(replace(settings, cost_weights=(cost_weight,)))
-        assert torch.allclose(together.gates.weight[index], alone.gates.weight[0], atol=1e-8, rtol=0)
-        assert torch.allclose(together.gates.bias[index], alone.gates.bias[0], atol=1e-8, rtol=0)
+        assert torch.allclose(together.trained_gates.weight[index], alone.trained_gates.weight[0], atol=1e-8, rtol=0)
+        assert torch.allclose(together.trained_gates.bias[index], alone.trained_gates.bias[0], atol=1e-8, rtol=0)
         assert isinstance(together.bank, LinearExits)
         assert isinstance(alone.bank, LinearExits)
         one = together.bank if together.bank.stacked == 1 else together.bank.take(index)
@@ -78,7 +89,7 @@ def test_cost_weights_end_up_different() -> None:
     fitted = fit(replace(QUICK, epochs=3))
     weights = fitted.bank.state_dict()["weights.0"]
     assert not torch.allclose(weights[:, 0], weights[:, 2], atol=1e-4)
-    assert not torch.allclose(fitted.gates.bias[0], fitted.gates.bias[2], atol=1e-4)
+    assert not torch.allclose(fitted.trained_gates.bias[0], fitted.trained_gates.bias[2], atol=1e-4)
 
 
 @pytest.mark.parametrize("exits", ["linear", "cumulative", "ladder"])
@@ -172,7 +183,7 @@ def test_exits_learn_and_dearer_compute_leaves_earlier(exits: ExitKind) -> None:
     accuracy = (answers.argmax(-1) == batch.labels[:, None]).double().mean(1)[0]
     assert accuracy[0] > 0.5  # chance is a third
     assert accuracy[1] > accuracy[0]
-    assert fitted.gates.bias[1].mean() > fitted.gates.bias[0].mean()
+    assert fitted.trained_gates.bias[1].mean() > fitted.trained_gates.bias[0].mean()
 
 
 def test_early_stopping_keeps_the_best_epoch_of_each_cost_weight() -> None:
@@ -186,7 +197,7 @@ def test_early_stopping_keeps_the_best_epoch_of_each_cost_weight() -> None:
     relative = price(COSTS, fitted.bank, decision=9 * 3 + 6).tables[0].relative_costs()
     with torch.no_grad():
         log_p = log_probabilities(all_logits(fitted.bank, batch.features, batch.own_logits))
-        scores = Gates.scores(fitted.gates(evidence(log_p[..., :-1, :])))
+        scores = Gates.scores(fitted.trained_gates(evidence(log_p[..., :-1, :])))
         paid = priced_losses(cross_entropies(log_p, batch.labels), relative, prices)
     kept = paid.gather(-1, first_exit(leaves(scores))[..., None]).mean((1, 2))
     assert torch.allclose(kept, judged.min(0).values.double(), atol=1e-6)
@@ -221,7 +232,7 @@ def test_samples_of_many_sizes_are_priced_at_their_mean() -> None:
     for key, value in weights_of(expected).items():
         torch.testing.assert_close(weights_of(found)[key], value)
     other = fit_joint(source, tune, growing, QUICK, dtype=torch.float64)  # all of size 1
-    assert not torch.allclose(other.gates.bias, found.gates.bias, atol=1e-6)
+    assert not torch.allclose(other.trained_gates.bias, found.trained_gates.bias, atol=1e-6)
 
 
 def test_short_epochs_train_classifiers_too() -> None:
@@ -238,6 +249,19 @@ def test_fixed_classifiers_do_not_move_after_warm_up() -> None:
     assert all(torch.equal(fixed[key], warmed[key]) for key in warmed)
 
 
+def test_classifiers_alone_are_a_warm_up_as_long_as_the_fit() -> None:
+    settings = replace(QUICK, warmup_epochs=2, epochs=3, classifier_loss="fixed")
+    fit_split, tune = noisy_clusters(dtype=torch.float32), noisy_clusters(90, seed=1, dtype=torch.float32)
+    found = fit_classifiers(fit_split, tune, COSTS, settings)
+    expected = fit_joint(fit_split, tune, COSTS, replace(settings, warmup_epochs=5, epochs=0))
+    for key, value in expected.bank.state_dict().items():
+        assert torch.equal(found.bank.state_dict()[key], value)
+    assert found.gates is None
+    assert found.bank.stacked == 1
+    with pytest.raises(InputError, match="leave by a threshold"):
+        _ = found.trained_gates
+
+
 def test_two_classes_one_early_exit_float32() -> None:
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(64) % 2
@@ -246,7 +270,7 @@ def test_two_classes_one_early_exit_float32() -> None:
     ones = torch.ones(1, 2, dtype=torch.float64)
     costs = TrunkMulAdds(ones, ones, ones, bare=torch.tensor([3.0], dtype=torch.float64))
     fitted = fit_joint(source, source, costs, QUICK)
-    assert fitted.gates.weight.shape == (3, 1, 4)
+    assert fitted.trained_gates.weight.shape == (3, 1, 4)
     assert all(value.isfinite().all() for value in weights_of(fitted).values())
 
 

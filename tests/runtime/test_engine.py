@@ -11,12 +11,14 @@ from torch import Tensor, nn
 import offramp
 from offramp.errors import InputError
 from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearExits
-from offramp.frontier import Frontier, outcomes, simulate
-from offramp.policy import OperatingPoint
+from offramp.frontier import Frontier, Outcomes, outcomes, simulate
+from offramp.policy import POLICIES, OperatingPoint
 from offramp.runtime import Compaction, Engine
+from offramp.runtime.passes import staying
 from offramp.trunk import POOLINGS, Trunk
 from tests.frontier.chain_examples import FEW, pair, vectors
 from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
+from tests.policy.examples import drawn
 
 COUNT = 90
 
@@ -26,6 +28,7 @@ class Example:
     frontier: Frontier
     inputs: Tensor
     points: tuple[OperatingPoint, ...]
+    seen: Outcomes
     expected: Tensor
     """`P x N` exits, by the simulator."""
 
@@ -45,11 +48,12 @@ def example(kind: str) -> Example:
     points = tuple(
         listed[index] for listed in frontier.points.values() for index in (len(listed) // 3, 2 * len(listed) // 3)
     )
-    return Example(frontier, inputs, points, _simulated(frontier, inputs, torch.as_tensor(labels), points))
+    seen = _seen(frontier, inputs, torch.as_tensor(labels))
+    return Example(frontier, inputs, points, seen, simulate(points, seen))
 
 
-def _simulated(frontier: Frontier, inputs: Tensor, labels: Tensor, points: tuple[OperatingPoint, ...]) -> Tensor:
-    """Where the simulator lets samples leave, on features in full precision."""
+def _seen(frontier: Frontier, inputs: Tensor, labels: Tensor) -> Outcomes:
+    """What exits say of features in full precision."""
     from offramp.features import MemorySource
 
     features, own = [], {}
@@ -61,7 +65,7 @@ def _simulated(frontier: Frontier, inputs: Tensor, labels: Tensor, points: tuple
             if index in frontier.trunk.own_heads:
                 own[index] = frontier.trunk.own_logits(hidden, index)
     source = MemorySource(torch.cat(features, 1), own, labels, tuple(one.shape[1] for one in features))
-    return simulate(points, outcomes(frontier.bank, source, frontier.temperatures))
+    return outcomes(frontier.bank, source, frontier.temperatures, probabilities=True)
 
 
 def engine(example: Example, *points: OperatingPoint, compaction: Compaction | None = None) -> Engine:
@@ -70,6 +74,57 @@ def engine(example: Example, *points: OperatingPoint, compaction: Compaction | N
 
 
 KINDS = pytest.mark.parametrize("kind", ["ladder", "linear", "chain"])
+QUIET = [name for name in POLICIES if "noise" not in POLICIES.get(name).reads]
+
+
+def drawn_points(given: Example, policy: str) -> list[OperatingPoint]:
+    """A point of all exits and one without the first; of some, those at which samples leave most here and there."""
+    exits, classes = given.frontier.trunk.num_exits, given.frontier.trunk.num_classes
+    parameters = drawn(policy, 12, exits=exits, classes=classes)
+    chosen = []
+    for active in (tuple(range(exits)), tuple(range(1, exits))):
+        points = [
+            OperatingPoint(
+                policy, {name: value[row] for name, value in parameters.items()}, active, given.frontier.temperatures[0]
+            )
+            for row in range(12)
+        ]
+        chosen.append(points[int(simulate(points, given.seen).double().var(1).argmax())])
+    return chosen
+
+
+@KINDS
+@pytest.mark.parametrize("policy", QUIET)
+def test_every_policy_decides_as_in_the_simulator(kind: str, policy: str) -> None:
+    given = example(kind)
+    points = drawn_points(given, policy)
+    expected = simulate(points, given.seen)
+    for point, exits in zip(points, expected, strict=True):
+        found, left = engine(given, point).run(given.inputs)
+        assert (left != exits).sum() <= 1  # features are rounded otherwise in another batch
+        assert given.seen.probabilities is not None
+        said = given.seen.probabilities[0, torch.arange(COUNT), left]
+        torch.testing.assert_close(found, said, atol=1e-4, rtol=1e-3)
+    if (kind, policy) != ("linear", "patience"):  # whose exits agree on everything
+        assert len(set(expected[0].tolist())) > 1
+
+
+@KINDS
+def test_all_policies_in_one_batch(kind: str) -> None:
+    given = example(kind)
+    points = [point for policy in QUIET for point in drawn_points(given, policy)]
+    point = torch.arange(COUNT) % len(points)
+    left = engine(given, *points).run(given.inputs, point=point)[1]
+    expected = simulate(points, given.seen)[point, torch.arange(COUNT)]
+    assert (left != expected).sum() <= 1
+
+
+@pytest.mark.parametrize("policy", list(POLICIES))
+def test_nobody_leaves_while_a_policy_is_timed(policy: str) -> None:
+    given = example("ladder")
+    last = given.frontier.trunk.num_exits - 1
+    point = staying(POLICIES.get(policy), range(last + 1), given.frontier.bank)
+    assert (engine(given, point).run(given.inputs)[1] == last).all()
 
 
 @KINDS

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from offramp.errors import InputError, UnknownNameError
 from offramp.exits import Averaging, LadderExits, LinearExits
+from offramp.policy import POLICIES
 from offramp.runtime import EagerBackend, LatencyTable, measure_latency
 from offramp.trunk import POOLINGS, CifarResNet, Hidden, Trunk, chain
 from tests.frontier.artifact_examples import bert, texts
@@ -51,6 +52,19 @@ def test_every_piece_is_there() -> None:
     assert table.torch == torch.__version__
     assert table.machine
     assert not table.others
+
+
+def test_policies_are_timed_when_asked_for() -> None:
+    bank, example = LinearExits((16, 32, 64), (0, 1), 10), torch.randn(1, 3, 32, 32)
+    table = measure_latency(CifarResNet(8), MEAN, bank, example, batch_sizes=(1,), repeats=1, policies=list(POLICIES))
+    assert set(table.decide) == set(POLICIES)
+    assert all(row[0] > 0 for row in table.decide.values())
+    few = measure_latency(CifarResNet(8), MEAN, bank, example, batch_sizes=(1,), repeats=1, policies=["eenet"])
+    assert few.costs(bank, policy="eenet").tables[0].decide[0] > 0
+    with pytest.raises(InputError, match="expected a table with policy 'threshold' measured, got one with eenet"):
+        few.costs(bank)
+    with pytest.raises(InputError, match="expected at least one policy to time"):
+        measure_latency(CifarResNet(8), MEAN, bank, example, policies=[])
 
 
 def test_times_are_those_of_what_runs() -> None:

@@ -45,7 +45,7 @@ KINDS: dict[str, Representation] = {
     "words": words(4, 1, 7, 3, 2, longest=7, width=6),
     "nodes": graphs(4, 1, 7, 3, 2, width=6),
 }
-TAKES = {"mean": list(KINDS), "auto": list(KINDS), "grid": ["maps"], "first": ["patches", "words"]}
+TAKES = {"mean": list(KINDS), "auto": list(KINDS), "rich": list(KINDS), "grid": ["maps"], "first": ["patches", "words"]}
 TAKEN = [(name, kind) for name in POOLINGS for kind in KINDS if kind in TAKES[name]]
 REFUSED = [(name, kind) for name in POOLINGS for kind in KINDS if kind not in TAKES[name]]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from offramp.cost import count_mul_adds, count_trunk
 from offramp.errors import InputError
-from offramp.trunk import FirstPooling, T2TViT, Tokens, load_t2t_vit
+from offramp.trunk import FirstPooling, T2TViT, Tokens, load_t2t_vit, make_trunk
 
 SHAPES = {7: (256, 4, 2), 14: (384, 6, 3)}
 """Width, heads, MLP ratio."""
@@ -86,6 +86,32 @@ class TestStructure:
         # Positions and random features are never trained, and counted all the same.
         fixed = {name: value.numel() for name, value in trunk.named_parameters() if name.endswith((".w", "pos_embed"))}
         assert sorted(fixed.values()) == [2048, 2048, 197 * SHAPES[depth][0]]
+
+    @pytest.mark.parametrize(("depth", "width"), [(7, 256), (14, 384)])
+    def test_the_published_width_is_the_one_left_out(self, depth: int, width: int) -> None:
+        shapes = [
+            {name: value.shape for name, value in trunk.state_dict().items()}
+            for trunk in (T2TViT(depth, num_classes=5), T2TViT(depth, num_classes=5, width=width))
+        ]
+        assert shapes[0] == shapes[1]
+
+    def test_another_width(self) -> None:
+        trunk = T2TViT(7, num_classes=5, image_side=32, width=128)
+        found = count_trunk(trunk, torch.zeros(1, 3, 32, 32), FirstPooling(), layer_norms=True)
+        assert found.stage[0, 1:].tolist() == [block_mul_adds(5, 128, 2)] * 6
+        state = trunk.state_dict()
+        assert state["stages.0.0.attention2.kqv.weight"].shape == (3 * 32, 9 * 32)
+        assert state["stages.0.0.attention2.w"].shape == (16, 32)
+        assert trunk.get_submodule("stages.3").heads == 2
+        assert trunk.factory is not None
+        again = make_trunk(trunk.factory.name, trunk.factory.options)
+        again.load_state_dict(state)
+        assert again.fingerprint() == trunk.fingerprint()
+
+    @pytest.mark.parametrize("width", [0, 100, 4096, 128.0, True])
+    def test_refuses_widths_without_whole_heads(self, width: Any) -> None:
+        with pytest.raises(InputError, match="a multiple of 64 up to 2048"):
+            T2TViT(7, width=width)
 
     def test_positions(self) -> None:
         found = T2TViT(7, image_side=48).state_dict()["stages.0.0.pos_embed"]

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from offramp.cli.bench import bench
 from offramp.cli.compare import compare
 from offramp.cli.console import print_text, tell_error
 from offramp.cli.demo import demo
@@ -35,6 +36,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     predict,
     export,
     compare,
+    bench,
 )
 """In the order a new user meets them."""
 

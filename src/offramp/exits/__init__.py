@@ -2,13 +2,17 @@
 
 from offramp.exits.averaging import Averaging
 from offramp.exits.bank import ExitBank, all_logits, stack_exits
+from offramp.exits.boosted import BoostedExits
+from offramp.exits.ensembled import EnsembledExits
 from offramp.exits.gate import Gates
 from offramp.exits.ladder import LadderExits
 from offramp.exits.linear import CumulativeLinearExits, LinearExits
 
 __all__ = [
     "Averaging",
+    "BoostedExits",
     "CumulativeLinearExits",
+    "EnsembledExits",
     "ExitBank",
     "Gates",
     "LadderExits",

@@ -1,6 +1,6 @@
 """From outcomes to operating points, and from a wish to a network."""
 
-from offramp.frontier.candidates import COST_STEP, area, gate_candidates, thin, threshold_candidates
+from offramp.frontier.candidates import CANDIDATES, COST_STEP, Tuning, area, gate_candidates, thin, threshold_candidates
 from offramp.frontier.comparison import Comparison, check_comparable, compare, on_trunk
 from offramp.frontier.contributions import Contribution, paying_exits
 from offramp.frontier.estimate import Estimate, EstimatedPoint, estimate
@@ -15,6 +15,7 @@ from offramp.frontier.saving import made_again, save
 from offramp.frontier.simulate import exit_shares, simulate
 
 __all__ = [
+    "CANDIDATES",
     "COST_STEP",
     "Comparison",
     "Contribution",
@@ -23,6 +24,7 @@ __all__ = [
     "Frontier",
     "Measured",
     "Outcomes",
+    "Tuning",
     "area",
     "check_comparable",
     "compare",

@@ -26,7 +26,7 @@ from offramp.frontier.provenance import provenance
 from offramp.frontier.simulate import simulate
 from offramp.frontier.timing import check_measured, of_part, told_of
 from offramp.methods import DEFAULT, EpochRecord, JointSettings, fit_joint
-from offramp.policy import POLICIES, OperatingPoint
+from offramp.policy import OFFERED, POLICIES, OperatingPoint
 from offramp.progress import progress_bar
 from offramp.runtime import LatencyTable, Milliseconds
 from offramp.trunk import POOLINGS, ChainTrunk, Hidden, Preprocessing, Trunk
@@ -204,7 +204,7 @@ def fit_frontier(
         prices = Milliseconds(latency, batch_size)
     fitted = fit_joint(fit, tune, prices, settings, checkpoint=checkpoint, on_epoch=on_epoch)
     bank = fitted.bank
-    costs = {policy: prices.price(bank, POLICIES.get(policy)) for policy in POLICIES}
+    costs = {policy: prices.price(bank, POLICIES.get(policy)) for policy in OFFERED}
     temperatures = tune_temperatures(bank, tune)
     seen = outcomes(bank, tune, temperatures)
     # A dial should stay with one set of classifiers: the one whose whole curve is best.

@@ -189,7 +189,8 @@ class Frontier:
             )
         # Only the classifiers that the points ask: of sixteen sets, a threshold uses one.
         used = sorted({point.classifier for point in points})
-        seen = outcomes(self.bank.take(*used), source, self.temperatures[used])
+        read = any("probabilities" in point.rule.reads for point in points)
+        seen = outcomes(self.bank.take(*used), source, self.temperatures[used], probabilities=read)
         return [replace(point, classifier=used.index(point.classifier)) for point in points], seen
 
     def __str__(self) -> str:

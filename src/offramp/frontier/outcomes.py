@@ -1,15 +1,17 @@
 """What every exit says of every sample, computed once; policies are then simulated on it."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from offramp.errors import InputError
 from offramp.exits import ExitBank, all_logits
 from offramp.features import Batch, BatchSource
 from offramp.functional import evidence, log_probabilities
+from offramp.policy import Observation
 from offramp.uncertainty import believable, conformal_scores, fit_temperatures, scale
 
 __all__ = ["Outcomes", "outcomes", "tune_temperatures"]
@@ -19,7 +21,7 @@ _CELLS = 10_000_000  # logits at a time: some hundred megabytes of working memor
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Answers of all exits on N samples, for W sets of classifiers: numbers an exit, never K an exit."""
+    """Answers of all exits on N samples, for W sets of classifiers: numbers an exit, and K an exit where asked for."""
 
     num_classes: int
     """K."""
@@ -37,6 +39,8 @@ class Outcomes:
     """`W x N x L` one minus the probability of the true class, temperature applied."""
     evidence: Tensor
     """`W x N x L x 4` evidence of the raw logits."""
+    probabilities: Tensor | None = None
+    """`W x N x L x K`, temperature applied, where a policy is to read them; left out otherwise, for their size."""
 
     @cached_property
     def full_correct(self) -> Tensor:
@@ -47,6 +51,29 @@ class Outcomes:
     def correct(self) -> Tensor:
         """`W x N x L` whether each exit is right."""
         return self.predictions == self.labels[:, None]
+
+    def observe(self, reads: Collection[str], classifier: int, exit: int, noise: Tensor | None = None) -> Observation:
+        """What a policy sees of the samples at one exit: `policy.observe` of answers that were given before.
+
+        Args:
+            reads: What it reads.
+            classifier: Which set of classifiers.
+            exit: The exit.
+            noise: `N` uniform draws, where they are read.
+        """
+        if "probabilities" in reads and self.probabilities is None:
+            raise InputError(
+                "expected outcomes with the probabilities of all classes, which a policy here reads, got some without; "
+                "make them with outcomes(..., probabilities=True)"
+            )
+        kept = {
+            "confidence": self.confidence,
+            "evidence": self.evidence,
+            "prediction": self.predictions,
+            "probabilities": self.probabilities,
+        }
+        seen = {name: one[classifier, :, exit] for name, one in kept.items() if name in reads and one is not None}
+        return Observation(**seen, noise=noise)
 
 
 def tune_temperatures(bank: ExitBank, tune: BatchSource) -> Tensor:
@@ -62,13 +89,14 @@ def tune_temperatures(bank: ExitBank, tune: BatchSource) -> Tensor:
     return believable(fit_temperatures(lambda: ((logits, batch.labels) for logits, batch in _logits(bank, tune))))
 
 
-def outcomes(bank: ExitBank, source: BatchSource, temperatures: Tensor) -> Outcomes:
+def outcomes(bank: ExitBank, source: BatchSource, temperatures: Tensor, *, probabilities: bool = False) -> Outcomes:
     """Let every exit answer every sample.
 
     Args:
         bank: The exits.
         source: The samples.
         temperatures: `W x L`.
+        probabilities: Whether to keep those of all classes, `W x N x L x K` numbers, for policies that read them.
 
     Returns:
         The outcomes, in the order of the source.
@@ -77,10 +105,11 @@ def outcomes(bank: ExitBank, source: BatchSource, temperatures: Tensor) -> Outco
     last = source.own_heads[-1]
     for logits, batch in _logits(bank, source):
         labels, full = batch.labels, batch.own_logits[last].argmax(-1)
-        probabilities = log_probabilities(scale(logits, temperatures)).exp()
-        confidence, predictions = probabilities.max(-1)
-        scores = torch.stack([conformal_scores(one, labels) for one in probabilities])
-        parts.append((labels, full, predictions, confidence, scores, evidence(log_probabilities(logits))))
+        answers = log_probabilities(scale(logits, temperatures)).exp()
+        confidence, predictions = answers.max(-1)
+        scores = torch.stack([conformal_scores(one, labels) for one in answers])
+        kept = (answers.contiguous(),) if probabilities else ()  # a row a sample: one exit is read at a time
+        parts.append((labels, full, predictions, confidence, scores, evidence(log_probabilities(logits)), *kept))
     columns = zip(*parts, strict=True)
     # Labels and the bare network's answers have no axis of cost weights before the samples.
     joined = [torch.cat(column, dim=0 if column[0].ndim == 1 else 1) for column in columns]

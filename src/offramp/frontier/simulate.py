@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from offramp.frontier.outcomes import Outcomes
-from offramp.policy import Observation, OperatingPoint
+from offramp.policy import OperatingPoint
 
 __all__ = ["exit_shares", "simulate"]
 
@@ -64,11 +64,8 @@ def _simulate_alike(points: Sequence[OperatingPoint], seen: Outcomes, seed: int)
     undecided = torch.ones_like(exits, dtype=torch.bool)
     carry = rule.initial_carry(torch.zeros(exits.shape))
     for exit in first.active[:-1]:
-        observation = Observation(
-            confidence=seen.confidence[first.classifier, :, exit] if "confidence" in rule.reads else None,
-            evidence=seen.evidence[first.classifier, :, exit] if "evidence" in rule.reads else None,
-            noise=torch.rand(len(seen.labels), generator=generator) if "noise" in rule.reads else None,
-        )
+        noise = torch.rand(len(seen.labels), generator=generator) if "noise" in rule.reads else None
+        observation = seen.observe(rule.reads, first.classifier, exit, noise)
         here = {name: value[:, exit] if name in rule.per_exit else value for name, value in stacked.items()}
         leave, carry = rule.step(observation, carry, {name: value[:, None] for name, value in here.items()})
         exits[undecided & leave] = exit

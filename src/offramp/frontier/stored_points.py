@@ -11,7 +11,7 @@ from offramp.errors import ArtifactError, InputError
 from offramp.exits import ExitBank
 from offramp.frontier.saving import COSTS
 from offramp.frontier.tensors import Tensors
-from offramp.policy import POLICIES, OperatingPoint, Policy
+from offramp.policy import POLICIES, OperatingPoint
 
 __all__ = ["MOST", "read_costs", "read_points"]
 
@@ -60,9 +60,10 @@ def read_points(
     if not 0 < len(rows) <= MOST:
         raise field.wrong(f"1 to {MOST} points")
     rule, length = POLICIES.get(policy), len(bank.widths)
+    sizes = {"num_exits": length, "num_classes": bank.num_classes}
     temperatures = tensors.read(f"{policy}.temperatures", (len(rows), length), positive=True)
     parameters = {
-        name: tensors.read(f"{policy}.parameters.{name}", (len(rows), *_shape(rule, name, length)))
+        name: tensors.read(f"{policy}.parameters.{name}", (len(rows), *rule.shape(name, **sizes)))
         for name in sorted(rule.parameters)
     }
     conformal = {
@@ -94,13 +95,6 @@ def read_points(
             raise ArtifactError(f"{row.file}, field '{row.place}.active': {error}") from error
         points.append(point)
     return points
-
-
-def _shape(rule: Policy, name: str, length: int) -> tuple[int, ...]:
-    """Of one parameter at one point."""
-    if name not in rule.per_exit:
-        return ()
-    return (length, rule.vectors[name]) if name in rule.vectors else (length,)
 
 
 def _leaving(name: str, tensors: Tensors, least: tuple[int, int, int]) -> Tensor:

@@ -7,21 +7,19 @@ the steps they would see alone; where they are shared, their loss is the sum ove
 """
 
 import hashlib
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam, AdamW, Optimizer
+from torch.optim import Adam
 
 from offramp.cost import Prices
-from offramp.errors import InputError
-from offramp.exits import ExitBank, Gates, LadderExits, LinearExits, all_logits, stack_exits
+from offramp.exits import Gates, LadderExits, LinearExits, all_logits, stack_exits
 from offramp.features import Batch, BatchSource
 from offramp.functional import (
     best_exit,
@@ -44,10 +42,20 @@ from offramp.methods.averaging import fit_averaging
 from offramp.methods.checkpoint import load_checkpoint, save_checkpoint
 from offramp.methods.fitted import FittedExits
 from offramp.methods.fresh import fresh_exits
+from offramp.methods.method import METHODS
 from offramp.methods.settings import JointSettings
+from offramp.methods.steps import (
+    batches_of,
+    check_finite,
+    check_samples,
+    classifier_optimizer,
+    cosine_step,
+    remember_rates,
+    seeded,
+)
 from offramp.policy import GatePolicy
 
-__all__ = ["EpochRecord", "fit_joint"]
+__all__ = ["EpochRecord", "fit_classifiers", "fit_joint"]
 
 _SCALE_ROWS = 1024  # give a feature's scale to 3 %
 
@@ -94,10 +102,8 @@ def fit_joint(
     Returns:
         The exits and gates of each cost weight's best epoch on the tune split.
     """
-    if not fit.num_samples or not tune.num_samples:
-        raise InputError(f"expected samples to fit and to tune on, got {fit.num_samples} and {tune.num_samples}")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(settings.seed)
+    check_samples(fit, tune)
+    with seeded(settings.seed):
         run = _Run(fit, tune, costs, settings, dtype)
         if checkpoint is not None and checkpoint.exists():
             run.load(checkpoint)
@@ -105,13 +111,34 @@ def fit_joint(
             # A fit that was resumed must draw the same dropout as one that was not.
             torch.manual_seed(settings.seed * 1_000_003 + run.epoch)
             record = run.one_epoch()
-            if not math.isfinite(record.loss):
-                raise InputError(f"the loss became {record.loss} in epoch {record.epoch}; lower the learning rates")
+            check_finite(record.loss, record.epoch)
             if checkpoint is not None:
                 run.save(checkpoint)
             if on_epoch is not None:
                 on_epoch(record)
     return FittedExits(run.best_bank.eval(), run.best_gates, run.cost_weights)
+
+
+def fit_classifiers(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings) -> FittedExits:
+    """Fit classifiers alone, all of them on all samples: the warm-up, for as many epochs as there are, and no gates.
+
+    Args:
+        fit: Samples that classifiers learn from.
+        tune: Samples that tell how far the heads of a chain answer together.
+        costs: What the trunk and its exits cost; it plays no part.
+        settings: How to fit, as for `fit_joint`.
+
+    Example:
+        >>> from offramp.cost import TrunkMulAdds
+        >>> from offramp.features import MemorySource
+        >>> ones = torch.ones(1, 2, dtype=torch.float64)
+        >>> costs = TrunkMulAdds(ones, ones, ones, bare=ones[0, :1])
+        >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
+        >>> fit_classifiers(samples, samples, costs, JointSettings()).gates is None
+        True
+    """
+    epochs = settings.warmup_epochs + settings.epochs
+    return replace(fit_joint(fit, tune, costs, replace(settings, warmup_epochs=epochs, epochs=0)), gates=None)
 
 
 class _Run:
@@ -131,7 +158,7 @@ class _Run:
         self.gates = Gates(len(fit.widths), stacked=len(self.cost_weights)).to(dtype)
         priced = costs.price(self.bank, GatePolicy())
         self.relative_costs = priced.average(fit.sizes()).relative_costs().to(dtype)
-        self.optimizers = {"classifiers": _warmup_optimizer(self.bank, settings)}
+        self.optimizers = {"classifiers": classifier_optimizer(self.bank, settings)}
         self.best_bank, self.best_gates = self.bank, self.gates
         self.best_loss = torch.full_like(self.cost_weights, torch.inf)
         self.epoch = 0
@@ -188,13 +215,7 @@ class _Run:
         return {**asdict(self.settings), "data": digest.hexdigest()}
 
     def _batches_of(self, first_epoch: int, epochs: int) -> Iterator[tuple[float, Batch]]:
-        """The epoch's batches, each with how far training has come: 0 at the start of its phase, 1 at its end."""
-        size = self.settings.samples_a_step(self.fit.num_samples)
-        total = epochs * math.ceil(self.fit.num_samples / size)
-        done = (self.epoch - first_epoch) * (total // epochs)
-        source = self.fit.shuffled(batch_size=size, seed=self.settings.seed, epoch=self.epoch)
-        for index, batch in enumerate(source):
-            yield (done + index) / total, batch
+        return batches_of(self.fit, self.settings, self.epoch, first_epoch=first_epoch, epochs=epochs)
 
     def _warm_up(self) -> float:
         """One epoch of every classifier on every sample."""
@@ -204,7 +225,7 @@ class _Run:
         for progress, batch in self._batches_of(0, self.settings.warmup_epochs):
             log_p = log_probabilities(stack_exits(self.bank(batch.features.to(self.cost_weights.dtype))))
             loss = plain_loss(cross_entropies(log_p, batch.labels)).sum()
-            _step(optimizer, loss, progress)
+            cosine_step(optimizer, loss, progress)
             total, steps = total + loss.detach(), steps + 1
         return float(total / steps)
 
@@ -218,7 +239,7 @@ class _Run:
             name: Adam(module.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
             for name, module in (("classifiers", self.bank), ("gates", self.gates))
         }
-        _remember_rates(self.optimizers.values())
+        remember_rates(self.optimizers.values())
 
     def _alternate(self, positive_weights: Tensor) -> float:
         """One epoch of gates and classifiers in turn, gates first."""
@@ -231,7 +252,7 @@ class _Run:
                 loss = self._gate_loss(batch, positive_weights)
             else:
                 loss = self._classifier_loss(batch)
-            _step(self.optimizers["gates" if gates_turn else "classifiers"], loss, progress)
+            cosine_step(self.optimizers["gates" if gates_turn else "classifiers"], loss, progress)
             self.batches += 1
             total, steps = total + loss.detach(), steps + 1
         return float(total / steps)
@@ -301,31 +322,5 @@ class _Run:
                 best[better] = current[better]
 
 
-def _warmup_optimizer(bank: ExitBank, settings: JointSettings) -> Optimizer:
-    rate, decay = settings.warmup_learning_rate, settings.weight_decay
-    optimizer: Optimizer
-    if not isinstance(bank, LinearExits):
-        optimizer = AdamW(bank.parameters(), lr=rate, weight_decay=decay, fused=True)
-    else:
-        # The paper writes (L - l) lr_0 into the loss; as a factor of the loss it does nothing under Adam.
-        last = len(bank.widths) - 1
-        depth = {stage: last - stage if settings.scale_rates_by_depth else 1 for stage in bank.stages}
-        groups = [{"params": bank.parameters_of(stage), "lr": rate * depth[stage]} for stage in bank.stages]
-        optimizer = Adam(groups, weight_decay=decay, fused=True)
-    _remember_rates([optimizer])
-    return optimizer
-
-
-def _remember_rates(optimizers: Iterable[Optimizer]) -> None:
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["peak"] = group["lr"]
-
-
-def _step(optimizer: Optimizer, loss: Tensor, progress: float) -> None:
-    """One step at the rate that a cosine from 1 to 0 gives at `progress`."""
-    for group in optimizer.param_groups:
-        group["lr"] = group["peak"] * 0.5 * (1 + math.cos(math.pi * progress))
-    optimizer.zero_grad()
-    torch.autograd.backward(loss)
-    optimizer.step()
+METHODS.add("joint", fit_joint)
+METHODS.add("classifiers", fit_classifiers)

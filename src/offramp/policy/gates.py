@@ -10,13 +10,26 @@ from torch import Tensor
 from offramp.functional import EVIDENCE_SIZE
 from offramp.policy.policy import POLICIES, Observation, Policy
 
-__all__ = ["GatePolicy", "SampledGatePolicy"]
+__all__ = ["GatePolicy", "SampledGatePolicy", "gate_logits"]
 
 
-def _gate_scores(seen: Observation, parameters: Mapping[str, Tensor]) -> Tensor:
+def gate_logits(seen: Observation, parameters: Mapping[str, Tensor]) -> Tensor:
+    r"""What a gate makes of the evidence, before the sigmoid: $w \cdot m + b$, and the point's offset.
+
+    Args:
+        seen: With `... x n x 4` evidence.
+        parameters: `weight`, `bias` and `offset` of the gate, broadcastable against the samples.
+
+    Returns:
+        `... x n` logits.
+
+    Example:
+        >>> parameters = {"weight": torch.ones(4), "bias": torch.tensor(1.0), "offset": torch.tensor(-2.0)}
+        >>> gate_logits(Observation(evidence=torch.full((1, 4), 0.5)), parameters)
+        tensor([1.])
+    """
     assert seen.evidence is not None
-    logits = (seen.evidence * parameters["weight"]).sum(-1) + parameters["bias"] + parameters["offset"]
-    return logits.sigmoid()
+    return (seen.evidence * parameters["weight"]).sum(-1) + parameters["bias"] + parameters["offset"]
 
 
 class GatePolicy(Policy):
@@ -42,7 +55,7 @@ class GatePolicy(Policy):
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where twice the score and the sum of the earlier ones reach 1."""
-        scores = _gate_scores(seen, parameters)
+        scores = gate_logits(seen, parameters).sigmoid()
         return 2 * scores + carry >= 1, carry + scores
 
     def mul_adds(self, num_classes: int) -> int:
@@ -71,7 +84,7 @@ class SampledGatePolicy(Policy):
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where the draw falls below the probability of leaving."""
         assert seen.noise is not None
-        scores = _gate_scores(seen, parameters)
+        scores = gate_logits(seen, parameters).sigmoid()
         return seen.noise * (1 - torch.as_tensor(carry)).clamp_min(0) < scores, carry + scores
 
     def mul_adds(self, num_classes: int) -> int:

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from offramp.registry import Registry
 
-__all__ = ["POLICIES", "Observation", "Policy", "Reading"]
+__all__ = ["OFFERED", "POLICIES", "Observation", "Policy", "Reading"]
 
-Reading = Literal["confidence", "evidence", "noise"]
+Reading = Literal["confidence", "evidence", "noise", "prediction", "probabilities"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,10 @@ class Observation:
     """`... x n x 4` evidence of the raw logits."""
     noise: Tensor | None = None
     """`... x n` uniform draws in [0, 1)."""
+    prediction: Tensor | None = None
+    """`... x n` likeliest classes."""
+    probabilities: Tensor | None = None
+    """`... x n x K`, temperature applied."""
 
 
 class Policy(ABC):
@@ -44,10 +48,26 @@ class Policy(ABC):
     """Parameters that differ from exit to exit (`L` rows each); the others are one number a point."""
     vectors: Mapping[str, int] = MappingProxyType({})
     """Of the former, those with more than one number an exit: how many."""
+    per_class: frozenset[str] = frozenset()
+    """Of the former, those with a number a class."""
 
     def initial_carry(self, zeros: Tensor) -> Any:
         """What is remembered of samples before their first exit, given a zero for each of them."""
         return zeros
+
+    def shape(self, name: str, *, num_exits: int, num_classes: int) -> tuple[int, ...]:
+        """Of one parameter at one operating point.
+
+        Args:
+            name: The parameter's.
+            num_exits: L.
+            num_classes: K.
+        """
+        if name not in self.per_exit:
+            return ()
+        if name in self.per_class:
+            return (num_exits, num_classes)
+        return (num_exits, self.vectors[name]) if name in self.vectors else (num_exits,)
 
     @abstractmethod
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
@@ -68,3 +88,6 @@ class Policy(ABC):
 
 
 POLICIES: Registry[Policy] = Registry("policy")
+
+OFFERED = ("gates", "sampled_gates", "threshold")
+"""The policies that a fit prices and that are timed, unless others are asked for."""

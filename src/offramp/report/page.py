@@ -18,7 +18,7 @@ from offramp.report.words import cautions, clean, notes, verdict
 if TYPE_CHECKING:
     from offramp.report.gallery import Picture
 
-__all__ = ["write_report"]
+__all__ = ["prose", "style", "write_report"]
 
 _GROUND = {"light": "#f4f6f8", "dark": "#0d0f12"}  # behind the cards
 
@@ -71,23 +71,22 @@ def write_report(findings: Findings, folder: str | Path, *, source: Source | Non
 
 def _card(picture: "Picture", svg: str) -> str:
     drawn = inline_svg(svg, name=picture.name, label=picture.caption)
-    return f'<figure class="card">\n{drawn}\n<figcaption>{_prose(picture.caption)}</figcaption>\n</figure>'
+    return f'<figure class="card">\n{drawn}\n<figcaption>{prose(picture.caption)}</figcaption>\n</figure>'
 
 
 def _page(findings: Findings, cards: list[str], samples: list[str]) -> str:
-    told = [f'<li class="warning">{_prose(warning)}</li>' for warning in cautions(findings)]
-    told += [f"<li>{_prose(note)}</li>" for note in notes(findings)]
+    told = [f'<li class="warning">{prose(warning)}</li>' for warning in cautions(findings)]
+    told += [f"<li>{prose(note)}</li>" for note in notes(findings)]
     policies = sorted(findings.curves, key=lambda policy: policy != findings.policy)
     numbers = [tables.instead(findings), tables.exits(findings)]
     numbers += [tables.coverage(findings)] if findings.coverage else []
     numbers += [tables.points(findings, policy) for policy in policies]
     template = files("offramp.report").joinpath("page.html").read_text(encoding="utf-8")
     return Template(template).substitute(
-        title=_prose(findings.name),
-        of=_prose(f"Early exits of {findings.network}, decided by {findings.policy}"),
-        light=_variables("light"),
-        dark=_variables("dark"),
-        verdict=_prose(verdict(findings)),
+        title=prose(findings.name),
+        of=prose(f"Early exits of {findings.network}, decided by {findings.policy}"),
+        style=style(),
+        verdict=prose(verdict(findings)),
         notes="\n".join(told),
         cards="\n".join(cards),
         samples="\n".join(samples),
@@ -95,9 +94,28 @@ def _page(findings: Findings, cards: list[str], samples: list[str]) -> str:
     )
 
 
-def _prose(text: str) -> str:
-    """A text as HTML, its percent signs kept with their numbers."""
+def prose(text: str) -> str:
+    """A text as HTML, its percent signs kept with their numbers.
+
+    Args:
+        text: Any.
+
+    Example:
+        >>> prose("a < 5 %")
+        'a &lt; 5&nbsp;%'
+    """
     return escape(clean(text)).replace(" %", "&nbsp;%")
+
+
+def style() -> str:
+    """The style sheet of every page, light and dark.
+
+    Example:
+        >>> ":root { --paper: #ffffff;" in style()
+        True
+    """
+    sheet = files("offramp.report").joinpath("page.css").read_text(encoding="utf-8")
+    return Template(sheet).substitute(light=_variables("light"), dark=_variables("dark"))
 
 
 def _variables(shade: str) -> str:

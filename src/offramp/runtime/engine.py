@@ -10,8 +10,7 @@ from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
 from offramp.exits import ExitBank
-from offramp.functional import evidence, log_probabilities
-from offramp.policy import Observation, OperatingPoint, Policy
+from offramp.policy import OperatingPoint, Policy, observe
 from offramp.runtime.backend import Backend
 from offramp.runtime.compaction import Compaction
 from offramp.runtime.eager import EagerBackend
@@ -230,11 +229,8 @@ class Engine:
         self, plan: "_Plan", flight: Flight, logits: Tensor, probabilities: Tensor, generator: torch.Generator | None
     ) -> tuple[Tensor, Mapping[str, Any]]:
         """Who leaves at an exit, and what the policies remember of the others."""
-        seen = Observation(
-            confidence=probabilities.amax(1) if "confidence" in plan.reads else None,
-            evidence=evidence(log_probabilities(logits)) if "evidence" in plan.reads else None,
-            noise=self._draws(len(flight), generator) if "noise" in plan.reads else None,
-        )
+        noise = self._draws(len(flight), generator) if "noise" in plan.reads else None
+        seen = observe(plan.reads, logits, probabilities, noise)
         if plan.alone:
             (policy,) = plan.policies
             before = flight.carries[policy.name]

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
 from offramp.exits import ExitBank
-from offramp.policy import POLICIES
+from offramp.policy import OFFERED
 from offramp.progress import progress_bar
 from offramp.runtime.backend import Backend
 from offramp.runtime.backends import BACKENDS
@@ -39,6 +39,7 @@ def measure_latency(
     batch_sizes: Sequence[int] = BATCH_SIZES,
     sizes: Sequence[int] | None = None,
     repeats: int = 7,
+    policies: Sequence[str] = OFFERED,
     progress: bool = True,
 ) -> LatencyTable:
     """Time every stage and exit, the engine, and the bare network, batch size by batch size, in turns.
@@ -58,6 +59,7 @@ def measure_latency(
         sizes: Where samples differ in size, which to time; if left out, a quarter, a half and all of the largest of the
             example: give one as long as any that matters.
         repeats: How many turns; at least one a policy.
+        policies: Whose decisions to time.
         progress: Whether to show a progress bar.
 
     Example:
@@ -71,6 +73,8 @@ def measure_latency(
     """
     if list(batch_sizes) != sorted(set(batch_sizes)) or not batch_sizes or batch_sizes[0] < 1 or repeats < 1:
         raise InputError(f"expected ascending batch sizes and at least one repeat, got {tuple(batch_sizes)}, {repeats}")
+    if not policies:
+        raise InputError("expected at least one policy to time, got none; leave policies out for those a fit offers")
     elsewhere = sorted({weight.device.type for weight in (*trunk.parameters(), *trunk.buffers())} - {"cpu"})
     if elsewhere:
         raise InputError(
@@ -80,11 +84,13 @@ def measure_latency(
     _check_example(trunk, example)
     examples = _sized(trunk, example, sizes)
     computing = BACKENDS.get(backend)(trunk, pooling, bank, example) if isinstance(backend, str) else backend
-    turns = 1 + max(repeats, len(list(POLICIES)))
+    turns = 1 + max(repeats, len(policies))
     with torch.inference_mode():
         with trunk.explaining(example):
             jobs = [
-                Job(trunk, pooling, bank, computing, one, count) for one in examples.values() for count in batch_sizes
+                Job(trunk, pooling, bank, computing, one, count, policies=policies)
+                for one in examples.values()
+                for count in batch_sizes
             ]
         left, round_number = jobs, 0
         while left and round_number < ROUNDS:
@@ -103,7 +109,7 @@ def measure_latency(
     }
     width = len(batch_sizes)
     tables = [
-        LatencyTable(**described, **_columns(jobs[place * width : (place + 1) * width]), size=float(size))
+        LatencyTable(**described, **_columns(jobs[place * width : (place + 1) * width], policies), size=float(size))
         for place, size in enumerate(examples)
     ]
     return replace(tables[-1], others=tuple(tables[:-1]))  # the largest stands for all where sizes do not matter
@@ -158,7 +164,7 @@ def _sized(trunk: Trunk, example: Hidden, sizes: Sequence[int] | None) -> dict[f
     return {float(size): trunk.resized(example, size) for size in sizes}
 
 
-def _columns(jobs: Sequence[Job]) -> dict[str, Any]:
+def _columns(jobs: Sequence[Job], policies: Sequence[str]) -> dict[str, Any]:
     """What jobs found, one a batch size, as a table has it."""
     found = [job.found for job in jobs]
 
@@ -169,7 +175,7 @@ def _columns(jobs: Sequence[Job]) -> dict[str, Any]:
     return {
         **{name: tuple(row(f"{name}.{stage}") for stage in stages) for name in ("stage", "answer", "carry", "select")},
         "engine": {name: row(name) for name in ENGINE},
-        "decide": {name: row(f"decide.{name}") for name in POLICIES},
+        "decide": {name: row(f"decide.{name}") for name in policies},
         "whole": row("whole"),
         "adds_up": row("adds_up"),
     }

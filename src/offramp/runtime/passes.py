@@ -16,12 +16,12 @@ from offramp.runtime.engine import Engine
 from offramp.runtime.latency import MOST_OFF
 from offramp.trunk import Hidden, Pooling, Trunk
 
-__all__ = ["Job"]
+__all__ = ["Job", "staying"]
 
 SAMPLES = 8
 """Timed at every turn at least: single samples are over so quickly that one of them says little."""
 
-STAYING = {"threshold": 2.0, "offset": -100.0}
+STAYING = {"limit": -1.0, "offset": -100.0, "patience": 1e6, "threshold": 2.0}
 """Parameters at which nobody leaves: what is timed is a decision, and not what follows it."""
 
 _Pass = dict[str, float]
@@ -34,8 +34,17 @@ class Job:
     """
 
     def __init__(
-        self, trunk: Trunk, pooling: Pooling, bank: ExitBank, backend: Backend, example: Hidden, count: int
+        self,
+        trunk: Trunk,
+        pooling: Pooling,
+        bank: ExitBank,
+        backend: Backend,
+        example: Hidden,
+        count: int,
+        *,
+        policies: Sequence[str],
     ) -> None:
+        self._policies = policies
         self._passes: dict[str, list[_Pass]] = defaultdict(list)
         self.found: _Pass = {}
         self._trunk, self._carries, self._count = trunk, bank.carries_state, count
@@ -46,8 +55,8 @@ class Job:
         last = trunk.num_exits - 1
         actives = {"pass": (last,), "carry": (last - 1, last)}
         threshold = POLICIES.get("threshold")
-        points = {name: _staying(threshold, active, last + 1) for name, active in actives.items()}
-        points |= {name: _staying(POLICIES.get(name), range(last + 1), last + 1) for name in POLICIES}
+        points = {name: staying(threshold, active, bank) for name, active in actives.items()}
+        points |= {name: staying(POLICIES.get(name), range(last + 1), bank) for name in policies}
         self._engines = {
             name: Engine(trunk, pooling, bank, [point], backend=self._watch) for name, point in points.items()
         }
@@ -58,8 +67,7 @@ class Job:
             took, _ = _timed(self._bare)
             self._passes["whole"].append({"whole": took})
             self._pass("pass")
-            names = list(POLICIES)
-            self._pass(names[(turn + again) % len(names)])
+            self._pass(self._policies[(turn + again) % len(self._policies)])
             if self._carries:
                 self._pass("carry")
 
@@ -81,7 +89,7 @@ class Job:
     def _means(self) -> _Pass:
         """Of every piece, in milliseconds."""
         kinds = {kind: _middle(passes) for kind, passes in self._passes.items()}
-        deciding = [kinds[name] for name in POLICIES]
+        deciding = [kinds[name] for name in self._policies]
         passing, carrying = kinds["pass"], kinds.get("carry", {})
         found = {"whole": kinds["whole"]["whole"], "start": passing["start"]}
         last = self._trunk.num_exits - 1
@@ -92,7 +100,7 @@ class Job:
             found[f"select.{stage}"] = kinds["select"][f"select.{stage}"]
         found["pass"] = fmean(passing[f"rest.{stage}"] for stage in range(last)) if last else 0.0
         found["land"] = max(passing[f"rest.{last}"] - found["pass"], 0.0)
-        for name, one in zip(POLICIES, deciding, strict=True):
+        for name, one in zip(self._policies, deciding, strict=True):
             rest = fmean(one[f"rest.{stage}"] for stage in range(last)) if last else 0.0
             found[f"decide.{name}"] = max(rest - found["pass"], 0.0)
         return found
@@ -122,13 +130,19 @@ def _middle(passes: Sequence[_Pass]) -> _Pass:
     return {name: fmean(times[name] for times in kept) for name in kept[0]}
 
 
-def _staying(policy: Policy, active: Iterable[int], length: int) -> OperatingPoint:
-    """A point that asks some exits and leaves at the last."""
-    parameters = {}
-    for name in policy.parameters:
-        inner = (policy.vectors[name],) if name in policy.vectors else ()
-        shape = (length, *inner) if name in policy.per_exit else ()
-        parameters[name] = torch.full(shape, STAYING.get(name, 0.0))
+def staying(policy: Policy, active: Iterable[int], bank: ExitBank) -> OperatingPoint:
+    """A point that asks some exits and leaves at the last.
+
+    Args:
+        policy: Its policy.
+        active: The exits.
+        bank: What answers at them.
+    """
+    length = len(bank.widths)
+    parameters = {
+        name: torch.full(policy.shape(name, num_exits=length, num_classes=bank.num_classes), STAYING.get(name, 0.0))
+        for name in policy.parameters
+    }
     return OperatingPoint(policy.name, parameters, tuple(sorted({*active} - {-1})), torch.ones(length))
 
 

@@ -18,12 +18,15 @@ __all__ = ["T2TViT", "load_t2t_vit"]
 LARGEST_SIDE = 2048
 """Pixels; a number from a file must not ask for any amount of memory."""
 
+LARGEST_WIDTH = 2048
+
 
 class _Performer(nn.Module):
     """Attention in linear time and a small MLP; tokens leave narrower than they came."""
 
-    def __init__(self, width_in: int, width: int = 64, features: int = 32) -> None:
+    def __init__(self, width_in: int, width: int) -> None:
         super().__init__()
+        features = width // 2
         self.norm1, self.norm2 = nn.LayerNorm(width_in), nn.LayerNorm(width)
         self.kqv, self.proj = nn.Linear(width_in, 3 * width), nn.Linear(width, width)
         self.w = nn.Parameter(nn.init.orthogonal_(torch.empty(features, width)) * sqrt(features))  # drawn, not trained
@@ -48,8 +51,9 @@ class _Stem(nn.Module):
 
     def __init__(self, width: int, image_side: int) -> None:
         super().__init__()
-        self.attention1, self.attention2 = _Performer(7 * 7 * 3), _Performer(3 * 3 * 64)
-        self.project = nn.Linear(3 * 3 * 64, width)
+        narrow = min(64, width // 4)
+        self.attention1, self.attention2 = _Performer(7 * 7 * 3, narrow), _Performer(3 * 3 * narrow, narrow)
+        self.project = nn.Linear(3 * 3 * narrow, width)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         places = torch.arange((image_side // 16) ** 2 + 1, dtype=torch.float64)
         angles = torch.outer(places, 10_000.0 ** (-torch.arange(0, width, 2, dtype=torch.float64) / width))
@@ -103,6 +107,8 @@ class T2TViT(Trunk):
         depth: Blocks, and with them stages: 7 or 14.
         num_classes: K.
         image_side: Height and width of the images, a multiple of 16.
+        width: Numbers of a token, 64 for each head; 256 and 384, as published, if left out. The T2T module is a
+            quarter as wide, 64 at most.
 
     Example:
         >>> trunk = T2TViT(7, num_classes=10, image_side=32)
@@ -110,19 +116,24 @@ class T2TViT(Trunk):
         (7, torch.Size([2, 10]))
     """
 
-    def __init__(self, depth: int, *, num_classes: int = 1000, image_side: int = 224) -> None:
+    def __init__(self, depth: int, *, num_classes: int = 1000, image_side: int = 224, width: int | None = None) -> None:
         sides = range(16, LARGEST_SIDE + 1, 16)
         if type(depth) is not int or depth not in (7, 14) or type(image_side) is not int or image_side not in sides:
             raise InputError(
                 f"expected depth 7 or 14 and a multiple of 16 up to {LARGEST_SIDE} as image side, got {depth!r} and "
                 f"{image_side!r}"
             )
+        if width is not None and (type(width) is not int or width not in range(64, LARGEST_WIDTH + 1, 64)):
+            raise InputError(f"expected a multiple of 64 up to {LARGEST_WIDTH} as width, got {width!r}")
         check_classes(num_classes)
-        width, heads, ratio = (256, 4, 2) if depth == 7 else (384, 6, 3)
-        stages: list[nn.Module] = [_Block(width, heads, ratio) for _ in range(depth)]
+        options = {"depth": depth, "num_classes": num_classes, "image_side": image_side}
+        options |= {} if width is None else {"width": width}
+        own_width, ratio = (256, 2) if depth == 7 else (384, 3)
+        width = own_width if width is None else width
+        stages: list[nn.Module] = [_Block(width, width // 64, ratio) for _ in range(depth)]
         stages[0] = nn.Sequential(_Stem(width, image_side), stages[0])
         super().__init__(f"t2t-vit-{depth}", stages, {depth - 1: _Head(width, num_classes)}, num_classes)
-        self.factory = Factory("t2t_vit", {"depth": depth, "num_classes": num_classes, "image_side": image_side})
+        self.factory = Factory("t2t_vit", options)
 
     def representation(self, hidden: Hidden, stage: int) -> Tokens:
         """The tokens after `stage`, class token first, through the final layer norm."""

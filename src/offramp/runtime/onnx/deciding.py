@@ -10,8 +10,7 @@ from torch.utils import _pytree as pytree
 
 from offramp.cost import Costs
 from offramp.errors import InputError
-from offramp.functional import evidence, log_probabilities
-from offramp.policy import POLICIES, Observation, OperatingPoint
+from offramp.policy import POLICIES, OperatingPoint, observe
 from offramp.runtime.onnx.graphs import Leaf, called, check_graph, write_graph
 from offramp_onnx import open_session
 
@@ -39,11 +38,7 @@ def write_policy(folder: Path, name: str, num_classes: int) -> dict[str, Any]:
     def run(*values: Tensor) -> list[Tensor]:
         given = {leaf.name: value for leaf, value in zip(leaves, values, strict=True)}
         probabilities = torch.softmax(given["logits"] / given["temperature"], dim=1)
-        seen = Observation(
-            confidence=probabilities.amax(1) if "confidence" in policy.reads else None,
-            evidence=evidence(log_probabilities(given["logits"])) if "evidence" in policy.reads else None,
-            noise=given.get("noise"),
-        )
+        seen = observe(policy.reads, given["logits"], probabilities, given.get("noise"))
         carry = pytree.tree_unflatten([given[leaf] for leaf in carried], carry_spec)
         leave, carry = policy.step(seen, carry, {parameter: given[parameter] for parameter in parameters})
         return [probabilities, leave, *pytree.tree_leaves(carry)]
@@ -51,12 +46,12 @@ def write_policy(folder: Path, name: str, num_classes: int) -> dict[str, Any]:
     def example(count: int) -> list[Tensor]:
         draw = torch.Generator().manual_seed(count)
         drawn = [torch.rand(count, generator=draw) for _ in noisy]
-        sizes = [(count, policy.vectors[one]) if one in policy.vectors else (count,) for one in parameters]
+        shapes = [policy.shape(one, num_exits=count, num_classes=num_classes) or (count,) for one in parameters]
         return [
             3 * torch.randn(count, num_classes, generator=draw),
             torch.rand(count, 1, generator=draw) + 0.5,
             *drawn,
-            *(torch.rand(size, generator=draw) for size in sizes),
+            *(torch.rand(shape, generator=draw) for shape in shapes),
             *pytree.tree_leaves(policy.initial_carry(torch.zeros(count))),
         ]
 

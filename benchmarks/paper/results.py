@@ -1,0 +1,164 @@
+"""All cells put together: areas, paired differences, costs at an accuracy, curves on a common axis."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from benchmarks.cifar import cached
+from benchmarks.paper.cell import axis_of, identity
+from benchmarks.paper.contestants import CONTESTANTS, EXITS, Contestant
+from benchmarks.paper.curve import Curve, accuracies_at, area_rows, cost_of
+from benchmarks.paper.tasks import CACHE, TASKS, Task, splits_of
+from offramp.features import StoreSource
+from offramp.uncertainty import bootstrap_interval
+
+__all__ = ["ALLOWED", "assembled", "cell_files"]
+
+ALLOWED = 0.005
+"""Accuracy that may be lost where costs are compared: half a point."""
+
+SHOWN = ("accuracy", "ece", "set size", "coverage", "early")
+"""What a curve tells at each cost; "early": the share that leaves in the first third of the exits."""
+
+STATIC = {"cifar10": (20, 32, 44)}
+"""Smaller networks that could be taken instead."""
+
+Floats = npt.NDArray[np.float64]
+
+
+def cell_files(task: str, exits: str, seed: int, *, folder: Path = CACHE) -> tuple[Path, Path]:
+    """Where a cell is kept: its figures, and its areas sample by sample."""
+    stem = folder / "cells" / task / f"{exits.replace(' ', '-')}-{seed}"
+    return stem.with_suffix(".json"), stem.with_suffix(".npz")
+
+
+def assembled(seeds: Iterable[int]) -> dict[str, Any]:
+    """Everything that the page shows, of the cells that are there for all seeds.
+
+    Args:
+        seeds: Which.
+    """
+    found: dict[str, Any] = {}
+    for task in TASKS.values():
+        rows: dict[str, Any] = {}
+        areas: dict[str, Floats] = {}
+        for contestant in CONTESTANTS.values():
+            read = _read(task, contestant, seeds)
+            if read is not None:
+                rows[contestant.name], areas[contestant.name] = read
+        if "offramp" not in rows:
+            continue
+        first = json.loads(cell_files(task.name, "ladder", 0)[0].read_text())
+        for name, row in _static(task).items():
+            rows[name], areas[name] = row
+        ours = areas["offramp"]
+        for name, row in rows.items():
+            row |= _paired(ours - areas[name])
+        found[task.name] = {
+            "kind": task.kind,
+            "alone": task.alone,
+            **{key: first[key] for key in ("test", "full accuracy", "oracle", "axis from", "exit accuracy")},
+            "contestants": rows,
+            "decomposition": _kept(task, "weighted", "decomposition"),
+            "epochs": {name: _kept(task, name, "epochs") for name in ("weighted", "full")},
+        }
+    return found
+
+
+def _read(task: Task, contestant: Contestant, seeds: Iterable[int]) -> tuple[dict[str, Any], Floats] | None:
+    """One contestant on one task, over all seeds; None if cells are missing."""
+    files = [cell_files(task.name, contestant.exits, seed) for seed in seeds]
+    if not all(path.exists() for pair in files for path in pair):
+        return None
+    cells = [json.loads(figures.read_text()) for figures, _ in files]
+    if any(cell["identity"] != identity(task, EXITS[contestant.exits]) for cell in cells):
+        return None
+    if contestant.rule not in cells[0]["rules"]:
+        return None
+    rules = [cell["rules"][contestant.rule] for cell in cells]
+    full = [cell["full accuracy"] for cell in cells]
+    samples = np.mean([np.load(areas)[contestant.rule] for _, areas in files], axis=0)
+    row = {
+        "kind": contestant.kind,
+        "area": float(np.mean([rule["area"] for rule in rules])),
+        "areas": [rule["area"] for rule in rules],
+        "cost at full": _least_cost(rules, float(np.mean(full))),
+        "cost at full - .5": _least_cost(rules, float(np.mean(full)) - ALLOWED),
+        "curve": _mean_curve(rules),
+        "exit accuracy": cells[0]["exit accuracy"],
+        "CPU seconds": float(np.mean([cell["CPU seconds"] for cell in cells])),
+        "parameters": cells[0]["parameters"],
+    }
+    if "is" in rules[0]:
+        row["is"] = [rule["is"] for rule in rules]
+    return row, samples
+
+
+def _least_cost(rules: list[dict[str, Any]], wanted: float) -> float | None:
+    """The least cost at which the mean over seeds reaches an accuracy; None if it never does."""
+    curves = [np.array(rule["curve"]) for rule in rules]
+    costs = np.geomspace(0.01, max(float(curve[:, 0].max()) for curve in curves), 1000)
+    mean = np.mean([accuracies_at(curve[:, 0], curve[:, 1], costs) for curve in curves], axis=0)
+    cost = cost_of(costs, mean, wanted)
+    return cost if np.isfinite(cost) else None
+
+
+def _mean_curve(rules: list[dict[str, Any]]) -> list[list[float]]:
+    """Cost and what is SHOWN, means over seeds at common costs."""
+    least = max(rule["points"][0]["cost"] for rule in rules)
+    most = min(max(point["cost"] for point in rule["points"]) for rule in rules)
+    costs = np.geomspace(least, max(most, least), 24)
+    columns = []
+    for shown in SHOWN:
+        lines = []
+        for rule in rules:
+            points = sorted((point["cost"], point[shown]) for point in rule["points"])
+            lines.append(np.interp(costs, *np.array(points).T))
+        columns.append(np.mean(lines, axis=0))
+    return np.stack([costs, *columns], 1).round(4).tolist()  # type: ignore[no-any-return]
+
+
+def _paired(differences: Floats) -> dict[str, Any]:
+    """How far the default's area lies above, with its interval over test samples."""
+    generator = torch.Generator().manual_seed(0)
+    low, high = bootstrap_interval(torch.from_numpy(differences)[:, None], generator=generator)
+    return {"below default": float(differences.mean()), "interval": [float(low), float(high)]}
+
+
+def _static(task: Task) -> dict[str, tuple[dict[str, Any], Floats]]:
+    """The smaller networks as curves of one point each."""
+    from benchmarks.chain import static_networks
+
+    found: dict[str, tuple[dict[str, Any], Floats]] = {}
+    if task.name not in STATIC:
+        return found
+    splits = splits_of(task, "paper", 0)
+    test = splits.test
+    tuned = torch.cat([batch.labels for batch in splits.tune.in_order(batch_size=1000)])
+    commonest = int(torch.bincount(tuned).argmax())
+    costs = {row["layers"]: row["cost"] for row in static_networks(test)}  # type: ignore[arg-type]
+    for layers in STATIC[task.name]:
+        store = cached(layers, "test", "mean")
+        rows = np.flatnonzero(np.isin(store.ids(), test.ids()))
+        batches = list(StoreSource(store, pooling="mean", rows=rows).in_order(batch_size=1000))
+        correct = torch.cat([b.own_logits[store.own_heads[-1]].argmax(1) == b.labels for b in batches]).numpy()
+        labels = torch.cat([batch.labels for batch in batches]).numpy()
+        curve = Curve(np.array([costs[layers]]), correct[None])
+        samples = area_rows(curve, axis_of(task), nothing=labels == commonest)
+        point = [costs[layers], float(correct.mean())]
+        found[f"ResNet-{layers}"] = (
+            {"kind": "static", "area": float(samples.mean()), "curve": [point], "parameters": 0},
+            samples,
+        )
+    return found
+
+
+def _kept(task: Task, exits: str, key: str) -> Any:
+    """A part of the first seed's cell, if there is one."""
+    path, _ = cell_files(task.name, exits, 0)
+    return json.loads(path.read_text()).get(key) if path.exists() else None

@@ -1,0 +1,62 @@
+"""One threshold for all exits on how far the likeliest class is ahead."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from offramp.policy.policy import POLICIES, Observation, Policy
+
+__all__ = ["MarginPolicy", "lead"]
+
+
+def lead(probabilities: Tensor) -> Tensor:
+    r"""How far the likeliest class is ahead of the next: $p_{(1)} - p_{(2)}$.
+
+    Args:
+        probabilities: `... x K`, K >= 2.
+
+    Returns:
+        `...` differences.
+
+    Example:
+        >>> import torch
+        >>> lead(torch.tensor([0.125, 0.625, 0.25]))
+        tensor(0.3750)
+    """
+    first, second = probabilities.topk(2, dim=-1).values.unbind(-1)
+    return first - second
+
+
+class MarginPolicy(Policy):
+    """Leave at the first exit whose two largest probabilities, temperature applied, differ by the threshold or more.
+
+    Parameters: `threshold`, one number a point; above 1 nobody leaves early.
+
+    Example:
+        >>> import torch
+        >>> seen = Observation(probabilities=torch.tensor([[0.5, 0.5, 0.0], [0.8, 0.1, 0.1]]))
+        >>> MarginPolicy().step(seen, (), {"threshold": torch.tensor(0.6)})[0]
+        tensor([False,  True])
+    """
+
+    name = "margin"
+    reads = frozenset({"probabilities"})
+    parameters = frozenset({"threshold"})
+    per_exit = frozenset()
+
+    def initial_carry(self, zeros: Tensor) -> Any:
+        """Nothing."""
+        return ()
+
+    def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
+        """Leave where the margin reaches the threshold; nothing is remembered."""
+        assert seen.probabilities is not None
+        return lead(seen.probabilities) >= parameters["threshold"], carry
+
+    def mul_adds(self, num_classes: int) -> int:
+        """A softmax and a difference; comparisons are not counted."""
+        return 3 * num_classes + 1
+
+
+POLICIES.add(MarginPolicy.name, MarginPolicy())

@@ -1,0 +1,103 @@
+"""The page: one file that needs nothing else."""
+
+from collections import Counter
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from offramp.report.page import prose, style
+from offramp.report.paper.results import VERDICTS, PaperResults
+from offramp.report.paper.standing import DEFAULT, MAIN, is_ahead, is_behind
+
+__all__ = ["headline", "write_paper_page"]
+
+_TITLE = "Every figure and table of the paper, made honest"
+_OF = (
+    "Jointly-Learned Exit and Inference for a Dynamic Neural Network (JEI-DNN, ICLR 2024), its rivals and offramp on "
+    "the same frozen networks, features, splits and costs"
+)
+
+_SEVERAL = {"holds": "hold here", "mixed": "are mixed", "does not hold": "do not hold", "not tested": "are not tested"}
+
+
+def write_paper_page(results: PaperResults, path: str | Path) -> Path:
+    """Write the page.
+
+    It needs no network, no script and no other file, and follows the reader's choice of light or dark.
+
+    Args:
+        results: What was measured.
+        path: The file to write; its folder is made if it is not there.
+
+    Returns:
+        Where the page is.
+
+    Raises:
+        MissingExtraError: Without matplotlib.
+    """
+    # Here and not above: results can be read without matplotlib, pictures cannot be drawn.
+    from offramp.report.paper.sections import sections
+
+    parts = list(enumerate(sections(), 1))
+    template = files("offramp.report.paper").joinpath("page.html").read_text(encoding="utf-8")
+    page = Template(template).substitute(
+        title=prose(_TITLE),
+        of=prose(_OF),
+        style=style(),
+        verdict=prose(headline(results)),
+        notes="\n".join(f"<li>{prose(note)}</li>" for note in _notes(results)),
+        contents="\n".join(f'<li><a href="#{part.anchor}">{prose(part.title)}</a></li>' for _, part in parts),
+        sections="\n".join(part.html(number, results) for number, part in parts),
+    )
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def headline(results: PaperResults) -> str:
+    """What came out, in a few sentences.
+
+    Args:
+        results: All results.
+
+    Example:
+        >>> headline(PaperResults({}, (), {}))
+        'Nothing has been measured yet.'
+    """
+    told = [_against(results, name) for name in MAIN[1:]]
+    told.append(_claims(results))
+    if results.bars:
+        told.append(f"{sum(bar.held for bar in results.bars)} of {len(results.bars)} bars hold.")
+    return " ".join(sentence for sentence in told if sentence) or "Nothing has been measured yet."
+
+
+def _against(results: PaperResults, name: str) -> str:
+    met = [task.contestants[name] for task in results.tasks.values() if name in task.contestants]
+    if not met:
+        return ""
+    ahead, behind = sum(map(is_behind, met)), sum(map(is_ahead, met))
+    return f"{DEFAULT} is above {name} with 95 % on {ahead} of {len(met)} tasks, below it on {behind}."
+
+
+def _claims(results: PaperResults) -> str:
+    counted = Counter(one.verdict for one in results.observations.values())
+    if not counted:
+        return ""
+    parts = [f"{counted[verdict]} {_SEVERAL[verdict]}" for verdict in VERDICTS if counted[verdict]]
+    return f"Of {counted.total()} claims of the paper {', '.join(parts)}."
+
+
+def _notes(results: PaperResults) -> Iterator[str]:
+    yield (
+        "Points of every curve are chosen on one split and measured on another that nothing was fitted on; costs are "
+        "counted Mul-Adds relative to the bare network, heads and gates included."
+    )
+    yield (
+        "Intervals hold 95 % and are of paired differences, resampling test samples; verdicts call a difference level "
+        "where it is within them or within two tenths of a point."
+    )
+    missing = [task.name for task in results.tasks.values() if task.alone is None and MAIN[1] not in task.contestants]
+    if missing:
+        yield f"The paper's method has not been measured on {', '.join(missing)} yet."

@@ -1,0 +1,264 @@
+"""The paper's comparisons in numbers."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+
+from offramp.report.paper.results import Contestant, Observation, PaperResults, Task
+from offramp.report.paper.standing import DEFAULT, MAIN, PAPER, best_rival, by_contestant, is_ahead, is_behind
+from offramp.report.tables import Cell, table
+from offramp.report.words import cost
+
+__all__ = [
+    "areas",
+    "bars",
+    "brought",
+    "brought_to_paper",
+    "costs",
+    "coverage",
+    "differences",
+    "figures",
+    "points",
+    "training",
+    "winners",
+]
+
+_NOTHING = "\N{EN DASH}"
+_SIGN = "\N{MINUS SIGN}"
+
+
+def points(share: float, scale: float = 100.0) -> str:
+    """A difference with its sign and two decimals.
+
+    Args:
+        share: The difference.
+        scale: What it is multiplied with: points of a share by default.
+
+    Example:
+        >>> points(0.0123), points(-0.00001)
+        ('+1.23', '0.00')
+    """
+    rounded = round(scale * share, 2)
+    return f"{rounded:+.2f}".replace("-", _SIGN) if rounded else "0.00"
+
+
+def areas(results: PaperResults) -> str:
+    """Areas of the main contestants and the best rival.
+
+    Args:
+        results: All results.
+    """
+    rows: list[tuple[str, Sequence[Cell]]] = []
+    for task in results.tasks.values():
+        best = best_rival(task)
+        shown = [*(task.contestants.get(name) for name in MAIN), best]
+        cells: list[Cell] = [(task.name, "words"), (f"{task.samples:,}", ""), (f"{100 * task.full_accuracy:.1f}", "")]
+        cells += [(_NOTHING if one is None else f"{100 * one.area:.2f}", "") for one in shown]
+        rows.append(("", [*cells, (_NOTHING if best is None else best.name, "words")]))
+    heads = [
+        ("test samples", ""),
+        ("full, %", ""),
+        *((name, "") for name in MAIN),
+        ("best rival", ""),
+        ("which", "words"),
+    ]
+    return table("Area: mean accuracy over the logarithm of cost, %", [("task", "words"), *heads], rows)
+
+
+def differences(results: PaperResults) -> str:
+    """How far offramp's area lies above the others', paired.
+
+    Args:
+        results: All results.
+    """
+    rows: list[tuple[str, Sequence[Cell]]] = []
+    for task in results.tasks.values():
+        cells: list[Cell] = [(task.name, "words")]
+        for one in (*(task.contestants.get(name) for name in MAIN[1:]), best_rival(task)):
+            cells += [(_NOTHING, ""), (_NOTHING, "")] if one is None else _above(one)
+        rows.append(("", cells))
+    heads = [("task", "words")]
+    for name in (*MAIN[1:], "the best rival"):
+        heads += [(f"above {name}", ""), ("95 %", "")]
+    return table(f"{DEFAULT}'s area above that of others, points", heads, rows)
+
+
+def _above(one: Contestant) -> list[Cell]:
+    low, high = one.interval
+    look = "wrong" if one.below_default < 0 else ""
+    return [(points(one.below_default), look), (f"{points(low)} to {points(high)}", look)]
+
+
+def costs(results: PaperResults) -> str:
+    """What the full network's accuracy costs, and half a point less.
+
+    Args:
+        results: All results.
+    """
+    heads = [("task", "words")]
+    for what in ("full accuracy", "half a point less"):
+        heads += [(f"{what}: {DEFAULT}", ""), *((name, "") for name in MAIN[1:]), ("cheapest rival", "words")]
+    rows: list[tuple[str, Sequence[Cell]]] = []
+    for task in results.tasks.values():
+        cells: list[Cell] = [(task.name, "words")]
+        for key in ("cost_at_full", "cost_at_half"):
+            found = {one.name: getattr(one, key) for one in task.contestants.values()}
+            cells += [(_cost(found.get(name)), "") for name in MAIN]
+            rival = {one.name: found[one.name] for one in task.contestants.values() if one.kind == "rival"}
+            reached = {name: spent for name, spent in rival.items() if spent is not None}
+            name = min(reached, key=lambda name: reached[name]) if reached else None
+            cells.append((_NOTHING if name is None else f"{cost(reached[name])}, {name}", "words"))
+        rows.append(("", cells))
+    return table(f"Relative cost at which an accuracy is reached ({_NOTHING}: never, or not measured)", heads, rows)
+
+
+def _cost(spent: float | None) -> str:
+    return _NOTHING if spent is None else cost(spent)
+
+
+def winners(results: PaperResults) -> str:
+    """Where somebody has a larger area than offramp.
+
+    Args:
+        results: All results.
+    """
+    rows: list[tuple[str, Sequence[Cell]]] = []
+    for task in results.tasks.values():
+        cells: list[Cell] = [(task.name, "words")]
+        for kinds in (("paper", "rival", "ablation", "static"), ("policy", "exits")):
+            found = sorted(
+                (one for one in task.contestants.values() if one.kind in kinds and one.below_default < 0),
+                key=lambda one: one.below_default,
+            )
+            told = ", ".join(
+                f"{one.name} {points(-one.below_default)}{' (95 %)' if is_ahead(one) else ''}" for one in found
+            )
+            cells.append((told or "nobody", "words wrong" if any(map(is_ahead, found)) else "words"))
+        rows.append(("", cells))
+    heads = [
+        ("task", "words"),
+        ("others that are ahead", "words"),
+        (f"parts of {DEFAULT} that alone are ahead", "words"),
+    ]
+    return table(f"Who has a larger area than {DEFAULT}, by how many points; 95 %: surely so", heads, rows)
+
+
+def bars(results: PaperResults) -> str:
+    """What must hold.
+
+    Args:
+        results: All results.
+    """
+    rows: list[tuple[str, Sequence[Cell]]] = []
+    for bar in results.bars:
+        figure = _NOTHING if bar.figure is None else f"{bar.figure:.3f}".replace("-", _SIGN)
+        held: Cell = ("holds", "words") if bar.held else ("missed", "words wrong")
+        rows.append(("", [(bar.name, "words"), (figure, ""), (f"{bar.at_most:g}", ""), held]))
+    return table("Bars", [("what", "words"), ("measured", ""), ("at most", ""), ("", "words")], rows)
+
+
+def figures(observation: Observation) -> str:
+    """What a verdict rests on.
+
+    Args:
+        observation: The claim.
+    """
+    tasks = list(dict.fromkeys(name for measure in observation.figures for name in measure.by_task))
+    rows: list[tuple[str, Sequence[Cell]]] = []
+    for measure in observation.figures:
+        cells: list[Cell] = [(measure.what, "words"), (measure.verdict, "words")]
+        for name in tasks:
+            gap = measure.by_task.get(name)
+            look = "" if gap is None or abs(gap.figure) > gap.noise else "level"
+            look = "wrong" if name in measure.against else look
+            cells.append((_NOTHING if gap is None else points(gap.figure, 1.0), look))
+        rows.append(("", cells))
+    heads = [("figure", "words"), ("", "words"), *((name, "") for name in tasks)]
+    return table(f"{observation.name}: figures by task", heads, rows)
+
+
+def brought(results: PaperResults, title: str, *kinds: str) -> str:
+    """Areas of contestants minus offramp's.
+
+    Args:
+        results: All results.
+        title: Of the table.
+        kinds: Which contestants.
+    """
+    names = by_contestant(results.tasks, *kinds)
+    cells = {name: _differences(results.tasks, name, DEFAULT) for name in names}
+    return _by_task(title, results.tasks, cells)
+
+
+def brought_to_paper(results: PaperResults) -> str:
+    """Areas of the paper's ablations minus its own.
+
+    Args:
+        results: All results.
+    """
+    cells = {name: _differences(results.tasks, name, PAPER) for name in by_contestant(results.tasks, "ablation")}
+    return _by_task(f"Area minus {PAPER}'s, points", results.tasks, cells)
+
+
+def _differences(tasks: Mapping[str, Task], name: str, other: str) -> dict[str, tuple[float, str]]:
+    found = {}
+    for task in tasks.values():
+        if name in task.contestants and other in task.contestants:
+            one = task.contestants[name]
+            sure = other != DEFAULT or is_ahead(one) or is_behind(one)
+            found[task.name] = (one.area - task.contestants[other].area, "" if sure else "level")
+    return found
+
+
+def _by_task(title: str, tasks: Mapping[str, Task], cells: Mapping[str, Mapping[str, tuple[float, str]]]) -> str:
+    kept = [name for name in tasks if any(name in row for row in cells.values())]
+    rows: list[tuple[str, Sequence[Cell]]] = []
+    for name, row in cells.items():
+        if row:
+            mean = points(fmean(figure for figure, _ in row.values()))
+            shown = ((points(row[one][0]), row[one][1]) if one in row else (_NOTHING, "") for one in kept)
+            rows.append(("", [(name, "words"), (mean, ""), *shown]))
+    return table(title, [("", "words"), ("mean", ""), *((name, "") for name in kept)], rows)
+
+
+def coverage(results: PaperResults, names: Iterable[str]) -> str:
+    """Coverage of the prediction sets of 95 %, a mean over each curve.
+
+    Args:
+        results: All results.
+        names: Of contestants.
+    """
+    tasks = [task for task in results.tasks.values() if task.alone is None]
+    rows: list[tuple[str, Sequence[Cell]]] = []
+    for name in names:
+        cells: list[Cell] = [(name, "words")]
+        for task in tasks:
+            curve = task.contestants[name].curve if name in task.contestants else ()
+            held = [point.coverage for point in curve if point.coverage is not None]
+            cells.append((f"{100 * fmean(held):.1f}" if held else _NOTHING, ""))
+        rows.append(("", cells))
+    return table("Coverage of sets of 95 %, %", [("", "words"), *((task.name, "") for task in tasks)], rows)
+
+
+def training(results: PaperResults) -> tuple[str, str]:
+    """CPU seconds, and parameters, of what is fitted; contestants that share a fit in one row.
+
+    Args:
+        results: All results.
+    """
+    tasks = list(results.tasks.values())
+    fits: dict[tuple[tuple[float | None, ...], tuple[int | None, ...]], list[str]] = {}
+    for name in by_contestant(results.tasks, "default", "paper", "rival"):
+        found = [task.contestants.get(name) for task in tasks]
+        seconds = tuple(None if one is None else one.cpu_seconds for one in found)
+        parameters = tuple(None if one is None else one.parameters for one in found)
+        fits.setdefault((seconds, parameters), []).append(name)
+    heads: list[Cell] = [("", "words"), *((task.name, "") for task in tasks)]
+    rows = [
+        [("", [(", ".join(names), "words"), *map(_amount, fit[which])]) for fit, names in fits.items()]
+        for which in (0, 1)
+    ]
+    return table("CPU seconds to fit the exits of a whole curve", heads, rows[0]), table("Parameters", heads, rows[1])
+
+
+def _amount(number: float | None) -> Cell:
+    return (_NOTHING if number is None else f"{number:,.0f}", "")

@@ -1,0 +1,102 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.paper.bars import bars
+from benchmarks.paper.contestants import CONTESTANTS, EXITS
+from benchmarks.paper.results import _least_cost, _mean_curve, _paired
+from benchmarks.paper.tasks import TASKS
+from offramp.frontier import CANDIDATES
+from offramp.methods import METHODS
+
+
+def row(kind: str, lead: float, *, low: float = 0.01, cost: float | None = 0.4) -> dict[str, Any]:
+    """A contestant that the default leads by so much."""
+    return {
+        "kind": kind,
+        "below default": lead,
+        "interval": [low, lead + 0.01],
+        "cost at full": cost,
+        "cost at full - .5": cost,
+    }
+
+
+def task(**rows: dict[str, Any]) -> dict[str, Any]:
+    return {"alone": None, "contestants": {"offramp": row("default", 0, cost=0.3), **rows}}
+
+
+def held(tasks: dict[str, Any], beginning: str) -> bool:
+    (bar,) = (bar for bar in bars(tasks) if bar.name.startswith(beginning))
+    return bar.held
+
+
+class TestBars:
+    def test_a_rival_above_the_default_on_one_task_is_told(self) -> None:
+        tasks = {"a": task(rival=row("rival", 0.02)), "b": task(rival=row("rival", -0.001))}
+        assert not held(tasks, "rival: points above")
+
+    def test_one_task_may_be_a_tie(self) -> None:
+        sure, unsure = task(rival=row("rival", 0.02)), task(rival=row("rival", 0.02, low=-0.01))
+        assert held({"a": sure, "b": unsure}, "rival: tasks where")
+        assert not held({"a": unsure, "b": unsure}, "rival: tasks where")
+
+    def test_policies_are_averaged_over_tasks(self) -> None:
+        tasks = {"a": task(other=row("policy", -0.003)), "b": task(other=row("policy", 0.002))}
+        assert held(tasks, "other: mean points")
+        assert not held({"a": tasks["a"]}, "other: mean points")
+
+    def test_a_saving_against_the_better_of_two(self) -> None:
+        rows = {"JEI-DNN": row("paper", 0, cost=0.5), "threshold": row("paper", 0, cost=0.34)}
+        assert not held({str(i): task(**rows) for i in range(5)}, "tasks short of 5")
+        rows["threshold"] = row("paper", 0, cost=None)  # never reaches that accuracy
+        assert held({str(i): task(**rows) for i in range(5)}, "tasks short of 5")
+
+    def test_a_chain_counts_for_its_last_network(self) -> None:
+        dear = task()
+        dear["contestants"]["offramp"]["cost at full"] = 0.9
+        chain = {**task(), "alone": "a"}
+        cheap = {name: task() for name in "bcd"}
+        assert held({"a": dear, "a-chain": chain, **cheap}, "tasks short of 4")
+        assert not held({"a": dear, **cheap}, "tasks short of 4")
+
+
+class TestOverSeeds:
+    RULES: tuple[dict[str, Any], ...] = (
+        {"curve": [[0.2, 0.8], [0.4, 0.9]], "points": [{"cost": 0.2, "accuracy": 0.8}, {"cost": 0.4, "accuracy": 0.9}]},
+        {"curve": [[0.2, 0.7], [0.4, 0.9]], "points": [{"cost": 0.1, "accuracy": 0.7}, {"cost": 0.5, "accuracy": 0.9}]},
+    )
+
+    def test_where_the_mean_gets_there(self) -> None:
+        assert _least_cost(list(self.RULES), 0.825) == pytest.approx(0.3, rel=0.01)  # .85 and .8
+
+    def test_what_the_mean_never_reaches_has_no_cost(self) -> None:
+        assert _least_cost(list(self.RULES), 0.91) is None
+
+    def test_curves_are_averaged_where_all_have_points(self) -> None:
+        rules = [
+            {"points": [{**p, "ece": 0.0, "set size": 1.0, "coverage": 0.9, "early": 0.5} for p in rule["points"]]}
+            for rule in self.RULES
+        ]
+        curve = np.array(_mean_curve(rules))
+        assert curve[0, 0] == pytest.approx(0.2)
+        assert curve[-1, 0] == pytest.approx(0.4)
+        assert curve[0, 1] == pytest.approx((0.8 + 0.75) / 2)
+
+    def test_a_paired_difference_has_an_interval_around_it(self) -> None:
+        found = _paired(np.random.default_rng(0).normal(0.1, 1, 2000))
+        low, high = found["interval"]
+        assert low < found["below default"] < high
+        assert high - low == pytest.approx(2 * 1.96 / 2000**0.5, rel=0.15)
+
+
+class TestNames:
+    def test_everything_that_is_compared_is_there(self) -> None:
+        for exits in EXITS.values():
+            assert exits.method in METHODS
+            assert set(exits.rules) - {"ends"} <= set(CANDIDATES)
+        for contestant in CONTESTANTS.values():
+            assert contestant.rule in (*EXITS[contestant.exits].rules, "preferred")
+
+    def test_chains_name_the_network_they_end_with(self) -> None:
+        assert all(task.alone in TASKS for task in TASKS.values() if task.alone is not None)

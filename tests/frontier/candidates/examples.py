@@ -1,0 +1,56 @@
+"""Outcomes of made-up exits, each surer than the one before, of which everything is known."""
+
+import torch
+from torch import Tensor
+
+from offramp.cost import Costs, CostTable
+from offramp.exits import Gates, LinearExits
+from offramp.frontier import Outcomes, Tuning
+from offramp.functional import evidence, log_probabilities
+from offramp.methods import FittedExits
+
+EXITS, CLASSES = 5, 6
+
+
+def answers(count: int, *, seed: int = 0, exits: int = EXITS) -> tuple[Tensor, Tensor]:
+    """`N x L x K` logits and `N` labels: samples differ in how hard they are, and later exits see more."""
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.randint(CLASSES, (count,), generator=draw)
+    ease = 0.3 + 3 * torch.rand(count, generator=draw)
+    noise = torch.randn(count, exits, CLASSES, generator=draw).cumsum(1) / torch.arange(1, exits + 1)[:, None] ** 0.5
+    signal = ease[:, None] * torch.linspace(0.6, 2.5, exits)
+    return noise + signal[..., None] * torch.eye(CLASSES)[labels][:, None], labels
+
+
+def seen(logits: Tensor, labels: Tensor, *, temperatures: Tensor | None = None) -> Outcomes:
+    """Outcomes of one set of classifiers."""
+    scaled = logits if temperatures is None else logits / temperatures[:, None]
+    probabilities = scaled.softmax(-1)[None]
+    confidence, predictions = probabilities.max(-1)
+    return Outcomes(
+        num_classes=logits.shape[-1],
+        labels=labels,
+        sizes=torch.ones(len(labels)),
+        full=predictions[0, :, -1],
+        predictions=predictions,
+        confidence=confidence,
+        conformal_scores=1 - confidence,
+        evidence=evidence(log_probabilities(logits))[None],
+        probabilities=probabilities,
+    )
+
+
+def costs(exits: int = EXITS) -> Costs:
+    """Every stage costs the same, exits nothing."""
+    zero, stage = torch.zeros(exits, dtype=torch.float64), torch.ones(exits, dtype=torch.float64)
+    return Costs((CostTable(stage, zero, zero, zero, bare=stage.sum(), carries_state=False),))
+
+
+def tuning(outcomes: Outcomes, *, active: tuple[int, ...] | None = None, weights: int = 2, seed: int = 0) -> Tuning:
+    """What a choice of points may look at; gates as they are drawn."""
+    exits = outcomes.predictions.shape[-1]
+    torch.manual_seed(3)
+    bank = LinearExits((2,) * exits, tuple(range(exits - 1)), outcomes.num_classes)
+    fitted = FittedExits(bank, Gates(exits, stacked=weights), torch.ones(weights))
+    force = tuple(range(exits)) if active is None else active
+    return Tuning(fitted, outcomes, torch.ones(1, exits), costs(exits), 0, force, seed)

@@ -1,0 +1,30 @@
+import pytest
+import torch
+
+from offramp.frontier import simulate
+from offramp.frontier.candidates import geometric_candidates
+from tests.frontier.candidates.examples import EXITS, answers, seen, tuning
+
+COUNT = 2000
+
+
+@pytest.mark.parametrize("active", [tuple(range(EXITS)), (0, 3, EXITS - 1)])
+def test_shares_are_a_geometric_series(active: tuple[int, ...]) -> None:
+    tune = seen(*answers(COUNT))
+    points = geometric_candidates(tuning(tune, active=active))
+    assert len(points) == 39
+    for step, row in enumerate(simulate(points, tune), start=1):
+        counts = torch.bincount(row, minlength=EXITS)[list(active)]
+        ratio = step / 20
+        total = sum(ratio**power for power in range(1, len(active) + 1))
+        expected = [COUNT * ratio**power / total for power in range(1, len(active) + 1)]
+        # Parts of a sample stay, and land at the last exit.
+        for found, wanted in zip(counts[:-1].tolist(), expected, strict=False):
+            assert wanted - 1 <= found <= wanted + 2e-3
+        assert expected[-1] - 0.01 <= counts[-1] <= expected[-1] + len(active)
+
+
+def test_equal_shares_in_the_middle() -> None:
+    tune = seen(*answers(COUNT))
+    exits = simulate(geometric_candidates(tuning(tune))[19:20], tune)[0]
+    assert torch.bincount(exits).tolist() == [COUNT // EXITS] * EXITS

@@ -1,0 +1,13 @@
+from offramp.frontier import simulate
+from offramp.frontier.candidates import patience_candidates
+from tests.frontier.candidates.examples import EXITS, answers, seen, tuning
+
+
+def test_from_leaving_at_once_to_staying() -> None:
+    tune = seen(*answers(300))
+    exits = simulate(patience_candidates(tuning(tune)), tune)
+    assert len(exits) == EXITS
+    assert (exits[0] == 0).all()
+    assert (exits[-1] == EXITS - 1).all()
+    for patience, row in enumerate(exits[:-1]):
+        assert int(row.min()) == patience  # those who are predicted alike throughout
