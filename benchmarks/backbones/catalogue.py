@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.backbones import graphs, lite0, sources, weights
+from benchmarks.backbones import graphs, lite0, sources, t2t, weights
 from benchmarks.backbones.backbone import Backbone
 from benchmarks.backbones.training import Recipe, accuracy
 from benchmarks.backbones.weights import State
@@ -99,6 +99,13 @@ _ALL = (
         partial(lite0.trunk_of, name="efficientnet-lite0-svhn"),
         partial(lite0.fitted, num_classes=10, mirrored=False, name="lite0-svhn"),
         Recipe(epochs=7, batch_size=64, rate=2e-3, weight_decay=0.02),
+    ),
+    _fitted(
+        "t2t-cifar10",
+        sources.cifar10,
+        partial(t2t.trunk_of, num_classes=10),
+        partial(t2t.fitted, num_classes=10, name="t2t-cifar10"),
+        Recipe(epochs=18, batch_size=64, rate=6e-4, weight_decay=0.05, bfloat16=True),
     ),
     _fitted(
         "gnn-superpixels",

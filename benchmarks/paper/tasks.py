@@ -184,6 +184,7 @@ TASKS: dict[str, Task] = {
         _trained("cifar100", "image", "lite0-cifar100", (0.5, 0.25, 0.25)),
         _trained("cifar100lt", "image", "lite0-cifar100lt", (0, 0.5, 0.5)),
         _trained("svhn", "image", "lite0-svhn", (0, 0.5, 0.5)),
+        _trained("cifar10-t2t", "image", "t2t-cifar10", (0, 0.5, 0.5), look="first"),
         _text("clinc150", (0.5, 0.3, 0.2)),
         _text("banking77", (0.5, 0.3, 0.2)),
         _trained("superpixels", "graph", "gnn-superpixels", (0, 0.5, 0.5)),

@@ -25,6 +25,7 @@ STAGES = {
     "lite0-cifar100": 16,
     "lite0-cifar100lt": 16,
     "lite0-svhn": 16,
+    "t2t-cifar10": 7,
     "gnn-superpixels": 6,
     "gnn-nci1": 6,
 }
@@ -73,17 +74,19 @@ class TestTrunks:
         # An exit after the first stage is worth looking at: much of the network is still to come.
         assert costs.stage.sum(0)[0] < 0.5 * costs.bare.sum()
 
+    @pytest.mark.slow
     def test_accuracy_is_what_is_written(self, loaded: tuple[str, Trunk]) -> None:
         name, trunk = loaded
-        rows = First(BACKBONES[name].test(), 600)
+        rows = First(BACKBONES[name].test(), 400)
         written = ACCURACY[name] if name in ACCURACY else weights.figures(name)["accuracy"]["test"]
         spread = (written * (1 - written) / len(rows)) ** 0.5
         allowed = 1e-9 if len(BACKBONES[name].test()) == len(rows) else 3.5 * spread
         assert accuracy(trunk, rows) == pytest.approx(written, abs=allowed)
 
+    @pytest.mark.slow
     def test_a_row_it_never_saw_is_harder(self, loaded: tuple[str, Trunk]) -> None:
         name, trunk = loaded
-        seen, unseen = (accuracy(trunk, First(rows(), 500)) for rows in (BACKBONES[name].seen, BACKBONES[name].unseen))
+        seen, unseen = (accuracy(trunk, First(rows(), 300)) for rows in (BACKBONES[name].seen, BACKBONES[name].unseen))
         assert unseen < seen
 
 

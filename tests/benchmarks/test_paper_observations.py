@@ -98,7 +98,7 @@ def test_noise_is_that_of_independent_differences_and_never_nothing() -> None:
     task = only(JEI=line(0.9), BoostedNet={"curve": []})
     task["contestants"]["JEI-DNN"]["interval"] = [0.0, 0.0]
     assert noise_of_areas(task, "JEI-DNN", "BoostedNet") == 0.002
-    assert noise_of_share(task, 0.9) == pytest.approx(0.003)
+    assert noise_of_share(task, 0.9) == pytest.approx(1.96 * 0.003)
     assert noise_of_share(task, 1.0) == 0.002
 
 

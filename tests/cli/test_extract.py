@@ -104,7 +104,14 @@ def test_a_real_interrupt(tmp_path: Path) -> None:
     line += ["--batch-size", "10", "--store", "store"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     running = subprocess.Popen(
-        line, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        line,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # Who runs the tests in the background may have Ctrl-C ignored, and so would have whatever they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         deadline = time.monotonic() + 60
