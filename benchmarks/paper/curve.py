@@ -32,7 +32,8 @@ def chosen(costs: Sequence[float], accuracies: Sequence[float], budgets: Floats,
     """Points that somebody would take on tune for one budget or another, in ascending order of cost.
 
     For each budget, of the points that cost no more, the dearest that is within noise of the most accurate: taking the
-    most accurate itself would stop at whichever early point was lucky on tune.
+    most accurate itself would stop at whichever early point was lucky on tune. The cheapest point is always among them:
+    what is cheap enough on tune may be a little too dear on test.
 
     Args:
         costs: Of each point, on tune.
@@ -45,7 +46,7 @@ def chosen(costs: Sequence[float], accuracies: Sequence[float], budgets: Floats,
         [1, 0]
     """
     spent, right = np.asarray(costs), np.asarray(accuracies)
-    kept = set()
+    kept = {int(spent.argmin())}
     for budget in [*budgets.tolist(), np.inf]:
         paid = np.flatnonzero(spent <= budget)
         if len(paid):

@@ -15,6 +15,9 @@ class TestChosen:
         assert chosen(costs, accuracies, self.BUDGETS, samples=10_000) == [0, 1, 2]
         assert chosen(costs, accuracies, self.BUDGETS, samples=10_000_000) == [0, 1]
 
+    def test_the_cheapest_is_always_there(self) -> None:
+        assert chosen([0.01, 0.09], [0.5, 0.6], self.BUDGETS, samples=10_000) == [0, 1]
+
     def test_one_point_stays(self) -> None:
         assert chosen([1.4], [0.1], self.BUDGETS, samples=10) == [0]
 
