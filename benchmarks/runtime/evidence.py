@@ -15,8 +15,10 @@ WAYS = ("together", "one by one", "ONNX")
 
 SECTION = """## Whether time is saved: `benchmarks.runtime`
 One thread. Everything in a table was timed in turns in one run; figures are medians over the repeats, batch by batch,
-ranges in `benchmarks/results/runtime.json`. Networks have few exits: ResNet-56 three (after its thirds), the chain of
-ResNet-20 and ResNet-56 four, T2T-ViT-14 four, MiniLM three (embeddings, first layer, end).
+ranges in `benchmarks/results/runtime.json`. Runs differ by up to 10 % even when nothing else runs on the machine, which
+is shared: shares of the ideal of ResNet-56 and of the chain are medians of three runs. Networks have few exits:
+ResNet-56 three (after its thirds), the chain of ResNet-20 and ResNet-56 four, T2T-ViT-14 four, MiniLM three
+(embeddings, first layer, end).
 
 **Is it what the simulator says?** All 10,000 test images of CIFAR-10, five operating points (three thresholds, two of
 gates), batches of 1, 7, 64 and 256; shuffled, cut at random, all points mixed in one batch. Samples that leave
