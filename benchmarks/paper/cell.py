@@ -28,6 +28,7 @@ from offramp.frontier import (
     threshold_candidates,
     tune_temperatures,
 )
+from offramp.frontier.contributions import LEVELS
 from offramp.methods import METHODS, EpochRecord, FittedExits, JointSettings, fit_joint, fresh_exits
 from offramp.policy import POLICIES, OperatingPoint
 from offramp.uncertainty import calibration_error, conformal_thresholds, prediction_set
@@ -135,7 +136,7 @@ def run_cell(task: Task, exits: Exits, seed: int) -> Cell:
         "seed": seed,
         "test": len(labels),
         "full accuracy": float(seen["test"].full_correct.double().mean()),
-        "oracle": _oracle(seen["test"], next(iter(costs.values())), asked),
+        "oracle": _oracle(seen["test"], next(iter(costs.values()))),
         "CPU seconds": took,
         "parameters": _trained(fitted),
         "axis from": float(asked[0]),
@@ -167,7 +168,7 @@ def _offered(
     everywhere = tuple(range(seen.predictions.shape[-1]))
     best, active = 0, everywhere
     if "threshold" in exits.rules:
-        coarse = [threshold_candidates(seen, temperatures, one, levels=128) for one in range(fitted.bank.stacked)]
+        coarse = [threshold_candidates(seen, temperatures, one, levels=LEVELS) for one in range(fitted.bank.stacked)]
         best = max(range(len(coarse)), key=lambda one: area(thin(coarse[one], seen, costs["threshold"])))
         if "gates" not in exits.rules or exits.look == "default":  # the paper's gates have all exits in force
             needed = fitted.bank.averaging.read
@@ -243,7 +244,7 @@ def _curve(
     return curve, reported
 
 
-def _oracle(seen: Outcomes, costs: Costs, asked: npt.NDArray[np.float64]) -> dict[str, float]:
+def _oracle(seen: Outcomes, costs: Costs) -> dict[str, float]:
     """What leaving at the first exit that is right would bring, at the end if none is: nothing can know it."""
     correct = seen.correct[0]
     first = torch.where(correct.any(1), correct.double().argmax(1), correct.shape[1] - 1)

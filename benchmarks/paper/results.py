@@ -31,9 +31,9 @@ STATIC = {"cifar10": (20, 32, 44)}
 Floats = npt.NDArray[np.float64]
 
 
-def cell_files(task: str, exits: str, seed: int, *, folder: Path = CACHE) -> tuple[Path, Path]:
+def cell_files(task: str, exits: str, seed: int) -> tuple[Path, Path]:
     """Where a cell is kept: its figures, and its areas sample by sample."""
-    stem = folder / "cells" / task / f"{exits.replace(' ', '-')}-{seed}"
+    stem = CACHE / "cells" / task / f"{exits.replace(' ', '-')}-{seed}"
     return stem.with_suffix(".json"), stem.with_suffix(".npz")
 
 
@@ -140,7 +140,7 @@ def _static(task: Task) -> dict[str, tuple[dict[str, Any], Floats]]:
     splits = splits_of(task, "paper", 0)
     test = splits.test
     tuned = torch.cat([batch.labels for batch in splits.tune.in_order(batch_size=1000)])
-    commonest = int(torch.bincount(tuned).argmax())
+    commonest, asked = int(torch.bincount(tuned).argmax()), axis_of(task)
     costs = {row["layers"]: row["cost"] for row in static_networks(test)}  # type: ignore[arg-type]
     for layers in STATIC[task.name]:
         store = cached(layers, "test", "mean")
@@ -149,7 +149,7 @@ def _static(task: Task) -> dict[str, tuple[dict[str, Any], Floats]]:
         correct = torch.cat([b.own_logits[store.own_heads[-1]].argmax(1) == b.labels for b in batches]).numpy()
         labels = torch.cat([batch.labels for batch in batches]).numpy()
         curve = Curve(np.array([costs[layers]]), correct[None])
-        samples = area_rows(curve, axis_of(task), nothing=labels == commonest)
+        samples = area_rows(curve, asked, nothing=labels == commonest)
         point = [costs[layers], float(correct.mean())]
         found[f"ResNet-{layers}"] = (
             {"kind": "static", "area": float(samples.mean()), "curve": [point], "parameters": 0},

@@ -29,6 +29,15 @@ class Batch:
     sizes: Tensor
     """`n` sizes (tokens, nodes); ones where samples do not differ."""
 
+    def take(self, rows: Tensor | slice) -> "Batch":
+        """Some of the samples.
+
+        Args:
+            rows: Their numbers, or a range of them.
+        """
+        own_logits = {stage: logits[rows] for stage, logits in self.own_logits.items()}
+        return Batch(self.features[rows], own_logits, self.labels[rows], self.ids[rows], self.sizes[rows])
+
 
 class BatchSource(Protocol):
     """Samples that can be read many times, shuffled or in order."""
@@ -122,6 +131,4 @@ class MemorySource:
 
     def _batches(self, order: Tensor, batch_size: int) -> Iterator[Batch]:
         for rows in torch.split(order, batch_size):
-            whole = self._all
-            own_logits = {stage: logits[rows] for stage, logits in whole.own_logits.items()}
-            yield Batch(whole.features[rows], own_logits, whole.labels[rows], whole.ids[rows], whole.sizes[rows])
+            yield self._all.take(rows)

@@ -1,23 +1,17 @@
 """BoostedNet: every classifier learns what the one before leaves to do."""
 
 import torch
+from torch import Tensor
 
 from offramp.cost import Prices
 from offramp.exits import BoostedExits, stack_exits
-from offramp.features import BatchSource
+from offramp.features import Batch, BatchSource
 from offramp.functional import cross_entropies, log_probabilities, plain_loss
 from offramp.methods.averaging import fit_averaging
 from offramp.methods.fitted import FittedExits
 from offramp.methods.method import METHODS
 from offramp.methods.settings import JointSettings
-from offramp.methods.steps import (
-    batches_of,
-    check_finite,
-    check_samples,
-    classifier_optimizer,
-    cosine_step,
-    seeded,
-)
+from offramp.methods.steps import check_samples, classifier_optimizer, descend, seeded
 
 __all__ = ["fit_boosted"]
 
@@ -51,14 +45,12 @@ def fit_boosted(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
         bank = BoostedExits(fit.widths, stages, fit.num_classes)
         bank.averaging = fit_averaging(tune)
         optimizer = classifier_optimizer(bank, settings)
-        for epoch in range(epochs):
-            total = 0.0
-            for progress, batch in batches_of(fit, settings, epoch, first_epoch=0, epochs=epochs):
-                log_p = log_probabilities(stack_exits(bank(batch.features.float())))
-                loss = plain_loss(cross_entropies(log_p, batch.labels)).sum()
-                cosine_step(optimizer, loss, progress)
-                total += loss.item()
-            check_finite(total, epoch + 1)
+
+        def loss_of(batch: Batch) -> Tensor:
+            log_p = log_probabilities(stack_exits(bank(batch.features.float())))
+            return plain_loss(cross_entropies(log_p, batch.labels)).sum()
+
+        descend(optimizer, loss_of, fit, settings, epochs=epochs)
     return FittedExits(bank.eval(), None, torch.tensor(settings.cost_weights))
 
 

@@ -92,16 +92,7 @@ def fit_l2w_den(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
 def _halves(batch: Batch) -> list[tuple[Batch, Batch]]:
     """Each half of a batch with the other; of a single sample, it with nothing."""
     cut = (len(batch.labels) + 1) // 2
-    one, other = (
-        Batch(
-            batch.features[rows],
-            {stage: logits[rows] for stage, logits in batch.own_logits.items()},
-            batch.labels[rows],
-            batch.ids[rows],
-            batch.sizes[rows],
-        )
-        for rows in (slice(cut), slice(cut, None))
-    )
+    one, other = batch.take(slice(cut)), batch.take(slice(cut, None))
     return [(one, other), (other, one)] if len(other.labels) else [(one, other)]
 
 

@@ -1,7 +1,7 @@
 """What all methods train with: the batches of an epoch, steps at rates that fall along a cosine, one seed."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -20,6 +20,7 @@ __all__ = [
     "classifier_optimizer",
     "cosine_rate",
     "cosine_step",
+    "descend",
     "remember_rates",
     "seeded",
 ]
@@ -123,3 +124,31 @@ def seeded(seed: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         yield
+
+
+def descend(
+    optimizer: Optimizer,
+    loss_of: Callable[[Batch], Tensor],
+    source: BatchSource,
+    settings: JointSettings,
+    *,
+    first_epoch: int = 0,
+    epochs: int,
+) -> None:
+    """Lower one loss for some epochs, a step a batch.
+
+    Args:
+        optimizer: What steps.
+        loss_of: The loss of a batch.
+        source: The samples.
+        settings: As for `batches_of`.
+        first_epoch: Counted from the start of the fit.
+        epochs: How many.
+    """
+    for epoch in range(first_epoch, first_epoch + epochs):
+        total = 0.0
+        for progress, batch in batches_of(source, settings, epoch, first_epoch=first_epoch, epochs=epochs):
+            loss = loss_of(batch)
+            cosine_step(optimizer, loss, progress)
+            total += loss.item()
+        check_finite(total, epoch + 1)

@@ -1,17 +1,18 @@
 """Zero Time Waste: classifiers as they are, every answer put together with those before."""
 
 import torch
+from torch import Tensor
 from torch.optim import Adam
 
 from offramp.cost import Prices
 from offramp.exits import EnsembledExits, stack_exits
-from offramp.features import BatchSource
+from offramp.features import Batch, BatchSource
 from offramp.functional import cross_entropies, log_probabilities, plain_loss
 from offramp.methods.fitted import FittedExits
 from offramp.methods.joint import fit_classifiers
 from offramp.methods.method import METHODS
 from offramp.methods.settings import JointSettings
-from offramp.methods.steps import batches_of, check_finite, cosine_step, remember_rates, seeded
+from offramp.methods.steps import descend, remember_rates, seeded
 
 __all__ = ["fit_ztw"]
 
@@ -52,16 +53,14 @@ def fit_ztw(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointS
         bank = EnsembledExits(trained.bank).eval()
         optimizer = Adam([bank.weight, bank.bias], lr=LEARNING_RATE, fused=True)
         remember_rates([optimizer])
-        for epoch in range(first, first + EPOCHS):
-            total = 0.0
-            for progress, batch in batches_of(fit, settings, epoch, first_epoch=first, epochs=EPOCHS):
-                with torch.no_grad():
-                    members = bank.members(batch.features.float())
-                log_q = log_probabilities(stack_exits(bank.ensembled(members)))
-                loss = plain_loss(cross_entropies(log_q, batch.labels)).sum()
-                cosine_step(optimizer, loss, progress)
-                total += loss.item()
-            check_finite(total, epoch + 1)
+
+        def loss_of(batch: Batch) -> Tensor:
+            with torch.no_grad():
+                members = bank.members(batch.features.float())
+            log_q = log_probabilities(stack_exits(bank.ensembled(members)))
+            return plain_loss(cross_entropies(log_q, batch.labels)).sum()
+
+        descend(optimizer, loss_of, fit, settings, first_epoch=first, epochs=EPOCHS)
     return FittedExits(bank, None, trained.cost_weights)
 
 
