@@ -41,7 +41,7 @@ from offramp.artifact import _sealed
 from offramp.errors import OfframpError
 from offramp.features import ArraySource, StoreSource, extract, split_by_id
 from offramp.frontier import fit_frontier
-from offramp.trunk import CifarResNet, Factory, Trunk, chain
+from offramp.trunk import DEFAULT_POOLING, CifarResNet, Factory, Trunk, chain
 
 MUTATIONS = 10_000
 QUICK = replace(offramp.DEFAULT, warmup_epochs=1, epochs=1, cost_weights=(0.1, 1.0))
@@ -460,7 +460,10 @@ def _small(folder: Path) -> list[tuple[Files, Any]]:
         store = extract(trunk, source, folder / trunk.name, views=(PREPROCESSING,), progress=False)
         frontier = fit_frontier(
             trunk,
-            *(StoreSource(store, pooling="auto", rows=rows) for rows in split_by_id(store.ids(), [60, 30, 30])),
+            *(
+                StoreSource(store, pooling=DEFAULT_POOLING, rows=rows)
+                for rows in split_by_id(store.ids(), [60, 30, 30])
+            ),
             example=trunk.prepare(PREPROCESSING(images[:1])),
             preprocessing=PREPROCESSING,
             settings=settings,

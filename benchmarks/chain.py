@@ -59,7 +59,7 @@ def fit_images(rotation: int, *, links: bool) -> tuple[Frontier, StoreSource]:
     example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
 
     def fit_one(part: Trunk, parts: Any) -> Frontier:
-        return fit_frontier(part, *parts, example=example, preprocessing=PREPROCESSING)
+        return fit_frontier(part, *parts, example=example, preprocessing=PREPROCESSING, pooling="auto")
 
     return (drop_links(trunk, sources, fit_one) if links else fit_one(trunk, sources)), test
 
@@ -123,7 +123,7 @@ def fit_texts(task: str, rotation: int) -> tuple[Frontier, StoreSource]:
     trunk = minilm(task)
     *sources, test = text_sources(task, trunk, rotation)
     example = trunk.prepare(trunk.preprocessing(intents(task, "train").read(0, 1).inputs))
-    frontier = fit_frontier(trunk, *sources, example=example, settings=TEXT)
+    frontier = fit_frontier(trunk, *sources, example=example, settings=TEXT, pooling="auto")
     return frontier, test
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from benchmarks.guarantees import evidence as guarantees
+from benchmarks.paper import evidence as paper
 from benchmarks.runtime import evidence as runtime
 
 ROOT = Path(__file__).parent.parent
@@ -296,7 +298,7 @@ Change of accuracy against the full network ({full:.2f} %), in points, mean ± s
 
 {quality}
 
-The policy that tune preferred for the default: {preferred}. Where the gates' row is below the threshold's on the same
+The policy of the default's row: {preferred}. Where the gates' row is below the threshold's on the same
 exits, a plain threshold is the better policy there. The paper's exits are fitted without its L2 penalty of 5e-4, which
 is too strong for raw channel means; the rows "with L2" have it (first rotation alone).
 
@@ -329,6 +331,8 @@ keep their exits was settled after looking at three choices on the first rotatio
 
 {few_bars}
 
+{paper}
+{guarantees}
 {runtime}
 ## What learning a frontier costs: `benchmarks.frontier_time`
 From a store on disk to measured points, 45,000 samples, in passes of the bare float32 network over the same samples.
@@ -367,7 +371,18 @@ def page() -> str:
     """The page."""
     found = {
         name: results(name)
-        for name in ("frontier_quality", "frontier_time", "store", "costs", "chain", "few_exits", "artifact", "runtime")
+        for name in (
+            "frontier_quality",
+            "frontier_time",
+            "store",
+            "costs",
+            "chain",
+            "few_exits",
+            "artifact",
+            "runtime",
+            "paper",
+            "guarantees",
+        )
     }
     rotations = found["frontier_quality"]["rotations"]
     return PAGE.format(
@@ -382,6 +397,8 @@ def page() -> str:
         few="\n".join(few(found["few_exits"], found["chain"])),
         few_bars="\n".join(bars(found["few_exits"])),
         runtime=runtime.section(found["runtime"], bars(found["runtime"])),
+        paper=paper.section(found["paper"], bars(found["paper"])),
+        guarantees=guarantees.section(found["guarantees"]),
         times="\n".join(times(found["frontier_time"])),
         time_bars="\n".join(bars(found["frontier_time"])),
         store="\n".join(store(found["store"])),

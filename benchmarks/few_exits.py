@@ -32,7 +32,9 @@ def fit_few(rotation: int) -> tuple[Frontier, StageView]:
     trunk = images_chain()
     *sources, test = (StageView(source, ENDS) for source in images_sources(trunk, rotation))
     example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
-    return fit_frontier(merge(trunk, ENDS), *sources, example=example, preprocessing=PREPROCESSING), test
+    return fit_frontier(
+        merge(trunk, ENDS), *sources, example=example, preprocessing=PREPROCESSING, pooling="auto"
+    ), test
 
 
 def one_rotation(rotation: int) -> dict[str, Any]:

@@ -73,8 +73,16 @@ def run_job(name: str, path: str, rows: str, batch_size: str, mb: str) -> None:
     if name == "extract":
         trunk, source = resnet(20), cifar10("train", rows=int(rows))
         print("ready", flush=True)
-        views = (PREPROCESSING,)
-        extract(trunk, source, path, views=views, batch_size=int(batch_size), shard_mb=float(mb), progress=False)
+        extract(
+            trunk,
+            source,
+            path,
+            poolings=("auto",),
+            views=(PREPROCESSING,),
+            batch_size=int(batch_size),
+            shard_mb=float(mb),
+            progress=False,
+        )
         return
     if name == "fit":
         fit_from(Store.open(path), int(batch_size), float(mb))
@@ -93,7 +101,7 @@ def fit_from(store: Store, batch_size: int, buffer_mb: float) -> None:
         StoreSource(store, pooling="auto", rows=rows, buffer_mb=buffer_mb) for rows in (rest, tune, calibrate)
     )
     settings = replace(DEFAULT, warmup_epochs=2, epochs=1, batch_size=batch_size)
-    fit_frontier(resnet(20), fit, *held_out, example=torch.zeros(1, 3, 32, 32), settings=settings)
+    fit_frontier(resnet(20), fit, *held_out, example=torch.zeros(1, 3, 32, 32), pooling="auto", settings=settings)
 
 
 def memory_of(command: Sequence[str]) -> float:

@@ -125,7 +125,8 @@ class Network:
             inputs: An array of N samples, or a dictionary of arrays by the names of the network's inputs.
             point: The number of the operating point, or `N` of them; may be left out where there is one.
             budget: Instead of it: the point that was most accurate on the tune split, of any policy, among those that
-                cost no more than this share of the network.
+                cost no more than this share of the network: a limit. (`budget` of `offramp.EarlyExitNetwork.predict` is
+                aimed at instead: it takes the setting of one policy that cost nearest to it, be it a little dearer.)
             generator: Of the draws of a policy that samples.
 
         Returns:
@@ -221,7 +222,7 @@ class Network:
             spent[own] = (weights * costs[:, exits[own]].T).sum(1) / (weights @ np.array(point["bare"]))
             for miscoverage, thresholds in point["conformal_thresholds"].items():
                 found = sets.setdefault(float(miscoverage), np.zeros(probabilities.shape, dtype=bool))
-                limits = np.array(thresholds)[exits[own]][:, None]
+                limits = np.array(thresholds)[exits[own]].reshape(len(own), -1)  # one for all classes, or one each
                 found[own] = np.float32(1) - probabilities[own] <= limits
         common = [set(map(float, self.points[row]["conformal_thresholds"])) for row in np.unique(rows)]
         offered = set.intersection(*common) if common else set()

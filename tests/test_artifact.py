@@ -69,7 +69,7 @@ def test_the_manifest_is_as_documented(folder: Path) -> None:
     whole = json.loads(raw)
     assert raw == json.dumps(whole, sort_keys=True, indent=1).encode()
     assert sorted(whole) == ["content", "files", "format", "seal", "version"]
-    assert (whole["format"], whole["version"]) == ("offramp", 3)
+    assert (whole["format"], whole["version"]) == ("offramp", 4)
 
 
 def test_a_flipped_byte_anywhere_is_refused_by_name(folder: Path) -> None:
@@ -159,7 +159,7 @@ HOSTILE: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("version as text", lambda whole: whole.update(version="1"), "version"),
     ("version true", lambda whole: whole.update(version=True), "version"),
     ("version huge", lambda whole: whole.update(version=10**4000), "version"),
-    ("newer version", lambda whole: whole.update(version=4), "install a newer offramp"),
+    ("newer version", lambda whole: whole.update(version=5), "install a newer offramp"),
     ("no files", lambda whole: whole.pop("files"), "files"),
     ("files a list", lambda whole: whole.update(files=["exits.safetensors"]), "files"),
     ("file an integer", lambda whole: whole["files"].update({"exits.safetensors": 3}), "files.exits"),

@@ -44,6 +44,22 @@ def test_the_guide_to_running_runs() -> None:
     assert len(names["flight"]) > 0  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
+def test_the_guide_to_guarantees_runs() -> None:
+    names = run_guide("docs/guarantees.md")
+    assert names["network"].point.guarantee.loss == "disagreement"  # type: ignore[attr-defined]
+
+
+def test_the_guide_to_the_dial_runs() -> None:
+    names = run_guide("docs/dial.md")
+    assert names["controller"].count == 60  # type: ignore[attr-defined]
+
+
+def test_the_guide_to_monitoring_runs() -> None:
+    names = run_guide("docs/monitoring.md")
+    assert names["verdict"].samples == 200  # type: ignore[attr-defined]
+
+
 def test_the_guide_to_the_method_runs() -> None:
     names = run_guide("docs/method.md")
     assert names["table"].batch_sizes == (1, 8)  # type: ignore[attr-defined]

@@ -1,5 +1,7 @@
-"""A network on another backend: the same interface, and what was given is what runs."""
+"""A network with a dial, and on another backend: the same interface, and what was given is what runs."""
 
+import math
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -7,16 +9,19 @@ import pytest
 import torch
 
 import offramp
-from offramp.errors import UnknownNameError
-from offramp.runtime import Backend, Compaction, CompiledBackend, EagerBackend
-from tests.frontier.examples import LINEAR, PREPROCESSING, images, trunk
+from offramp.errors import BudgetError, InputError, UnknownNameError
+from offramp.runtime import Backend, Compaction, CompiledBackend, Dial, EagerBackend
+from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
 
 
 @cache
-def network() -> offramp.EarlyExitNetwork:
+def frontier(settings: offramp.JointSettings = LINEAR) -> offramp.Frontier:
     data = images(200, seed=1), images(120, seed=2)
-    frontier = offramp.fit(trunk(), *data, preprocessing=PREPROCESSING, settings=LINEAR, progress=False)
-    return frontier.choose(cost=0.8, policy="threshold")
+    return offramp.fit(trunk(), *data, preprocessing=PREPROCESSING, settings=settings, progress=False)
+
+
+def network() -> offramp.EarlyExitNetwork:
+    return frontier().choose(cost=0.8, policy="threshold")
 
 
 class Counted(EagerBackend):
@@ -69,3 +74,152 @@ def test_compaction_is_kept_and_replaced() -> None:
 def test_unknown_names_are_told() -> None:
     with pytest.raises(UnknownNameError, match="unknown backend 'eagre'; did you mean 'eager'"):
         network().on("eagre")
+
+
+def same(one: offramp.Answer, other: offramp.Answer) -> bool:
+    """Whether two answers are alike, up to what rounding does to batches of other sizes."""
+    torch.testing.assert_close(one.probabilities, other.probabilities, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(one.relative_cost, other.relative_cost)
+    assert list(one.prediction_sets) == list(other.prediction_sets)
+    sets = [torch.equal(one.prediction_sets[level], other.prediction_sets[level]) for level in one.prediction_sets]
+    return torch.equal(one.exits, other.exits) and all(sets)
+
+
+def part(answer: offramp.Answer, rows: torch.Tensor) -> offramp.Answer:
+    sets = {level: chosen[rows] for level, chosen in answer.prediction_sets.items()}
+    columns = answer.labels[rows], answer.probabilities[rows], answer.exits[rows], answer.relative_cost[rows]
+    return offramp.Answer(*columns, sets)
+
+
+def dialled(settings: offramp.JointSettings, policy: str) -> offramp.EarlyExitNetwork:
+    """A network all of whose points are settings: as accurate as one another, as if the tune split said so."""
+    given = frontier(settings).choose(cost=1.1, policy=policy)
+    points = [replace(point, promised={**point.promised, "accuracy": 0.9}) for point in given.points]
+    return replace(given, point=points[-1], points=points)
+
+
+class TestBudgets:
+    @pytest.mark.parametrize("settings", [LINEAR, SMALL])
+    @pytest.mark.parametrize("policy", ["threshold", "gates", "stopping"])
+    def test_a_budget_answers_as_a_network_of_that_point_alone(
+        self, policy: str, settings: offramp.JointSettings
+    ) -> None:
+        given, inputs = dialled(settings, policy), images(40, seed=3)[0]
+        asked = torch.linspace(given.dial.cheapest, given.dial.dearest, 8).tolist()
+        costs = set()
+        for budget in asked:
+            row = int(given.dial.rows(torch.tensor([budget]))[0])
+            alone = replace(given, point=given.dial.points[row], points=())
+            assert same(given.predict(inputs, budget=budget), alone.predict(inputs))
+            costs.add(float(alone.predict(inputs).relative_cost.mean()))
+        assert len(costs) > 1
+        assert same(given.predict(inputs), replace(given, points=()).predict(inputs))
+
+    @pytest.mark.parametrize("policy", ["threshold", "gates", "stopping"])
+    def test_every_sample_may_have_its_own(self, policy: str) -> None:
+        given, inputs = dialled(SMALL, policy), images(60, seed=3)[0]
+        levels = torch.linspace(given.dial.cheapest, given.dial.dearest, 5)
+        which = torch.arange(60) % 5
+        mixed = given.predict(inputs, budget=levels[which])
+        assert same(mixed, given.predict(inputs, budget=levels[which].tolist()))
+        for number, level in enumerate(levels.tolist()):
+            rows = (which == number).nonzero().squeeze(1)
+            assert same(part(mixed, rows), part(given.predict(inputs, budget=level), rows))
+
+    def test_costs_and_sets_are_those_of_the_points_with_their_exits_in_force(self) -> None:
+        given, inputs = network(), images(20, seed=3)[0]
+        levels = {0.05: torch.full((3,), 2.0)}, {0.05: torch.full((3,), -1.0), 0.1: torch.zeros(3)}
+        points = [
+            replace(
+                given.point,
+                active=active,
+                parameters={"threshold": torch.tensor(2.0)},
+                conformal_thresholds=thresholds,
+                promised={"cost": cost, "accuracy": 0.9},
+            )
+            for active, thresholds, cost in zip(((2,), (0, 1, 2)), levels, (0.5, 1.0), strict=True)
+        ]
+        moved = replace(given, point=points[0], points=points)
+        answer = moved.predict(inputs, budget=[0.5, 1.0] * 10)
+        assert answer.exits.tolist() == [2] * 20
+        table = given.costs.tables[0]
+        ends = [float(table.cumulative_costs(active)[-1] / table.bare) for active in ((2,), (0, 1, 2))]
+        assert ends[0] < ends[1]
+        assert answer.relative_cost.tolist() == pytest.approx(ends * 10)
+        assert list(answer.prediction_sets) == [0.05]  # what both points have
+        assert answer.prediction_sets[0.05].sum(1).tolist() == [3, 0] * 10
+        assert list(moved.predict(inputs, budget=1.0).prediction_sets) == [0.05, 0.1]
+
+    def test_the_dial_has_the_points_of_one_policy_and_one_set_of_classifiers(self) -> None:
+        for policy, points in frontier().points.items():
+            chosen = frontier().choose(cost=1.1, policy=policy)
+            alike = [point for point in points if point.classifier == chosen.point.classifier]
+            assert list(chosen.points) == alike
+            assert any(point is chosen.point for point in alike)
+
+    @pytest.mark.parametrize("policy", ["threshold", "gates", "stopping"])
+    def test_a_point_that_was_chosen_for_a_promise_is_there_once(self, policy: str) -> None:
+        chosen = frontier().choose(max_drop=0.5, confidence=0.8, loss="disagreement", policy=policy)
+        assert chosen.point.guarantee is not None
+        assert len(chosen.engine.points.points) == len(chosen.points)
+        assert chosen.engine.points.points[0] is chosen.point
+        assert len(chosen.dial) == len(Dial(chosen.points))
+
+    def test_moving_it_makes_no_engine(self) -> None:
+        given, inputs = network(), images(4, seed=3)[0]
+        engine = given.engine
+        for budget in (given.dial.cheapest, given.dial.dearest):
+            given.predict(inputs, budget=budget)
+        assert given.engine is engine
+        assert given.on("bfloat16").predict(inputs, budget=given.dial.cheapest).labels.shape == (4,)
+
+    def test_one_sample_and_none(self) -> None:
+        given, inputs = network(), images(4, seed=3)[0]
+        whole = given.predict(inputs, budget=0.9)
+        assert same(given.predict(inputs[:1], budget=[0.9]), part(whole, torch.tensor([0])))
+        asked: list[Any] = [None, 0.9, []]
+        for budget in asked:
+            assert given.predict(inputs[:0], budget=budget).relative_cost.shape == (0,)
+
+    def test_a_budget_below_the_cheapest_names_it(self) -> None:
+        given = network()
+        told = rf"no point costs 0.001 or less; the cheapest costs {given.dial.cheapest:.2f}"
+        for budget in (0.001, [0.9, 0.001]):
+            with pytest.raises(BudgetError, match=told):
+                given.predict(images(2, seed=3)[0], budget=budget)
+        with pytest.raises(BudgetError, match=told):
+            given.controller(0.001)
+
+    @pytest.mark.parametrize(
+        ("budget", "told"),
+        [
+            ([0.9] * 3, r"expected one budget, or 2, one a sample, got some of shape \(3,\)"),
+            ([[0.9, 0.9]], r"one a sample, got some of shape \(1, 2\)"),
+            ("much", "expected a budget as a number or numbers, such as 0.6, got 'much'"),
+            (math.nan, "expected a budget as a share of the network's cost, such as 0.6, got nan"),
+            (0, "expected a budget as a share of the network's cost, such as 0.6, got 0"),
+        ],
+    )
+    def test_what_is_no_budget_is_refused(self, budget: Any, told: str) -> None:
+        with pytest.raises(InputError, match=told):
+            network().predict(images(2, seed=3)[0], budget=budget)
+
+    def test_a_network_of_one_point_has_no_dial(self) -> None:
+        alone = replace(network(), points=())
+        with pytest.raises(InputError, match="this network has one operating point, a budget needs several"):
+            alone.predict(images(2, seed=3)[0], budget=0.9)
+
+    def test_a_controller_keeps_the_average(self) -> None:
+        given = dialled(SMALL, "threshold")
+        inputs = images(400, seed=5)[0]
+        for share in (0.3, 0.7):
+            budget = given.dial.cheapest + share * (given.dial.dearest - given.dial.cheapest)
+            controller = given.controller(budget)
+            for start in range(0, 400, 8):
+                answer = given.predict(inputs[start : start + 8], budget=controller.asked)
+                controller.record(answer.relative_cost)
+            assert controller.count == 400
+            low, high = given.dial.cheapest, given.dial.dearest
+            bound = 100 * max(budget - low, high - budget) + 8
+            assert abs(controller.debt) <= bound
+            assert controller.average == pytest.approx(budget, abs=0.05)

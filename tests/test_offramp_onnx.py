@@ -5,11 +5,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import offramp_onnx
 from offramp.network import EarlyExitNetwork
@@ -47,6 +49,18 @@ def test_every_sample_may_have_a_point_of_its_own(kind: str) -> None:
     found = offramp_onnx.load(given.folder).predict(given.arrays, point=mixed().numpy())
     np.testing.assert_array_equal(found.exits, exits)
     np.testing.assert_allclose(found.probabilities, probabilities, atol=1e-5)
+
+
+def test_prediction_sets_by_class() -> None:
+    given = example("ladder")
+    runner, own = offramp_onnx.load(given.folder), network(given, 0)
+    shape = (len(own.point.temperatures), len(runner.predict(given.arrays, point=0).probabilities[0]))
+    thresholds = torch.linspace(0.05, 0.95, shape[0] * shape[1]).view(shape)
+    runner.points = [{**runner.points[0], "conformal_thresholds": {"0.1": thresholds.tolist()}}]
+    expected = replace(own, point=replace(own.point, conformal_thresholds={0.1: thresholds})).predict(given.raw)
+    found = runner.predict(given.arrays, point=0).prediction_sets[0.1]
+    np.testing.assert_array_equal(found, expected.prediction_sets[0.1])
+    assert 0 < found.mean() < 1
 
 
 @pytest.mark.parametrize("size", [1, 7])
@@ -91,9 +105,9 @@ print(json.dumps([answer.exits.tolist(), answer.labels.tolist()]))
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "either point=0 to 3 or budget"),
+        ({}, "either point=0 to 5 or budget"),
         ({"point": 0, "budget": 0.5}, "one of the two"),
-        ({"point": 4}, "0 to 3, got 4"),
+        ({"point": 6}, "0 to 5, got 6"),
         ({"point": [0, 1]}, f"or {COUNT}"),
         ({"point": 0.5}, "expected one number"),
     ],

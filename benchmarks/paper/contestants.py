@@ -7,7 +7,7 @@ from typing import Literal
 from benchmarks.paper.tasks import Look, Task
 from offramp.methods import JointSettings
 
-__all__ = ["CONTESTANTS", "EXITS", "ON_CHAINS", "PREFERRED", "Contestant", "Exits"]
+__all__ = ["CONTESTANTS", "EXITS", "Contestant", "Exits", "is_tried"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,10 @@ def _default(**changes: object) -> Callable[[Task], JointSettings]:
     return lambda task: replace(task.default, **changes)  # type: ignore[arg-type]
 
 
+def _wide(times: float) -> Callable[[Task], JointSettings]:
+    return lambda task: replace(task.default, ladder_width=int(times * task.default.ladder_width))
+
+
 def _fixed(task: Task) -> JointSettings:
     """The paper's gates on classifiers that have learned as long as its own do, and stay."""
     whole = task.paper.warmup_epochs + task.paper.epochs
@@ -52,11 +56,17 @@ def _fixed(task: Task) -> JointSettings:
 OWN = ("threshold", "entropy", "margin", "geometric", "patience", "stopping", "eenet", "gates")
 """Rules that need nothing but exits that answer."""
 
-PREFERRED = ("threshold", "gates")
-"""Rules that the default takes the best of, by the tune split, as `offramp.fit` does."""
+OFFERED = ("stopping", "threshold", "gates")
+"""Rules that a frontier of `offramp.fit` offers."""
+
+DEFAULT_RULE = "stopping"
+"""The one that it prefers."""
 
 ON_CHAINS = ("ladder", "ends")
 """All that is tried on a chain of networks."""
+
+ABLATED = ("cifar10", "cifar100", "clinc150", "superpixels")
+"""Tasks on which parts of the default are left out or changed, one at a time."""
 
 EXITS: dict[str, Exits] = {
     exits.name: exits
@@ -75,19 +85,50 @@ EXITS: dict[str, Exits] = {
         Exits("diff branch", "diff_branch", "paper", _paper(), ("branch_gates",)),
         Exits("pteenet", "pteenet", "paper", _paper(), ("branch_gates",)),
         Exits("ztw", "ztw", "paper", _paper(), ("threshold",)),
-        Exits("linear, default's look", "joint", "default", _default(exits="linear", weight_decay=0.0), PREFERRED),
+        Exits("linear, default's look", "joint", "default", _default(exits="linear", weight_decay=0.0), OFFERED),
         Exits(
-            "cumulative, default's look", "joint", "default", _default(exits="cumulative", weight_decay=0.0), PREFERRED
+            "cumulative, default's look", "joint", "default", _default(exits="cumulative", weight_decay=0.0), OFFERED
         ),
-        Exits("ladder, paper's look", "joint", "paper", _default(), PREFERRED),
+        Exits("ladder, paper's look", "joint", "paper", _default(), OFFERED),
+        Exits("ladder, means alone", "joint", "means", _default(), OFFERED[:2]),
+        Exits("ladder, one view", "joint", "one view", _default(), OFFERED[:2]),
+        Exits("ladder, half as wide", "joint", "default", _wide(0.5), OFFERED[:2]),
+        Exits("ladder, twice as wide", "joint", "default", _wide(2), OFFERED[:2]),
+        Exits("ladder, half as long", "joint", "default", _default(warmup_epochs=4), OFFERED[:2]),
+        Exits("ladder, weighted", "joint", "default", _default(classifier_loss="weighted"), OFFERED),
         Exits("ends", "classifiers", "paper", _paper(warmup_epochs=1, epochs=0), ("ends",)),
     )
 }
 
+PARTS = (
+    "ladder, means alone",
+    "ladder, one view",
+    "ladder, half as wide",
+    "ladder, twice as wide",
+    "ladder, half as long",
+    "ladder, weighted",
+)
+"""The default with one part of it changed."""
+
+
+def is_tried(task: Task, exits: str) -> bool:
+    """Whether a way to fit exits is among those for a task.
+
+    Args:
+        task: The task.
+        exits: Name of the way.
+    """
+    if task.alone is not None:
+        return exits in ON_CHAINS
+    if exits == "ladder, one view" and not task.augmented:
+        return False  # there is but one
+    return exits != "ends" and (exits not in PARTS or task.name in ABLATED)
+
+
 CONTESTANTS: dict[str, Contestant] = {
     contestant.name: contestant
     for contestant in (
-        Contestant("offramp", "ladder", "preferred", "default"),
+        Contestant("offramp", "ladder", DEFAULT_RULE, "default"),
         Contestant("JEI-DNN", "weighted", "gates", "paper"),
         Contestant("threshold", "linear", "threshold", "paper"),
         Contestant("entropy", "linear", "entropy", "rival"),
@@ -108,10 +149,11 @@ CONTESTANTS: dict[str, Contestant] = {
         Contestant("full", "full", "gates", "ablation"),
         Contestant("exit if min", "exit if min", "gates", "ablation"),
         Contestant("no imbalance weights", "no imbalance", "gates", "ablation"),
-        *(Contestant(f"offramp's exits, {rule}", "ladder", rule, "policy") for rule in OWN),
-        Contestant("linear exits, offramp's look", "linear, default's look", "preferred", "exits"),
-        Contestant("cumulative exits, offramp's look", "cumulative, default's look", "preferred", "exits"),
-        Contestant("ladder, paper's look", "ladder, paper's look", "preferred", "exits"),
+        *(Contestant(f"offramp's exits, {rule}", "ladder", rule, "policy") for rule in OWN if rule != DEFAULT_RULE),
+        Contestant("linear exits, offramp's look", "linear, default's look", DEFAULT_RULE, "exits"),
+        Contestant("cumulative exits, offramp's look", "cumulative, default's look", DEFAULT_RULE, "exits"),
+        Contestant("ladder, paper's look", "ladder, paper's look", DEFAULT_RULE, "exits"),
+        *(Contestant(name, name, DEFAULT_RULE, "exits") for name in PARTS),
         Contestant("chain of bare networks", "ends", "ends", "rival"),
     )
 }

@@ -83,7 +83,7 @@ def _read(task: Task, contestant: Contestant, seeds: Iterable[int]) -> tuple[dic
     rules = [cell["rules"][contestant.rule] for cell in cells]
     full = [cell["full accuracy"] for cell in cells]
     samples = np.mean([np.load(areas)[contestant.rule] for _, areas in files], axis=0)
-    row = {
+    return {
         "kind": contestant.kind,
         "area": float(np.mean([rule["area"] for rule in rules])),
         "areas": [rule["area"] for rule in rules],
@@ -93,10 +93,7 @@ def _read(task: Task, contestant: Contestant, seeds: Iterable[int]) -> tuple[dic
         "exit accuracy": cells[0]["exit accuracy"],
         "CPU seconds": float(np.mean([cell["CPU seconds"] for cell in cells])),
         "parameters": cells[0]["parameters"],
-    }
-    if "is" in rules[0]:
-        row["is"] = [rule["is"] for rule in rules]
-    return row, samples
+    }, samples
 
 
 def _least_cost(rules: list[dict[str, Any]], wanted: float) -> float | None:

@@ -11,6 +11,7 @@ import numpy as np
 from benchmarks.backbones import BACKBONES
 from benchmarks.cifar import AUGMENTED, cifar10, resnet
 from benchmarks.paper.joined import JoinedSource
+from benchmarks.paper.narrowed import NarrowedSource
 from benchmarks.texts import intents, minilm, train_rows
 from offramp.cost import TrunkMulAdds, count_trunk
 from offramp.features import BatchSource, Source, Store, StoreSource, check_disjoint, extract, split_by_id
@@ -21,11 +22,12 @@ __all__ = ["CACHE", "TASKS", "Look", "Splits", "Task", "prices_of", "splits_of"]
 
 CACHE = Path(__file__).parents[1] / ".cache" / "paper"
 
-Look = Literal["paper", "default"]
-"""What exits see of a stage: the vector that the paper's recipe gives, or the default's."""
+Look = Literal["paper", "default", "means", "one view"]
+"""What exits see: the vector of a stage that the paper's recipe gives; the default's, of every view of a sample; of
+that the means alone; or the default's of the samples as they are."""
 
-RICH = "rich"
-"""The default's pooling."""
+RICH, MEANS = "rich", "auto"
+"""The default's pooling, and the one whose numbers come first in it."""
 
 FEW = spread_cost_weights(8)
 """Cost weights of the paper's method; offsets of the gates fill the curve between them."""
@@ -65,7 +67,7 @@ class Task:
 
     def pooling(self, look: Look) -> str:
         """Name of the pooling that exits see a stage through."""
-        return self.look if look == "paper" else RICH
+        return {"paper": self.look, "means": MEANS}.get(look, RICH)
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def splits_of(task: Task, look: Look, seed: int) -> Splits:
         look: What exits see.
         seed: Other samples tune and calibrate.
     """
-    pooling = task.pooling(look)
+    pooling = RICH if look == "means" else task.pooling(look)
     seen, unseen = _store(task.name, "seen"), _store(task.name, "unseen")
     rows, sizes = np.arange(unseen.num_rows), [int(share * unseen.num_rows) for share in task.shares]
     if task.test is None:
@@ -115,10 +117,25 @@ def splits_of(task: Task, look: Look, seed: int) -> Splits:
     parts = split_by_id(unseen.ids()[rows], [size for size in sizes if size], seed=1 + seed)
     *more, tune, calibrate = (StoreSource(unseen, pooling=pooling, rows=rows[part]) for part in parts)
     step = -(-seen.num_rows // task.most)
-    learned = StoreSource(seen, pooling=pooling, rows=np.arange(0, seen.num_rows, step), views="all")
+    views: Literal["first", "all"] = "first" if look == "one view" else "all"
+    learned = StoreSource(seen, pooling=pooling, rows=np.arange(0, seen.num_rows, step), views=views)
     fit: BatchSource = JoinedSource([learned, *more]) if more else learned
     check_disjoint(fit=fit.ids(), tune=tune.ids(), calibrate=calibrate.ids(), test=test.ids())
-    return Splits(fit, tune, calibrate, test)
+    if look != "means":
+        return Splits(fit, tune, calibrate, test)
+    widths = _widths(task.name)
+    return Splits(*(NarrowedSource(source, widths) for source in (fit, tune, calibrate, test)))
+
+
+@cache
+def _widths(name: str) -> list[int]:
+    """How many numbers the means of each stage are."""
+    task, trunk = TASKS[name], _trunk(name)
+    hidden, widths = trunk.prepare(trunk.preprocessing(task.unseen().read(0, 1).inputs)), []
+    for index, stage in enumerate(trunk.stages):
+        hidden = stage(hidden)
+        widths.append(POOLINGS.get(MEANS)(trunk.representation(hidden, index)).shape[1])
+    return widths
 
 
 @cache

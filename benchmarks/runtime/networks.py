@@ -91,7 +91,7 @@ def text_frontier(task: str = "banking77") -> Frontier:
     def fit() -> Frontier:
         *sources, _ = (StageView(source, TEXT_ENDS) for source in text_sources(task, trunk, 0))
         example = trunk.prepare(trunk.preprocessing(intents(task, "train").read(0, 1).inputs))
-        return fit_frontier(merge(trunk, TEXT_ENDS), *sources, example=example, settings=TEXT)
+        return fit_frontier(merge(trunk, TEXT_ENDS), *sources, example=example, settings=TEXT, pooling="auto")
 
     return _kept(f"minilm-{task}-first", merge(trunk, TEXT_ENDS), fit)
 

@@ -21,7 +21,7 @@ from offramp.errors import ArtifactError
 
 __all__ = ["VERSION", "Artifact", "Field", "read_artifact", "write_artifact"]
 
-VERSION = 3
+VERSION = 4
 """Of the format. A reader takes this version and, through `_UPGRADES`, every older one."""
 
 MANIFEST = "manifest.json"
@@ -39,6 +39,7 @@ LONGEST = 1000
 _UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: lambda content: {**content, "classes": []},  # version 2 names classes, and attaches files to preprocessing
     2: lambda content: {**content, "bare_ms": None},  # version 3 knows milliseconds, and who leaves where at a point
+    3: lambda content: {**content, "calibration": None},  # version 4 has the losses that promises are made from
 }
 """For each older version, the step from its content to the next version's."""
 

@@ -1,6 +1,6 @@
-"""The network that lets samples leave: trunk, exits and one setting of the dial."""
+"""The network that lets samples leave: trunk, exits and a dial."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,7 +12,7 @@ from offramp.cost import Costs
 from offramp.errors import InputError
 from offramp.exits import ExitBank
 from offramp.policy import OperatingPoint
-from offramp.runtime import BACKENDS, Backend, Compaction, Engine
+from offramp.runtime import BACKENDS, WINDOW, Backend, BudgetController, Compaction, Dial, Engine
 from offramp.trunk import Pooling, Preprocessing, Trunk
 from offramp.uncertainty import prediction_set
 
@@ -37,7 +37,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class EarlyExitNetwork:
-    """A frozen network with exits, at one operating point.
+    """A frozen network with exits, at an operating point that every batch, or every sample, may leave for another.
 
     Samples that have left are not computed any further: each stage runs on those that remain.
     """
@@ -53,22 +53,35 @@ class EarlyExitNetwork:
     costs: Costs
     """What leaving at each exit costs."""
     point: OperatingPoint
-    """The setting of the dial."""
+    """Where samples are unless a budget is named."""
+    points: Sequence[OperatingPoint] = ()
+    """Where budgets may take them, in any order: points of the same policy that ask the same classifiers."""
     backend: Backend | None = None
     """How stages and exits are computed; as torch does by itself if left out."""
     compaction: Compaction | None = None
     """When those who left are taken out of a batch; at once if left out."""
 
     @torch.inference_mode()
-    def predict(self, inputs: Any, *, generator: torch.Generator | None = None) -> Answer:
+    def predict(
+        self,
+        inputs: Any,
+        *,
+        budget: float | Sequence[float] | Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Answer:
         """Answer a batch of raw inputs.
 
         Args:
             inputs: N inputs as the preprocessing takes them: arrays or tensors, a list of images, a list of texts.
+            budget: Spend about this share of the bare network's cost, or `N` shares, one a sample: at the setting of
+                the `dial` that cost nearest to it on the tune split. At `point` if left out.
             generator: Of the draws of a policy that samples; torch's own if left out.
 
         Returns:
-            Labels, probabilities, exits, prediction sets and costs.
+            Labels, probabilities, exits, prediction sets and costs, all by the point that each sample was at.
+
+        Raises:
+            BudgetError: If a budget is lower than the cheapest setting.
         """
         if any(module.training for module in self._modules):
             self.trunk.eval()  # the model it was made of has been put into training mode since
@@ -76,21 +89,54 @@ class EarlyExitNetwork:
         with self.trunk.explaining(prepared):
             hidden = self.trunk.prepare(prepared)
             sizes = self.trunk.sizes(hidden).cpu()
+        rows = self._rows(budget, len(sizes))
         # Where costs and thresholds are, wherever the trunk is.
-        probabilities, exits = (found.cpu() for found in self.engine.run(hidden, generator=generator))
+        probabilities, exits = (found.cpu() for found in self.engine.run(hidden, point=rows, generator=generator))
         unanswered = (~probabilities.isfinite().all(1)).nonzero().squeeze(1)
         if len(unanswered):
             raise InputError(
                 f"{len(unanswered)} of {len(exits)} inputs have no finite answer, the first is input "
                 f"{int(unanswered[0])}; check it for NaN or infinite numbers"
             )
-        costs = self.costs.of(sizes)
-        spent = costs.spent(exits, self.point.active) / costs.bare
-        sets = {
-            miscoverage: prediction_set(probabilities, thresholds[exits])
-            for miscoverage, thresholds in self.point.conformal_thresholds.items()
-        }
+        spent, sets = self._told(probabilities, exits, sizes, rows)
         return Answer(probabilities.argmax(1), probabilities, exits, spent, sets)
+
+    @cached_property
+    def dial(self) -> Dial:
+        """The settings that budgets pick from."""
+        if not self.points:
+            raise InputError("this network has one operating point, a budget needs several: frontier.choose gives them")
+        return Dial(self.engine.points.points)
+
+    def controller(self, budget: float, *, window: int = WINDOW) -> BudgetController:
+        """What keeps an average budget on a stream of batches, however hard they are.
+
+        Args:
+            budget: What a sample may cost on average, as a share of the bare network's cost.
+            window: Samples over which it pays back what was spent beyond that: the more, the further the average may be
+                from the budget for a while, and the better the answers where hard and easy inputs come in stretches.
+
+        Returns:
+            A controller: ask for `controller.asked`, then record what the answer has cost.
+
+        Raises:
+            BudgetError: If the budget is lower than the cheapest setting.
+
+        Example:
+            >>> import offramp
+            >>> from offramp.trunk import CifarResNet
+            >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
+            >>> quick = offramp.JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
+            >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
+            >>> network = offramp.fit(CifarResNet(8), *data, settings=quick, progress=False).choose(cost=1.1)
+            >>> controller = network.controller(0.8)
+            >>> for batch in images.split(20):
+            ...     answer = network.predict(batch, budget=controller.asked)
+            ...     controller.record(answer.relative_cost)
+            >>> controller.count
+            60
+        """
+        return BudgetController(budget, cheapest=self.dial.cheapest, dearest=self.dial.dearest, window=window)
 
     def on(
         self, backend: str | Backend, *, example: Any = None, compaction: Compaction | None = None
@@ -105,7 +151,8 @@ class EarlyExitNetwork:
             compaction: When those who left are taken out of a batch; as it was if left out.
 
         Returns:
-            A network with the same answers, up to rounding.
+            A network with the same answers, up to rounding. Where that is coarser than what was calibrated (bfloat16,
+            eight bits, a backend without a true attribute `exact`) its point has no guarantee.
 
         Example:
             >>> import offramp
@@ -124,7 +171,11 @@ class EarlyExitNetwork:
             if example is not None:
                 prepared = self.trunk.prepare(self.preprocessing(example))
             backend = make(self.trunk, self.pooling, self.bank, prepared)
-        return replace(self, backend=backend, compaction=self.compaction if compaction is None else compaction)
+        point = self.point
+        if point.guarantee is not None and not getattr(backend, "exact", False):
+            point = replace(point, guarantee=None)
+        compaction = self.compaction if compaction is None else compaction
+        return replace(self, point=point, backend=backend, compaction=compaction)
 
     @cached_property
     def _modules(self) -> tuple[nn.Module, ...]:
@@ -134,6 +185,43 @@ class EarlyExitNetwork:
     @cached_property
     def engine(self) -> Engine:
         """What runs it."""
-        return Engine(
-            self.trunk, self.pooling, self.bank, [self.point], backend=self.backend, compaction=self.compaction
-        )
+        # One for all budgets; its first point is where samples are that have none.
+        own = self.point
+        # Not the same object once it has a guarantee, yet the same setting.
+        others = (one for one in self.points if one.parameters is not own.parameters or one.active != own.active)
+        points = [own, *others]
+        return Engine(self.trunk, self.pooling, self.bank, points, backend=self.backend, compaction=self.compaction)
+
+    def _rows(self, budget: float | Sequence[float] | Tensor | None, count: int) -> Tensor | None:
+        """The engine's points for budgets, one a sample; None, all at the first, where none is named."""
+        if budget is None:
+            return None
+        try:
+            budgets = torch.as_tensor(budget, dtype=torch.float64).cpu()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(f"expected a budget as a number or numbers, such as 0.6, got {budget!r}") from error
+        if budgets.shape not in ((), (count,)):
+            raise InputError(f"expected one budget, or {count}, one a sample, got some of shape {tuple(budgets.shape)}")
+        return self.dial.rows(budgets.reshape(-1)).expand(count)
+
+    def _told(
+        self, probabilities: Tensor, exits: Tensor, sizes: Tensor, rows: Tensor | None
+    ) -> tuple[Tensor, dict[float, Tensor]]:
+        """What samples have cost and their prediction sets, each by the point it was at."""
+        costs = self.costs.of(sizes)
+        if rows is None or not len(rows):
+            spent = costs.spent(exits, self.point.active) / costs.bare
+            limits = {miscoverage: found[exits] for miscoverage, found in self.point.conformal_thresholds.items()}
+            return spent, {miscoverage: prediction_set(probabilities, found) for miscoverage, found in limits.items()}
+        aboard, at = torch.unique(rows, return_inverse=True)
+        points = [self.engine.points.points[row] for row in aboard.tolist()]
+        actives = list(dict.fromkeys(point.active for point in points))
+        spent = torch.stack([costs.spent(exits, active) / costs.bare for active in actives])
+        own = torch.tensor([actives.index(point.active) for point in points])[at]
+        thresholds = {
+            miscoverage: torch.stack([point.conformal_thresholds[miscoverage] for point in points])[at, exits]
+            for miscoverage in points[0].conformal_thresholds
+            if all(miscoverage in point.conformal_thresholds for point in points)
+        }
+        sets = {miscoverage: prediction_set(probabilities, limits) for miscoverage, limits in thresholds.items()}
+        return spent[own, torch.arange(len(exits))], sets

@@ -96,7 +96,7 @@ class TestNames:
             assert exits.method in METHODS
             assert set(exits.rules) - {"ends"} <= set(CANDIDATES)
         for contestant in CONTESTANTS.values():
-            assert contestant.rule in (*EXITS[contestant.exits].rules, "preferred")
+            assert contestant.rule in EXITS[contestant.exits].rules
 
     def test_chains_name_the_network_they_end_with(self) -> None:
         assert all(task.alone in TASKS for task in TASKS.values() if task.alone is not None)

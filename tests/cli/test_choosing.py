@@ -1,5 +1,6 @@
 """The operating point that a command asks for."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,14 @@ from tests.frontier.timing_examples import BARE_MS, table_of
         ("--accuracy 1.01", "no point reaches accuracy 1.0100 on the tune split; the best has 0."),
         ("--cost 0.5 --accuracy 0.5", "or --latency-ms, got --cost and --accuracy; leave one"),
         ("--cost 0.5 --latency-ms 2", "or --latency-ms, got --cost and --latency-ms; leave one"),
+        ("--cost 0.5 --max-drop 0.1", "or --latency-ms, got --cost and --max-drop; leave one"),
+        ("--max-drop 5", "expected --max-drop as a share of 1, such as 0.01, got 5: did you mean 0.05?"),
+        ("--max-drop 0", "expected --max-drop as a share of 1, such as 0.01, got 0"),
+        ("--max-drop 0.1 --confidence 95", "expected --confidence as a share of 1, such as 0.95, got 95: did you mean"),
+        ("--max-drop 0.1 --confidence 1", "expected --confidence as a share of 1, such as 0.95, got 1"),
+        ("--confidence 0.9", "expected --max-drop with --confidence, got only --confidence 0.9; add it, or leave"),
+        ("--cost 0.5 --loss brier", "expected --max-drop with --loss, got only --loss brier; add it, or leave --loss"),
+        ("--max-drop 0.0001", "calibrate samples are too few to promise a loss (accuracy) of at most 0.0001"),
         ("--latency-ms 2", "expected --latency FILE with --latency-ms, got none; offramp inspect --measure --out FILE"),
         ("--latency nowhere.json --latency-ms 2", "cannot read nowhere.json"),
         ("--latency test.npz --latency-ms 2", "give a file of offramp inspect --measure --out FILE"),
@@ -52,7 +61,7 @@ def test_budgets_that_cannot_be_met_tell_where_to_look(offramp: Shell, artifact:
     assert "settings=" not in ran.told
 
 
-@pytest.mark.parametrize("policy", ["threshold", "gates", None])
+@pytest.mark.parametrize("policy", ["stopping", "threshold", "gates", None])
 def test_nothing_asked_for_is_the_cheapest_that_keeps_the_accuracy(
     offramp: Shell, artifact: Path, policy: str | None
 ) -> None:
@@ -66,6 +75,32 @@ def test_nothing_asked_for_is_the_cheapest_that_keeps_the_accuracy(
     assert found["policy"] == (policy or frontier.preferred)
     chosen = frontier.choose(accuracy=least, policy=policy).point
     assert chosen.promised == expected
+
+
+@pytest.mark.parametrize("loss", ["accuracy", "disagreement"])
+@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+def test_for_a_promise(offramp: Shell, artifact: Path, tmp_path: Path, verb: str, loss: str) -> None:
+    wish = ("--max-drop", "0.4", "--confidence", "0.8", "--loss", loss)
+    out = ("--out", tmp_path / "answers.csv") if verb == "predict" else ("--report", tmp_path / "report")
+    ran = offramp(verb, artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", *wish, *out)
+    assert ran.status == 0
+    expected = opened(artifact).choose(max_drop=0.4, confidence=0.8, loss=loss).point.guarantee
+    assert expected is not None
+    assert f"Promised: {expected}." in " ".join((ran.out + ran.told).split())
+    if verb == "evaluate":
+        page = (tmp_path / "report" / "report.html").read_text()
+        assert "Promised by Learn then Test: with 80&nbsp;% confidence it" in page
+        assert "It assumes that samples to come are drawn as" in page
+        told = json.loads((tmp_path / "report" / "findings.json").read_text())["guarantee"]
+        assert (told["loss"], told["samples"]) == (loss, expected.samples)
+
+
+def test_a_coarser_backend_is_promised_nothing(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    wish = ("--max-drop", "0.4", "--confidence", "0.8", "--backend", "bfloat16", "--out", tmp_path / "answers.csv")
+    ran = offramp("predict", artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", *wish)
+    assert ran.status == 0
+    assert "nothing is promised: the network was calibrated in its own precision, and 'bfloat16'" in ran.told
+    assert "Promised:" not in ran.told
 
 
 @pytest.mark.parametrize("verb", ["evaluate", "predict"])

@@ -26,7 +26,7 @@ def test_two_artifacts(offramp: Shell, artifact: Path, chained: Path, tmp_path: 
     for path in (artifact, chained):
         frontier = opened(path)
         store = extract(frontier.trunk, open_data("test.npz"), tmp_path / str(len(sides)), progress=False)
-        sides.append((frontier, frontier.choose(cost=0.6).point, StoreSource(store, pooling="auto")))
+        sides.append((frontier, frontier.choose(cost=0.6).point, StoreSource(store, pooling="rich")))
     expected = asdict(compare(sides[0], sides[1]))
     assert ran.json == {**json.loads(json.dumps(expected)), "names": [str(artifact), str(chained)]}
 

@@ -21,7 +21,7 @@ def test_as_json_it_agrees_with_the_library(offramp: Shell, artifact: Path, tmp_
     assert (ran.status, ran.err) == (0, "")
     frontier = opened(artifact)
     store = extract(frontier.trunk, open_data("test.npz"), tmp_path, progress=False)
-    source = StoreSource(store, pooling="auto")
+    source = StoreSource(store, pooling="rich")
     point = frontier.choose(cost=0.6).point
     expected = find(frontier, source, point=point, name="test.npz")
     assert ran.json == {**json.loads(json.dumps(expected.to_json())), "bare_ms": None, "ms": None, "report": None}

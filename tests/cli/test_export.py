@@ -46,6 +46,8 @@ def test_in_eight_bits(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
         ("tflite", (), "expected onnx, the format that can be written, got 'tflite'"),
         ("onnx", ("--cost", "0.6"), "--cost is for --single, which was not asked for"),
         ("onnx", ("--cost", "0"), "--cost is for --single, which was not asked for"),
+        ("onnx", ("--loss", "brier"), "--loss is for --single, which was not asked for"),
+        ("onnx", ("--single", "--int8", "--max-drop", "0.4"), "expected --max-drop without --int8, got both"),
     ],
 )
 def test_what_is_refused(

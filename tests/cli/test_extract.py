@@ -36,7 +36,7 @@ def test_as_json_it_agrees_with_the_library(offramp: Shell, tmp_path: Path) -> N
     store = extract(make_trunk(f"{MODELS}:make", {}), data, tmp_path / "b" / data.name, progress=False)
     assert found["store"] == str(tmp_path / "a" / data.name)
     assert found["rows"] == store.num_rows == 90
-    assert found["widths"] == list(store.widths("auto"))
+    assert found["widths"] == list(store.widths("rich"))
     assert found["bytes"] == sum(map(len, content(tmp_path / "b").values()))
     assert content(tmp_path / "a") == content(tmp_path / "b")
 
@@ -54,7 +54,7 @@ def test_what_was_asked_for_differently_is_refused(offramp: Shell, tmp_path: Pat
     offramp.json(*line)
     ran = offramp(*line, "--pooling", "mean")
     assert ran.status == 1
-    assert "holds another extraction: poolings was {'auto'" in ran.told
+    assert "holds another extraction: poolings was {'rich'" in ran.told
 
 
 def test_a_broken_shard_is_made_again(offramp: Shell, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,52 @@ def test_interrupted_it_goes_on_to_the_same_file(
     assert len([*tmp_path.iterdir()]) == 2
 
 
+class TestBudget:
+    """An average over all inputs."""
+
+    def test_the_file_has_what_the_controller_leads_to(self, offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+        network, inputs = opened(artifact).choose(cost=1.1), samples(90, seed=2)[0]
+        budget = 0.5 * (network.dial.cheapest + network.dial.dearest)
+        line = ("--data", "bare.npz", "--budget", budget, "--batch-size", 10, *TRUST)
+        found = offramp.json("predict", artifact, *line, "--out", tmp_path / "a.csv")
+        controller, expected, asked = network.controller(budget), [], set()
+        for start in range(0, 90, 10):
+            asked.add(controller.asked)
+            answer = network.predict(inputs[start : start + 10], budget=controller.asked)
+            controller.record(answer.relative_cost)
+            expected += answer.exits.tolist()
+        assert [row["exit"] for row in rows_of(tmp_path / "a.csv")] == expected
+        assert found["cost"] == pytest.approx(controller.average, abs=1e-5)
+        assert len(asked) > 2
+
+    def test_interrupted_it_goes_on_to_the_same_file(
+        self, offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        line = ("predict", artifact, "--data", "bare.npz", *TRUST, "--budget", "0.8", "--batch-size", "7", "--out")
+        with stopped_after(monkeypatch, "offramp.network.EarlyExitNetwork.predict", 6):
+            assert offramp(*line, tmp_path / "a.csv").status == 130
+        offramp.json(*line, tmp_path / "a.csv")
+        ran = offramp(*line, tmp_path / "b.csv")
+        assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
+        assert ran.told.endswith("(asked for: 0.800)")
+
+    @pytest.mark.parametrize(
+        ("options", "told"),
+        [
+            (("--budget", "0.0001"), "no point costs 0.0001 or less; the cheapest costs"),
+            (("--budget", "0"), "expected --budget as a share of 1, such as 0.6, got 0"),
+            (("--budget", "60"), "expected --budget as a share of 1, such as 0.6, got 60: did you mean 0.6?"),
+            (("--budget", "nan"), "expected --budget as a share of 1, such as 0.6, got nan"),
+            (("--budget", "0.8", "--cost", "0.8"), "expected --cost or --budget, got both; leave one"),
+        ],
+    )
+    def test_refused(self, offramp: Shell, artifact: Path, tmp_path: Path, options: tuple[str, ...], told: str) -> None:
+        ran = offramp("predict", artifact, "--data", "bare.npz", "--out", tmp_path / "a.csv", *TRUST, *options)
+        assert (ran.status, ran.out) == (1, "")
+        assert told in ran.told
+        assert not any(tmp_path.iterdir())
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("out", "told"),
@@ -196,3 +243,21 @@ def test_an_unknown_backend(offramp: Shell, artifact: Path, tmp_path: Path) -> N
     ran = offramp("predict", artifact, *line)
     assert ran.status != 0
     assert "unknown backend 'bfloat'; did you mean 'bfloat16'?" in ran.told
+
+
+def test_a_share_is_run_to_full_depth_too(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    line = ("--data", "bare.npz", "--cost", "0.6", *TRUST)
+    for share in (0, 0.3, 1):
+        offramp.json("predict", artifact, *line, "--shadow", share, "--out", tmp_path / f"{share}.jsonl")
+    without, some, everyone = (
+        [json.loads(one) for one in (tmp_path / f"{share}.jsonl").read_text().splitlines()] for share in (0, 0.3, 1)
+    )
+    network, inputs = opened(artifact).choose(cost=0.6), torch.from_numpy(samples(90, seed=2)[0])
+    with torch.no_grad():
+        expected = network.trunk(network.trunk.prepare(network.preprocessing(inputs))).argmax(1).tolist()
+    assert [row["full"] for row in everyone] == expected
+    shadowed = [row["full"] is not None for row in some]
+    assert 10 < sum(shadowed) < 45
+    assert [row["full"] for row in some if row["full"] is not None] == list(compress(expected, shadowed))
+    assert all("full" not in row for row in without)
+    assert [{**row, "full": None} for row in without] == [{**row, "full": None} for row in some]

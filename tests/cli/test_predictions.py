@@ -3,10 +3,11 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
-from offramp.cli.predictions import Predictions
+from offramp.cli.predictions import Predictions, read_traffic
 from offramp.errors import InputError
 from offramp.network import Answer
 
@@ -102,3 +103,52 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
     (tmp_path / "a.csv.part").mkdir()
     with pytest.raises(InputError, match=r"cannot go on writing .*; make room, then run the same command again"):
         predictions.add(keys(4, 0), answer(4, 0))
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+class TestTraffic:
+    """What is read back of answers, for a monitor."""
+
+    def test_read_back(self, tmp_path: Path, suffix: str) -> None:
+        written(tmp_path / f"a{suffix}")
+        traffic = read_traffic(tmp_path / f"a{suffix}")
+        assert traffic.exits.tolist() == [0, 1, 2] * 4
+        assert traffic.confidence.tolist() == pytest.approx([0.8] * 12)
+        assert len(traffic.shadowed) == 0
+
+    def test_the_full_networks_label_beside(self, tmp_path: Path, suffix: str) -> None:
+        file = tmp_path / f"a{suffix}"
+        predictions = Predictions(file, "key", batch_size=4, classes=CLASSES, miscoverage=0.1, shadowed=True)
+        predictions.add(keys(4, 0), answer(4, 0), {1: 1, 3: 2})
+        predictions.add(keys(4, 4), answer(4, 4), {})
+        again = Predictions(file, "key", batch_size=4, classes=CLASSES, miscoverage=0.1, shadowed=True)
+        assert again.done == 8
+        again.finish()
+        assert np.array_equal(read_traffic(file).disagreement, [np.nan, 0, np.nan, 1, *[np.nan] * 4], equal_nan=True)
+
+    def test_answers_without_names(self, tmp_path: Path, suffix: str) -> None:
+        file = tmp_path / f"a{suffix}"
+        predictions = Predictions(file, "key", batch_size=4, classes=(), miscoverage=0.1, shadowed=True)
+        predictions.add(keys(4, 0), answer(4, 0), {0: 0, 1: 0})
+        predictions.finish()
+        assert read_traffic(file).shadowed.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.csv", "exit,label\n0,3\n", "exit, confidence and label in .*a.csv, got no 'confidence' in row 0"),
+        ("a.csv", "exit,confidence,label\n0,0.5,1\n1,sure,1\n", "could not convert string to float: 'sure' in row 1"),
+        ("a.csv", "exit,confidence,label\n0,1.5,1\n", "a.csv: expected confidences between 0 and 1, got 1.5"),
+        ("a.csv", "exit,confidence,label\n0\n", "in row 0; give a file that offramp predict wrote, .csv or .jsonl"),
+        ("a.jsonl", "3\n", "in row 0; give a file that offramp predict wrote"),
+        ("a.jsonl", "{", "in row 0; give a file that offramp predict wrote"),
+        ("a.csv", b"\xff\xfe\x00", "a.csv is not a text"),
+        ("b.csv", None, "cannot read .*b.csv: No such file"),
+    ],
+)
+def test_what_is_no_answers(tmp_path: Path, name: str, content: str | bytes | None, told: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError, match=told):
+        read_traffic(tmp_path / name)

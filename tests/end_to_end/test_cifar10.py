@@ -26,7 +26,7 @@ def test_resnet20_on_cifar10(tmp_path: Path) -> None:
         progress=False,
     )
     scored = extract(trunk, cifar10("test", rows=6_000), tmp_path / "test", views=(PREPROCESSING,), progress=False)
-    test = StoreSource(scored, pooling="auto", rows=torch.arange(3_000, 6_000).numpy())
+    test = StoreSource(scored, pooling="rich", rows=torch.arange(3_000, 6_000).numpy())
     points = [frontier.choose(cost=cost).point for cost in (0.6, 0.8, 0.95)]
     found = frontier.evaluate(test, points)
     for asked, measured in zip((0.6, 0.8, 0.95), found, strict=True):

@@ -41,7 +41,7 @@ def features(of: Frontier, folder: Path, rows: slice = slice(None)) -> StoreSour
     source = ArraySource(TEST[0][rows], TEST[1][rows], name="test")
     views = (of.preprocessing,)
     store = extract(of.trunk, source, folder, views=views, dtype=torch.float32, progress=False)
-    return StoreSource(store, pooling="auto")
+    return StoreSource(store, pooling="rich")
 
 
 def test_a_frontier_with_itself(frontier: Frontier, tmp_path: Path) -> None:
@@ -56,7 +56,8 @@ def test_a_frontier_with_itself(frontier: Frontier, tmp_path: Path) -> None:
 
 def test_two_points_against_the_networks_that_run(frontier: Frontier, tmp_path: Path) -> None:
     source = features(frontier, tmp_path)
-    networks = [frontier.choose(cost=cost, policy="threshold") for cost in (0.5, 0.9)]
+    cheap = frontier.choose(cost=0.5, policy="threshold")
+    networks = [cheap, replace(cheap, point=frontier.points["threshold"][-1])]
     sides = [(frontier, network.point, source) for network in networks]
     found = compare(sides[0], sides[1])
     one, other = (network.predict(TEST[0]) for network in networks)
@@ -85,7 +86,9 @@ def test_before_and_after_an_update(frontier: Frontier, updated: Trunk, tmp_path
         logits = one.trunk(one.trunk.prepare(PREPROCESSING(TEST[0])))
         assert accuracy == pytest.approx((logits.argmax(1).numpy() == TEST[1]).mean())
     assert after.bank is frontier.bank
-    assert after.points is frontier.points
+    assert {name: len(points) for name, points in after.points.items()} == {
+        name: len(points) for name, points in frontier.points.items()
+    }
     # Nobody may take the features of one network for those of the other.
     with pytest.raises(InputError, match="these features are of another network than"):
         compare((frontier, point, sources[1]), (after, point, sources[0]))
@@ -140,6 +143,17 @@ class TestOnTrunk:
         # What was fitted with a preparation of its own keeps that.
         apart = replace(frontier, preprocessing=other)
         assert on_trunk(apart, updated, TEST[0][:1]).preprocessing == other
+
+    def test_promises_are_not_passed_on(self, frontier: Frontier, updated: Trunk) -> None:
+        chosen = frontier.choose(max_drop=0.5, confidence=0.8).point
+        after = on_trunk(replace(frontier, points={chosen.policy: [chosen]}), updated, TEST[0][:1])
+        (point,) = after.points[chosen.policy]
+        assert chosen.guarantee is not None
+        assert point.guarantee is None
+        assert point.parameters is chosen.parameters
+        with pytest.raises(InputError, match=r"calibrate with offramp\.frontier\.recalibrated"):
+            after.choose(max_drop=0.5, confidence=0.8)
+        assert frontier.choose(max_drop=0.5, confidence=0.8).point.guarantee == chosen.guarantee
 
     def test_the_frontier_stays_as_it_was(self, frontier: Frontier, updated: Trunk) -> None:
         before = frontier.trunk.fingerprint()

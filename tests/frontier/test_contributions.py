@@ -23,6 +23,7 @@ from offramp.frontier import (
 )
 from offramp.frontier.contributions import LEVELS
 from offramp.methods import ExitKind, JointSettings
+from offramp.policy.margin import lead
 from offramp.trunk import Trunk
 from tests.frontier.chain_examples import assert_answers, cached, check_predictions, fit, pair, vectors
 
@@ -51,6 +52,7 @@ def answers(strengths: tuple[float | None, ...], *, count: int = 1500) -> Outcom
         full=predictions[0, :, -1],
         predictions=predictions,
         confidence=confidence,
+        margin=lead(seen),
         conformal_scores=1 - confidence,
         evidence=torch.zeros(1, count, len(strengths), 4),
     )

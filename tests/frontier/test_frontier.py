@@ -275,6 +275,7 @@ def toy_outcomes(num_samples: int = 400, num_exits: int = 4, *, seed: int = 0) -
         full=predictions[0, :, -1],
         predictions=predictions,
         confidence=confidence,
+        margin=confidence,
         conformal_scores=1 - confidence,
         evidence=torch.randn(1, num_samples, num_exits, 4, generator=draw),
         num_classes=3,
@@ -397,11 +398,20 @@ def test_thinning_keeps_the_best_of_each_step_of_cost() -> None:
     kept = thin(points, seen, costs())
     kept_costs = [point.promised["cost"] for point in kept]
     assert kept_costs == sorted(kept_costs)
-    assert len({int(cost / 0.005) for cost in kept_costs}) == len(kept_costs)
     every = measure(points, seen, [costs()] * len(points))
-    for point in kept:
+    assert kept_costs[0] == pytest.approx(min(m.relative_cost for m in every))  # though a little more buys more
+    assert kept[0].promised["accuracy"] < kept[1].promised["accuracy"]
+    assert int(kept_costs[0] / 0.005) == int(kept_costs[1] / 0.005)
+    assert len({int(cost / 0.005) for cost in kept_costs[1:]}) == len(kept_costs[1:])
+    for point in kept[1:]:
         rivals = [m.accuracy for m in every if int(m.relative_cost / 0.005) == int(point.promised["cost"] / 0.005)]
         assert point.promised["accuracy"] == pytest.approx(max(rivals))
+
+
+def test_frontiers_without_optimal_stopping_answer_by_a_threshold(fitted: Frontier) -> None:
+    assert fitted.preferred == fitted.choose(cost=1.2).point.policy == "stopping"
+    old = replace(fitted, points={policy: fitted.points[policy] for policy in ("gates", "threshold")})
+    assert old.preferred == old.choose(cost=1.2).point.policy == "threshold"
 
 
 def test_the_area_prefers_the_higher_curve() -> None:
@@ -424,7 +434,7 @@ def test_explicit_splits_are_checked(tmp_path: Path) -> None:
     inputs, labels = images(60, seed=1)
     store = extract(network, ArraySource(inputs, labels, name="all"), tmp_path, views=(PREPROCESSING,), progress=False)
     first, second, third = split_by_id(store.ids(), [30, 20, 10])
-    parts = [StoreSource(store, pooling="auto", rows=rows) for rows in (first, second, third)]
+    parts = [StoreSource(store, pooling="rich", rows=rows) for rows in (first, second, third)]
     example = PREPROCESSING(inputs[:1])
     frontier = fit_frontier(network, *parts, example=example, settings=SMALL)
     assert isinstance(frontier.choose(cost=1.1), EarlyExitNetwork)

@@ -201,7 +201,7 @@ class TestFits:
         inputs, labels = vectors(700, seed=3)
         store = extract(trunk, ArraySource(inputs, labels, name="all"), tmp_path, progress=False)
         rows = split_by_id(store.ids(), [350, 250, 100])
-        parts = [StoreSource(store, pooling="auto", rows=part) for part in rows]
+        parts = [StoreSource(store, pooling="rich", rows=part) for part in rows]
         frontier = fit_frontier(trunk, *parts, example=torch.tensor(inputs[:1]), settings=QUICK)
         answers = trunk.links[-1](torch.tensor(inputs[rows[1]])).argmax(1).numpy()
         assert frontier.full_accuracy == pytest.approx((answers == labels[rows[1]]).mean())

@@ -124,6 +124,9 @@ WRONG: dict[str, list[Any]] = {
     f"{POINT}.promised.cost": [REMOVED, 0.0, "low", None, 10**400, 10**9],
     f"{POINT}.promised.more": ["text", None, [1]],
     "full_accuracy": [REMOVED, None, "1", [1], 10**400],
+    "calibration": [REMOVED, None, 3, [], {}, {"samples": 30, "losses": [], "assumes": ""}],
+    "calibration.samples": [REMOVED, 0, -1, 29, 10**9, "30", 30.0, True, None],
+    "calibration.losses": [REMOVED, None, ["accuracy"], ["accuracy"] * 3, ["magic"], [1], "accuracy", []],
     "bare_ms": [REMOVED, 0, -1.0, "1", True, [1], 10**400],
     "classes": [REMOVED, None, {}, "abc", ["a"], ["a", "b"], ["a"] * 4, [1, 2, 3], ["a", "b", None], ["a" * 1001] * 3],
     "contributions": [REMOVED, {}, [1], [[]], [["a", 0.1]], [["a", 0.1, True, 1]], [[1, 0.1, True]]],
@@ -274,6 +277,15 @@ CHANGED: dict[str, dict[str, Change]] = {
         "leaving flat": to("gates.leaving", lambda leaving: leaving[:, 0]),
         "leaving of no power": to("gates.leaving", lambda leaving: leaving[:, :0]),
         "leaving of nobody's": more("magic.leaving"),
+        "losses above": filled("threshold.losses.accuracy", 2),
+        "losses below": filled("threshold.losses.disagreement", -1),
+        "losses NaN": filled("gates.losses.brier", math.nan),
+        "losses in single": to("gates.losses.brier", Tensor.float),
+        "losses of fewer": to("gates.losses.brier", lambda losses: losses[:, 1:].contiguous()),
+        "losses of nobody's": more("magic.losses.brier"),
+        "no losses": lambda named: named.pop("threshold.losses.accuracy"),
+        "variances 0": to("threshold.tuned.brier", lambda tuned: tuned * torch.tensor([1.0, 0.0])),
+        "means above": to("threshold.tuned.brier", lambda tuned: tuned + 3),
         "conformal NaN": filled(SETS, math.nan),
         "conformal below": filled(SETS, -math.inf),
         "conformal double": to(SETS, Tensor.double),
@@ -573,6 +585,6 @@ class TestTextNetworks:
 def test_inputs_of_another_size_are_refused_in_words(ladder: tuple[Frontier, Path], folder: Path) -> None:
     reseal(folder, put("content.pooling", "mean"))
     with pytest.raises(
-        offramp.errors.InputError, match="the exit after stage 0 reads 256 features, these inputs give 16"
+        offramp.errors.InputError, match="the exit after stage 0 reads 512 features, these inputs give 16"
     ):
         offramp.load(folder).choose(cost=2).predict(PICTURES)

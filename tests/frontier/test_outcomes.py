@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from offramp.errors import InputError
-from offramp.exits import LinearExits, all_logits
+from offramp.exits import Averaging, LinearExits, all_logits
 from offramp.features import MemorySource
 from offramp.frontier import Outcomes, outcomes, simulate
 from offramp.policy import POLICIES, OperatingPoint, Reading, observe
@@ -79,3 +79,39 @@ def test_many_points_of_one_policy_are_each_as_alone(setting: tuple[LinearExits,
         ]
         for point, exits in zip(points, simulate(points, seen), strict=True):
             assert torch.equal(exits, simulate([point], seen)[0])
+
+
+def test_brier_gaps_are_against_the_last_network_alone_at_its_own_temperature() -> None:
+    torch.manual_seed(1)
+    own = {stage: 2 * torch.randn(N, K) for stage in (1, 2)}
+    source = MemorySource(torch.randn(N, 5 * L), own, torch.randint(K, (N,)), (5,) * L)
+    bank = LinearExits((5,) * L, (0,), K)
+    bank.averaging = Averaging((1, 2), torch.tensor([0.0, 0.5]), torch.tensor([1.5, 2.5]))
+    found = outcomes(bank, source, torch.rand(1, L) + 0.5, probabilities=True)
+    truth = torch.eye(K)[found.labels]
+    full = ((own[2] / 2.5).softmax(1) - truth).square().sum(1)
+    assert found.probabilities is not None
+    assert found.brier_gaps is not None
+    torch.testing.assert_close(
+        found.brier_gaps, (found.probabilities - truth[:, None]).square().sum(-1) - full[:, None]
+    )
+    assert float(found.brier_gaps[..., -1].abs().max()) > 0.01  # the last exit averages, the bare network does not
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_where_nothing_is_averaged_the_last_exit_is_the_bare_network(share: float) -> None:
+    torch.manual_seed(1)
+    own = {stage: 2 * torch.randn(N, K) for stage in (1, 2)}
+    source = MemorySource(torch.randn(N, 5 * L), own, torch.randint(K, (N,)), (5,) * L)
+    bank = LinearExits((5,) * L, (0,), K)
+    bank.averaging = Averaging((1, 2), torch.tensor([0.0, share]), torch.tensor([1.5, 2.5]))
+    found = outcomes(bank, source, torch.tensor([[0.7, 0.8, 0.9]]))
+    assert found.brier_gaps is not None
+    truth = torch.eye(K)[found.labels]
+    bare = ((own[2] / (2.5 if share else 0.9)).softmax(1) - truth).square().sum(1)
+    mixed = own[2].log_softmax(1)
+    if share:
+        mixed = ((1 - share) * (own[2] / 2.5).softmax(1) + share * (own[1] / 1.5).softmax(1)).log()
+    expected = ((mixed / 0.9).softmax(1) - truth).square().sum(1) - bare
+    torch.testing.assert_close(found.brier_gaps[0, :, -1], expected)
+    assert bool(found.brier_gaps[0, :, -1].abs().max() < 1e-6) == (share == 0)

@@ -95,7 +95,7 @@ class TestTimed:
         timed = frontier.timed(table_of(frontier))
         assert timed.bare_ms == pytest.approx(BARE_MS)
         for policy, points in timed.points.items():
-            decision = {"threshold": 0.02, "gates": 0.2}[policy]
+            decision = {"threshold": 0.02, "gates": 0.2, "stopping": 0.15}[policy]
             assert [point.promised["cost"] for point in points] == sorted(point.promised["cost"] for point in points)
             for point in points:
                 assert point.leaving is not None
@@ -212,7 +212,7 @@ class TestTimed:
 class TestFit:
     def test_by_time(self) -> None:
         trunk = examples.trunk()
-        bank = fresh_exits((256, 512, 1024), (2,), 3, settings=FEW)
+        bank = fresh_exits((512, 1024, 2048), (2,), 3, settings=FEW)
         table = table_for(trunk, bank)
         found = fitted(trunk, preprocessing=PREPROCESSING, latency=table)
         assert found.bare_ms == pytest.approx(BARE_MS)
@@ -228,7 +228,7 @@ class TestFit:
     def test_of_a_chain_that_loses_a_network(self) -> None:
         torch.manual_seed(1)
         trunk = chain(CifarResNet(8, num_classes=3), examples.trunk(), name="both")
-        bank = fresh_exits((256, 512, 1024) * 2, (2, 5), 3, settings=FEW)
+        bank = fresh_exits((512, 1024, 2048) * 2, (2, 5), 3, settings=FEW)
         dear = table_for(trunk, bank, stage=((50.0,),) * 3 + ((3.0,),) * 3)
         found = fitted(trunk, preprocessing=PREPROCESSING, latency=dear)
         assert found.trunk.num_exits == 3  # a first network of 150 ms before one of 9 is not worth it
@@ -237,7 +237,7 @@ class TestFit:
 
     def test_tables_of_other_networks(self) -> None:
         trunk = examples.trunk()
-        table = table_for(trunk, fresh_exits((256, 512, 1024), (2,), 3, settings=FEW))
+        table = table_for(trunk, fresh_exits((512, 1024, 2048), (2,), 3, settings=FEW))
         with pytest.raises(
             InputError, match=r"with 2 stages, got one of 'cifar-resnet-8' with 3.*thinned\(trunk, .*=2\)"
         ):

@@ -23,7 +23,7 @@ def table_for(trunk: Trunk, bank: ExitBank, **changed: Any) -> LatencyTable:
         "carry": ((0.04,),) * length,
         "select": ((0.5,),) * length,
         "engine": {"start": (0.2,), "pass": (0.05,), "land": (0.03,)},
-        "decide": {"threshold": (0.02,), "gates": (0.2,), "sampled_gates": (0.3,)},
+        "decide": {"threshold": (0.02,), "gates": (0.2,), "sampled_gates": (0.3,), "stopping": (0.15,)},
         "whole": (BARE_MS,),
         "network": trunk.name,
         "stage_weights": stage_weights(trunk),

@@ -61,6 +61,7 @@ def observed(policy: Policy, count: int, classes: int, *, seed: int, keep: Tenso
     everything = {
         "confidence": torch.rand(count, generator=draw),
         "evidence": torch.randn(count, 4, generator=draw),
+        "margin": torch.rand(count, generator=draw),
         "noise": torch.rand(count, generator=draw),
         "prediction": torch.randint(classes, (count,), generator=draw),
         "probabilities": (2 * torch.randn(count, classes, generator=draw)).softmax(1),

@@ -20,7 +20,7 @@ class TestMarginPolicy:
         ("threshold", "expected"), [(0.0, [1, 1, 1]), (0.5, [0, 1, 1]), (0.9, [0, 0, 1]), (2.0, [0, 0, 0])]
     )
     def test_leaves_where_the_lead_is_large(self, threshold: float, expected: list[int]) -> None:
-        seen = Observation(probabilities=torch.tensor([[0.5, 0.5, 0], [0.75, 0.125, 0.125], [1.0, 0, 0]]))
+        seen = Observation(margin=lead(torch.tensor([[0.5, 0.5, 0], [0.75, 0.125, 0.125], [1.0, 0, 0]])))
         leave, carry = MarginPolicy().step(seen, (), {"threshold": torch.tensor(threshold)})
         assert leave.tolist() == [bool(flag) for flag in expected]
         assert carry == ()

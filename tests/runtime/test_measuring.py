@@ -40,7 +40,7 @@ def test_every_piece_is_there() -> None:
     assert all(value > 0 for rows in (table.stage, table.answer, table.select) for row in rows for value in row)
     assert all(row[1] > row[0] for row in table.stage)  # sixteen take longer than one
     assert all(value == 0 for row in table.carry for value in row)
-    assert set(table.decide) == {"threshold", "gates", "sampled_gates"}
+    assert set(table.decide) == {"threshold", "gates", "sampled_gates", "stopping"}
     assert (table.network, table.exits, table.threads) == (
         "cifar-resnet-8",
         "LinearExits for 10 classes",

@@ -475,7 +475,7 @@ class TestNci1:
     def test_extraction(self, small_gin: GraphTrunk, tmp_path: Path) -> None:
         source = tu_graphs("NCI1", folds=[9])
         store = extract(small_gin, source, tmp_path, dtype=torch.float32, batch_size=100, progress=False)
-        assert store.widths("auto") == (96, 96, 96)
+        assert store.widths("rich") == (96, 96, 96)
         assert store.sizes().tolist() == source.read(0, len(source)).inputs["nodes"].tolist()
 
     def test_from_graphs_to_a_chosen_network(self, small_gin: GraphTrunk) -> None:

@@ -567,7 +567,7 @@ def test_fitted_and_chosen(kind: str, tmp_path: Path) -> None:
     frontier = offramp.fit(trunk, rows(0, 250), rows(250, 400), settings=settings, progress=False)
     test = ArraySource(*rows(400, 500), name="test")
     store = extract(trunk, test, tmp_path, dtype=torch.float32, progress=False)
-    seen = outcomes(frontier.bank, StoreSource(store, pooling="auto"), frontier.temperatures)
+    seen = outcomes(frontier.bank, StoreSource(store, pooling="rich"), frontier.temperatures)
     spread = []
     for policy, points in frontier.points.items():
         for point in points[:: max(1, len(points) // 4)]:

@@ -68,26 +68,44 @@ def choose(
     policy: str | None,
     artifact: Path,
     latency_ms: float | None = None,
+    max_drop: float | None = None,
+    confidence: float | None = None,
+    loss: str | None = None,
 ) -> EarlyExitNetwork:
     """The network at the point asked for; else at the cheapest that keeps the accuracy, or the most accurate one."""
-    wishes = {"--cost": cost, "--accuracy": accuracy, "--latency-ms": latency_ms}
+    wishes = {"--cost": cost, "--accuracy": accuracy, "--latency-ms": latency_ms, "--max-drop": max_drop}
     asked = [name for name, wish in wishes.items() if wish is not None]
     if len(asked) > 1:
-        raise InputError(f"expected --cost or --accuracy or --latency-ms, got {' and '.join(asked)}; leave one")
+        raise InputError(
+            f"expected --cost or --accuracy or --max-drop or --latency-ms, got {' and '.join(asked)}; leave one"
+        )
+    for name, value in (("--confidence", confidence), ("--loss", loss)):
+        if value is not None and max_drop is None:
+            raise InputError(f"expected --max-drop with {name}, got only {name} {value}; add it, or leave {name} out")
     if latency_ms is not None and frontier.bare_ms is None:
         raise InputError(
             "expected --latency FILE with --latency-ms, got none; offramp inspect --measure --out FILE makes one"
         )
-    for name, share in (("--cost", cost), ("--accuracy", accuracy)):
-        if share is not None and not 0 < share <= 2:
+    shares = (("--cost", cost, 2), ("--accuracy", accuracy, 2), ("--max-drop", max_drop, 0.99))
+    for name, share, most in (*shares, ("--confidence", confidence, 0.9999999)):
+        if share is not None and not 0 < share <= most:
             meant = f": did you mean {share / 100:g}?" if 2 < share <= 100 else ""
-            raise InputError(f"expected {name} as a share of 1, such as 0.6, got {share:g}{meant}")
+            such = {"--max-drop": 0.01, "--confidence": 0.95}.get(name, 0.6)
+            raise InputError(f"expected {name} as a share of 1, such as {such}, got {share:g}{meant}")
     if not asked:
         listed = frontier.points.get(frontier.preferred if policy is None else policy, ())
         best = max((point.promised["accuracy"] for point in listed), default=1.0)
         accuracy = min(best, frontier.full_accuracy - DROP)
     try:
-        return frontier.choose(cost=cost, accuracy=accuracy, latency_ms=latency_ms, policy=policy)
+        return frontier.choose(
+            cost=cost,
+            accuracy=accuracy,
+            latency_ms=latency_ms,
+            max_drop=max_drop,
+            confidence=confidence,
+            loss=loss,
+            policy=policy,
+        )
     except BudgetError as error:
         told = str(error).partition(", or fit")[0]
         raise BudgetError(f"{told}. More points: offramp frontier {artifact}{trusting(frontier)}") from error

@@ -15,10 +15,13 @@ from offramp.cli.options import (
     ArtifactArgument,
     ClassesOption,
     ColumnOption,
+    ConfidenceOption,
     CostOption,
     DataOption,
     JsonOption,
     LabelOption,
+    LossOption,
+    MaxDropOption,
     PolicyOption,
     SplitOption,
     StoreOption,
@@ -47,6 +50,9 @@ def compare(
     ] = None,
     cost: CostOption = None,
     accuracy: AccuracyOption = None,
+    max_drop: MaxDropOption = None,
+    confidence: ConfidenceOption = None,
+    loss: LossOption = None,
     policy: PolicyOption = None,
     label: LabelOption = "label",
     column: ColumnOption = None,
@@ -69,7 +75,16 @@ def compare(
     second = first if other is None else open_artifact(other, trust)
     check_comparable(first, second)
     networks = [
-        choose(one, cost=cost, accuracy=accuracy, policy=policy, artifact=path)
+        choose(
+            one,
+            cost=cost,
+            accuracy=accuracy,
+            max_drop=max_drop,
+            confidence=confidence,
+            loss=loss,
+            policy=policy,
+            artifact=path,
+        )
         for one, path in ((first, artifact), (second, other or artifact))
     ]
     source = open_labelled(

@@ -25,6 +25,7 @@ from offramp.frontier import Estimate
 from offramp.frontier import estimate as try_exits
 from offramp.frontier.estimate import COSTS
 from offramp.methods import DEFAULT
+from offramp.trunk import DEFAULT_POOLING
 
 __all__ = ["estimate", "sentences"]
 
@@ -42,7 +43,7 @@ def estimate(
     split: SplitOption = None,
     classes: ClassesOption = None,
     exits: ExitsOption = None,
-    pooling: PoolingOption = "auto",
+    pooling: PoolingOption = DEFAULT_POOLING,
     seed: Annotated[int, typer.Option(metavar="N", help="Of the draw and of everything else.")] = 0,
     store: StoreOption = None,
     as_json: JsonOption = False,

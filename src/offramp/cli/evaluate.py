@@ -16,6 +16,7 @@ from offramp.cli.options import (
     ArtifactArgument,
     ClassesOption,
     ColumnOption,
+    ConfidenceOption,
     CostOption,
     DataOption,
     JsonOption,
@@ -23,6 +24,8 @@ from offramp.cli.options import (
     LatencyBatchOption,
     LatencyMsOption,
     LatencyOption,
+    LossOption,
+    MaxDropOption,
     PolicyOption,
     SplitOption,
     StoreOption,
@@ -50,6 +53,9 @@ def evaluate(
     ] = None,
     cost: CostOption = None,
     accuracy: AccuracyOption = None,
+    max_drop: MaxDropOption = None,
+    confidence: ConfidenceOption = None,
+    loss: LossOption = None,
     latency_ms: LatencyMsOption = None,
     latency: LatencyOption = None,
     latency_batch_size: LatencyBatchOption = None,
@@ -70,7 +76,17 @@ def evaluate(
     [bold]Example[/bold]: offramp evaluate my-offramp --data test.csv --cost 0.6 --report my-report
     """
     frontier = timed(open_artifact(artifact, trust), latency, latency_batch_size)
-    network = choose(frontier, cost=cost, accuracy=accuracy, latency_ms=latency_ms, policy=policy, artifact=artifact)
+    network = choose(
+        frontier,
+        cost=cost,
+        accuracy=accuracy,
+        latency_ms=latency_ms,
+        max_drop=max_drop,
+        confidence=confidence,
+        loss=loss,
+        policy=policy,
+        artifact=artifact,
+    )
     source = open_labelled(
         data,
         frontier.trunk,
@@ -108,6 +124,8 @@ def evaluate(
     spent = ["cost"] if bare_ms is None else ["share of time", "ms"]
     print_table(title, [*spent, "accuracy", "change", "95 % interval", "ECE"], rows)
     print_text(verdict(found))
+    if found.guarantee is not None:
+        print_text(f"Promised: {found.guarantee}.")
     if bare_ms is not None:
         print_text(
             f"The cost is time: {bare_ms * found.chosen.relative_cost:.3g} ms a sample on average, {bare_ms:.3g} ms "

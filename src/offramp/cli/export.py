@@ -13,9 +13,12 @@ from offramp.cli.options import (
     AccuracyOption,
     ArtifactArgument,
     ColumnOption,
+    ConfidenceOption,
     CostOption,
     DataOption,
     LabelOption,
+    LossOption,
+    MaxDropOption,
     PolicyOption,
     SplitOption,
     TrustOption,
@@ -51,6 +54,9 @@ def export(
     ] = False,
     cost: CostOption = None,
     accuracy: AccuracyOption = None,
+    max_drop: MaxDropOption = None,
+    confidence: ConfidenceOption = None,
+    loss: LossOption = None,
     policy: PolicyOption = None,
     label: LabelOption = "label",
     column: ColumnOption = None,
@@ -62,7 +68,8 @@ def export(
 
     One graph a stage, an exit and a policy, and a manifest with all operating points. offramp_onnx.load(FOLDER) runs
     them with numpy and onnxruntime alone; every graph is compared with PyTorch while it is written. The data shows
-    what inputs look like; it needs no labels. --cost, --accuracy and --policy say at which point --single decides.
+    what inputs look like; it needs no labels. --cost, --accuracy, --max-drop and --policy say at which point --single
+    decides.
 
     [bold]Example[/bold]: offramp export onnx my-offramp graphs --data new.txt
     """
@@ -71,10 +78,16 @@ def export(
 
     if format != "onnx":
         raise InputError(f"expected onnx, the format that can be written, got '{format}'; offramp export onnx ...")
-    wishes = {"--cost": cost, "--accuracy": accuracy, "--policy": policy}
+    promised = {"--max-drop": max_drop, "--confidence": confidence, "--loss": loss}
+    wishes = {"--cost": cost, "--accuracy": accuracy, **promised, "--policy": policy}
     asked = [name for name, wish in wishes.items() if wish is not None]
     if asked and not single:
         raise InputError(f"{asked[0]} is for --single, which was not asked for; the graphs hold all points without it")
+    if int8 and max_drop is not None:
+        raise InputError(
+            "expected --max-drop without --int8, got both: the promise is of the network that was calibrated, not of "
+            "one in eight bits; leave one"
+        )
     check_writable(out, "folder")
     frontier = open_artifact(artifact, trust)
     source = open_data(data, label=label, column=column, split=split)
@@ -84,8 +97,18 @@ def export(
     points = [point for listed in frontier.points.values() for point in listed]
     at = None
     if single:
-        chosen = choose(frontier, cost=cost, accuracy=accuracy, policy=policy, artifact=artifact).point
-        at = next(row for row, point in enumerate(points) if point is chosen)
+        chosen = choose(
+            frontier,
+            cost=cost,
+            accuracy=accuracy,
+            max_drop=max_drop,
+            confidence=confidence,
+            loss=loss,
+            policy=policy,
+            artifact=artifact,
+        ).point
+        at = next(row for row, point in enumerate(points) if point.parameters is chosen.parameters)
+        points[at] = chosen  # with what is promised of it
     export_onnx(
         frontier.trunk,
         frontier.pooling,

@@ -23,6 +23,7 @@ from offramp.cli.options import (
 from offramp.cli.places import check_writable
 from offramp.cost import thinned
 from offramp.features import extract as extract_features
+from offramp.trunk import DEFAULT_POOLING
 
 __all__ = ["extract"]
 
@@ -38,7 +39,7 @@ def extract(
     column: ColumnOption = None,
     split: SplitOption = None,
     classes: ClassesOption = None,
-    pooling: PoolingOption = "auto",
+    pooling: PoolingOption = DEFAULT_POOLING,
     exits: ExitsOption = None,
     batch_size: Annotated[
         int | None,

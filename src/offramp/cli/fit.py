@@ -35,6 +35,7 @@ from offramp.features import sample_ids, split_by_id
 from offramp.frontier import Frontier, save
 from offramp.frontier import fit as fit_exits
 from offramp.methods import DEFAULT, PAPER
+from offramp.trunk import DEFAULT_POOLING
 
 __all__ = ["describe", "fit"]
 
@@ -85,7 +86,7 @@ def fit(
         ),
     ] = None,
     latency_batch_size: LatencyBatchOption = None,
-    pooling: PoolingOption = "auto",
+    pooling: PoolingOption = DEFAULT_POOLING,
     store: StoreOption = None,
     no_weights: Annotated[
         bool,

@@ -29,7 +29,7 @@ from offramp.errors import InputError
 from offramp.methods import DEFAULT, PAPER, fresh_exits
 from offramp.policy import POLICIES
 from offramp.runtime import BACKENDS, measure_latency
-from offramp.trunk import POOLINGS, Nodes, Representation, Tokens, Trunk
+from offramp.trunk import DEFAULT_POOLING, POOLINGS, Nodes, Representation, Tokens, Trunk
 
 __all__ = ["inspect"]
 
@@ -60,7 +60,7 @@ def inspect(
     label: LabelOption = "label",
     column: ColumnOption = None,
     split: SplitOption = None,
-    pooling: PoolingOption = "auto",
+    pooling: PoolingOption = DEFAULT_POOLING,
     exits: ExitsOption = None,
     method: MethodOption = "default",
     measure: Annotated[

@@ -20,6 +20,7 @@ from offramp.cli.fit import fit
 from offramp.cli.frontier import frontier
 from offramp.cli.inspect import inspect
 from offramp.cli.interrupts import resumable
+from offramp.cli.monitor import monitor
 from offramp.cli.predict import predict
 from offramp.errors import OfframpError
 
@@ -34,6 +35,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     frontier,
     evaluate,
     predict,
+    monitor,
     export,
     compare,
     bench,
@@ -86,7 +88,7 @@ app.callback(help=_help(offramp))(offramp)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; the exit status is 0, 1 for an error, 2 for wrong usage, 130 when interrupted.
+    """Run a command; the exit status is 0, 1 for an error, 2 for wrong usage, 130 when interrupted; monitor has more.
 
     Args:
         arguments: What comes after `offramp`; of the process if left out.

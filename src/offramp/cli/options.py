@@ -11,6 +11,7 @@ __all__ = [
     "ArtifactArgument",
     "ClassesOption",
     "ColumnOption",
+    "ConfidenceOption",
     "CostOption",
     "DataOption",
     "ExitsOption",
@@ -19,6 +20,8 @@ __all__ = [
     "LatencyBatchOption",
     "LatencyMsOption",
     "LatencyOption",
+    "LossOption",
+    "MaxDropOption",
     "MethodOption",
     "PolicyOption",
     "PoolingOption",
@@ -130,7 +133,9 @@ MethodOption = Annotated[
 PoolingOption = Annotated[
     str,
     typer.Option(
-        metavar="NAME", help="What exits see of a stage: grid, mean or first; auto chooses by what the stage gives."
+        metavar="NAME",
+        help="What exits see of a stage: grid, mean or first; auto chooses by what the stage gives, rich adds the "
+        "largest numbers to the means of maps and patches.",
     ),
 ]
 
@@ -191,11 +196,42 @@ LatencyBatchOption = Annotated[
     ),
 ]
 
+MaxDropOption = Annotated[
+    float | None,
+    typer.Option(
+        "--max-drop",
+        metavar="SHARE",
+        help="Instead of --cost: lose at most this share to the full network, such as 0.01 for one point, as a promise "
+        "made from the calibrate split. [dim]Without it: as --cost or --accuracy say.[/dim]",
+        rich_help_panel=_POINT,
+    ),
+]
+
+ConfidenceOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="With --max-drop: how sure the promise is. [dim]Without it: 0.95.[/dim]",
+        rich_help_panel=_POINT,
+    ),
+]
+
+LossOption = Annotated[
+    Literal["accuracy", "disagreement", "brier"] | None,
+    typer.Option(
+        metavar="NAME",
+        help="With --max-drop: what is lost. accuracy; disagreement, the share of answers that change, which needs no "
+        "labels; brier, the Brier score. [dim]Without it: accuracy.[/dim]",
+        rich_help_panel=_POINT,
+    ),
+]
+
 PolicyOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="What decides who leaves: threshold or gates. [dim]Without it: the better one on the tune split.[/dim]",
+        help="What decides who leaves: stopping (where going on is not worth its price), threshold or gates. "
+        "[dim]Without it: stopping; threshold in artifacts that have none.[/dim]",
         rich_help_panel=_POINT,
     ),
 ]

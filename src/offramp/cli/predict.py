@@ -1,13 +1,15 @@
 """`offramp predict`."""
 
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 
 from offramp.cli.choosing import choose, timed, warn_of_backend
-from offramp.cli.console import print_json, say
+from offramp.cli.console import print_json, say, warn
 from offramp.cli.datasets import check_taken
 from offramp.cli.interrupts import resumable
 from offramp.cli.networks import open_artifact
@@ -15,12 +17,15 @@ from offramp.cli.options import (
     AccuracyOption,
     ArtifactArgument,
     ColumnOption,
+    ConfidenceOption,
     CostOption,
     DataOption,
     LabelOption,
     LatencyBatchOption,
     LatencyMsOption,
     LatencyOption,
+    LossOption,
+    MaxDropOption,
     PolicyOption,
     SplitOption,
     TrustOption,
@@ -28,6 +33,7 @@ from offramp.cli.options import (
 from offramp.cli.predictions import Predictions
 from offramp.data import open_data
 from offramp.errors import InputError
+from offramp.monitor import full_labels
 from offramp.progress import progress_bar
 
 __all__ = ["predict"]
@@ -42,9 +48,21 @@ def predict(
     ],
     cost: CostOption = None,
     accuracy: AccuracyOption = None,
+    max_drop: MaxDropOption = None,
+    confidence: ConfidenceOption = None,
+    loss: LossOption = None,
     latency_ms: LatencyMsOption = None,
     latency: LatencyOption = None,
     latency_batch_size: LatencyBatchOption = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Instead of --cost: spend this share on average over all inputs, such as 0.6, however hard they are. "
+            "The operating point moves from batch to batch. [dim]Without it: one for all inputs.[/dim]",
+            rich_help_panel="The operating point",
+        ),
+    ] = None,
     policy: PolicyOption = None,
     label: LabelOption = "label",
     column: ColumnOption = None,
@@ -61,6 +79,16 @@ def predict(
             "to begin) or onnx (fastest for few samples at a time; needs the extra onnx).",
         ),
     ] = "eager",
+    shadow: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="Run this share of the inputs through the full network as well, and write its label beside: how often "
+            "it disagrees is what offramp monitor watches. At 0.05 it costs 5 % of the full network more.",
+        ),
+    ] = 0.0,
     trust: TrustOption = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a summary as JSON.")] = False,
 ) -> None:
@@ -75,16 +103,45 @@ def predict(
     """
     frontier = timed(open_artifact(artifact, trust), latency, latency_batch_size)
     warn_of_backend(frontier, backend)
-    network = choose(frontier, cost=cost, accuracy=accuracy, latency_ms=latency_ms, policy=policy, artifact=artifact)
+    if budget is not None:
+        _check_budget(
+            budget, {"--cost": cost, "--accuracy": accuracy, "--latency-ms": latency_ms, "--max-drop": max_drop}
+        )
+    network = choose(
+        frontier,
+        cost=cost,
+        accuracy=accuracy,
+        latency_ms=latency_ms,
+        max_drop=max_drop,
+        confidence=confidence,
+        loss=loss,
+        policy=policy,
+        artifact=artifact,
+    )
+    controller = None if budget is None else network.controller(budget)
     if miscoverage not in network.point.conformal_thresholds:
         known = ", ".join(map(str, sorted(network.point.conformal_thresholds)))
         raise InputError(f"expected --miscoverage to be one that was calibrated ({known}), got {miscoverage}")
     source = open_data(data, label=label, column=column, split=split)
     check_taken(data, source, frontier.trunk, frontier.preprocessing)
     network = network.on(backend, example=source.read(0, min(2, len(source))).inputs)
+    if max_drop is not None and network.point.guarantee is None:
+        warn(f"nothing is promised: the network was calibrated in its own precision, and '{backend}' computes coarser")
     saved = sha256((artifact / "manifest.json").read_bytes()).hexdigest()  # which has the hashes of all other files
-    key = f"{saved} {source.name} {network.point.policy} {network.point.promised} {miscoverage} {backend}"
-    predictions = Predictions(out, key, batch_size=batch_size, classes=frontier.classes, miscoverage=miscoverage)
+    at = f"{network.point.policy} {network.point.promised} {budget}"
+    key = f"{saved} {source.name} {at} {miscoverage} {backend} {shadow}"
+    predictions = Predictions(
+        out,
+        key,
+        batch_size=batch_size,
+        classes=frontier.classes,
+        miscoverage=miscoverage,
+        shadowed=shadow > 0,
+    )
+    if controller is not None:
+        for start in range(0, predictions.done, batch_size):  # as it was told of them before it was interrupted
+            controller.record(predictions.costs_before[start : start + batch_size])
+    shadowed = torch.rand(len(source), generator=torch.Generator().manual_seed(0)) < shadow
     with (
         resumable("Run the same command again: it goes on where it stopped."),
         progress_bar("predicting", len(source), done=predictions.done, unit="inputs", show=not as_json) as advance,
@@ -92,10 +149,15 @@ def predict(
         for start in range(predictions.done, len(source), batch_size):
             stop = min(start + batch_size, len(source))
             try:
-                answer = network.predict(source.read(start, stop).inputs)
+                inputs = source.read(start, stop).inputs
+                answer = network.predict(inputs, budget=None if controller is None else controller.asked)
+                rows = shadowed[start:stop].nonzero().squeeze(1)
+                full = dict(zip(rows.tolist(), full_labels(network, inputs, rows).tolist(), strict=True))
             except InputError as error:
                 raise InputError(f"rows {start} to {stop - 1} of {data}: {error}") from error
-            predictions.add(source.keys(start, stop), answer)
+            costs = predictions.add(source.keys(start, stop), answer, full)
+            if controller is not None:
+                controller.record(costs)
             advance(stop - start)
     summary = predictions.finish()
     bare_ms = frontier.bare_ms
@@ -109,7 +171,20 @@ def predict(
         if bare_ms is not None:
             sizes = ", inputs being as long as those of the tune split" if frontier.trunk.grows else ""
             spent += f" ({summary['ms']:.3g} of {bare_ms:.3g} ms{sizes})"
+        on_tune = f"tune split: {point.promised['cost']:.3f}, {100 * point.promised['accuracy']:.2f} % right"
         say(
             f"{summary['rows']:,} answers in {out}, at {spent} on average, by {point.policy} "
-            f"(tune split: {point.promised['cost']:.3f}, {100 * point.promised['accuracy']:.2f} % right)"
+            f"({on_tune if budget is None else f'asked for: {budget:.3f}'})"
         )
+        if point.guarantee is not None:
+            say(f"Promised: {point.guarantee}.")
+
+
+def _check_budget(budget: float, wishes: Mapping[str, float | None]) -> None:
+    """Refuse a budget beside another wish, and one that is meant in percent."""
+    for name, wish in wishes.items():
+        if wish is not None:
+            raise InputError(f"expected {name} or --budget, got both; leave one")
+    if not 0 < budget <= 2:
+        meant = f": did you mean {budget / 100:g}?" if 2 < budget <= 100 else ""
+        raise InputError(f"expected --budget as a share of 1, such as 0.6, got {budget:g}{meant}")

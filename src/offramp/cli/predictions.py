@@ -3,17 +3,20 @@
 import csv
 import io
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from offramp.errors import InputError
+from offramp.monitor import Traffic
 from offramp.network import Answer
 
-__all__ = ["COLUMNS", "Predictions"]
+__all__ = ["COLUMNS", "Predictions", "read_traffic"]
 
 COLUMNS = ("input", "label", "confidence", "exit", "cost", "set")
-"""Of a CSV file. A JSON line has the same fields, and `probabilities`."""
+"""Of a CSV file. A JSON line has the same fields, and `probabilities`. Where some inputs are run to full depth as well,
+`full`, the full network's label, comes before the set; empty for all others."""
 
 
 class Predictions:
@@ -25,25 +28,40 @@ class Predictions:
         batch_size: Answers that come at a time. A part of a batch is made again: rounding depends on who shares it.
         classes: Names of the classes; their numbers if empty.
         miscoverage: Of the prediction sets.
+        shadowed: Whether some inputs are run to full depth as well.
+
+    Attributes:
+        done: How many answers there are.
+        costs_before: What those cost that were there before.
     """
 
-    def __init__(self, file: Path, key: str, *, batch_size: int, classes: Sequence[str], miscoverage: float) -> None:
+    def __init__(
+        self,
+        file: Path,
+        key: str,
+        *,
+        batch_size: int,
+        classes: Sequence[str],
+        miscoverage: float,
+        shadowed: bool = False,
+    ) -> None:
         if file.suffix not in (".csv", ".jsonl"):
             raise InputError(f"expected --out to end with .csv or .jsonl, got '{file.name}'")
         if file.is_dir():
             raise InputError(f"{file} is a folder; choose another --out")
         key = f"{key} {batch_size}"
         self._file, self._classes, self._miscoverage = file, classes, miscoverage
+        self._columns = (*COLUMNS[:-1], *(("full",) if shadowed else ()), COLUMNS[-1])
         self._part, self._key = file.with_name(f"{file.name}.part"), file.with_name(f"{file.name}.part.key")
-        self.done, self._spent = 0, 0.0
+        self.costs_before: list[float] = []
         try:
             lines: list[str] = []
             if self._part.exists() and self._key.exists() and self._key.read_text("utf-8") == key:
                 lines, costs = self._whole_lines()
-                self.done = len(costs) - len(costs) % batch_size
-                self._spent = sum(costs[: self.done])
+                self.costs_before = costs[: len(costs) - len(costs) % batch_size]
+            self.done, self._spent = len(self.costs_before), sum(self.costs_before)
             file.parent.mkdir(parents=True, exist_ok=True)
-            header = "" if file.suffix == ".jsonl" else _csv_line(COLUMNS)
+            header = "" if file.suffix == ".jsonl" else _csv_line(self._columns)
             self._key.unlink(missing_ok=True)  # first: without it, a part that is being written is nobody's
             self._part.write_text(header + "".join(lines[: self.done]), "utf-8", newline="")
             self._key.write_text(key, "utf-8")
@@ -63,14 +81,23 @@ class Predictions:
                 for row in csv.DictReader(io.StringIO(text, newline="")):
                     json.loads(row["set"])  # the last of the columns
                     costs.append(float(row["cost"]))
-                    lines.append(_csv_line([row[name] for name in COLUMNS]))
+                    lines.append(_csv_line([row[name] for name in self._columns]))
         except (csv.Error, LookupError, TypeError, ValueError):
             pass
         return lines, costs
 
-    def add(self, inputs: Sequence[str], answer: Answer) -> None:
-        """Write the answers of a batch, with what to know its inputs by: the file, or the row."""
-        lines = []
+    def add(self, inputs: Sequence[str], answer: Answer, full: Mapping[int, int] | None = None) -> list[float]:
+        """Write the answers of a batch.
+
+        Args:
+            inputs: What to know its inputs by: the file, or the row.
+            answer: The answers.
+            full: The full network's classes of those rows of the batch that were run to full depth.
+
+        Returns:
+            What each has cost, as written.
+        """
+        lines, costs = [], []
         for row in range(len(answer.labels)):
             chosen = answer.prediction_sets[self._miscoverage][row].nonzero().flatten().tolist()
             content: dict[str, Any] = {
@@ -79,15 +106,17 @@ class Predictions:
                 "confidence": round(float(answer.probabilities[row].max()), 6),
                 "exit": int(answer.exits[row]),
                 "cost": round(float(answer.relative_cost[row]), 6),
+                "full": self._name(full[row]) if full is not None and row in full else None,
                 "set": [self._name(label) for label in chosen],
             }
+            content = {name: content[name] for name in self._columns}
             if self._file.suffix == ".jsonl":
                 content["probabilities"] = [round(one, 6) for one in answer.probabilities[row].tolist()]
                 lines.append(json.dumps(content, ensure_ascii=False) + "\n")
             else:
                 listed = json.dumps(content["set"], ensure_ascii=False)
-                lines.append(_csv_line([*(content[name] for name in COLUMNS[:-1]), listed]))
-            self._spent += content["cost"]
+                lines.append(_csv_line([*(content[name] for name in self._columns[:-1]), listed]))
+            costs.append(content["cost"])
         try:
             with open(self._part, "a", encoding="utf-8", newline="") as file:
                 file.write("".join(lines))
@@ -96,6 +125,8 @@ class Predictions:
                 f"cannot go on writing {self._part}: {error.strerror}; make room, then run the same command again"
             ) from error
         self.done += len(lines)
+        self._spent += sum(costs)
+        return costs
 
     def finish(self) -> dict[str, Any]:
         """Give the file its name."""
@@ -111,3 +142,40 @@ def _csv_line(values: Sequence[Any]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(values)
     return text.getvalue()
+
+
+def read_traffic(file: Path) -> Traffic:
+    """What a file of answers says of where inputs left, how sure, and whether the full network agrees.
+
+    Args:
+        file: A whole file of `Predictions`; other columns than exit, confidence, label and full are not needed.
+    """
+    columns: tuple[list[float], ...] = ([], [], [])
+    try:
+        text = file.read_text("utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}; give a file that offramp predict wrote") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file} is not a text; give a file that offramp predict wrote") from error
+    rows: Iterator[dict[str, Any]]
+    if file.suffix == ".jsonl":
+        rows = (json.loads(line) for line in text.split("\n") if line)  # not splitlines: a name may have other breaks
+    else:
+        rows = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        for content in rows:
+            full = content.get("full")
+            differs = math.nan if full in (None, "") else float(str(full) != str(content["label"]))
+            values = (float(content["exit"]), float(content["confidence"]), differs)
+            for column, value in zip(columns, values, strict=True):
+                column.append(value)
+    except (AttributeError, LookupError, TypeError, ValueError, csv.Error) as error:
+        told = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise InputError(
+            f"expected answers with exit, confidence and label in {file}, got {told} in row {len(columns[0])}; give a "
+            "file that offramp predict wrote, .csv or .jsonl"
+        ) from error
+    try:
+        return Traffic(*columns)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error

@@ -17,7 +17,7 @@ from offramp.features.source import Rows, Source
 from offramp.features.stable_hash import stable_hash
 from offramp.features.store import Store, begin_store, compile_manifest, pending_shards, read_plan
 from offramp.progress import progress_bar
-from offramp.trunk import POOLINGS, Hidden, Preprocessing, Trunk
+from offramp.trunk import DEFAULT_POOLING, POOLINGS, Hidden, Preprocessing, Trunk
 
 __all__ = ["extract", "extract_shard", "make_plan"]
 
@@ -30,7 +30,7 @@ def extract(
     source: Source,
     path: str | Path,
     *,
-    poolings: Sequence[str] = ("auto",),
+    poolings: Sequence[str] = (DEFAULT_POOLING,),
     views: Sequence[Preprocessing] = (Preprocessing(),),
     batch_size: int | None = None,
     shard_mb: float = 64,
@@ -67,8 +67,8 @@ def extract(
         >>> views = [image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))]
         >>> with TemporaryDirectory() as folder:
         ...     store = extract(CifarResNet(8), source, folder, views=views)
-        ...     print(store.num_rows, store.widths("auto"), store.own_heads)
-        5 (256, 512, 1024) (2,)
+        ...     print(store.num_rows, store.widths("rich"), store.own_heads)
+        5 (512, 1024, 2048) (2,)
     """
     path = Path(path)
     begun = read_plan(path) if (path / "plan.json").exists() else None
@@ -100,7 +100,7 @@ def make_plan(
     trunk: Trunk,
     source: Source,
     *,
-    poolings: Sequence[str] = ("auto",),
+    poolings: Sequence[str] = (DEFAULT_POOLING,),
     views: Sequence[Preprocessing] = (Preprocessing(),),
     batch_size: int = BATCH_SIZE,
     shard_mb: float = 64,

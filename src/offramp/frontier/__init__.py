@@ -6,11 +6,13 @@ from offramp.frontier.contributions import Contribution, paying_exits
 from offramp.frontier.estimate import Estimate, EstimatedPoint, estimate
 from offramp.frontier.fit import fit, fit_frontier
 from offramp.frontier.frontier import Frontier
+from offramp.frontier.guarantee import losses_at, promise, with_losses
 from offramp.frontier.links import drop_links
 from offramp.frontier.loading import load
 from offramp.frontier.metrics import Measured, measure
-from offramp.frontier.outcomes import Outcomes, outcomes, tune_temperatures
+from offramp.frontier.outcomes import Outcomes, brier_scores, outcomes, tune_temperatures
 from offramp.frontier.provenance import was_used
+from offramp.frontier.recalibration import recalibrated
 from offramp.frontier.saving import made_again, save
 from offramp.frontier.simulate import exit_shares, simulate
 
@@ -26,6 +28,7 @@ __all__ = [
     "Outcomes",
     "Tuning",
     "area",
+    "brier_scores",
     "check_comparable",
     "compare",
     "drop_links",
@@ -35,15 +38,19 @@ __all__ = [
     "fit_frontier",
     "gate_candidates",
     "load",
+    "losses_at",
     "made_again",
     "measure",
     "on_trunk",
     "outcomes",
     "paying_exits",
+    "promise",
+    "recalibrated",
     "save",
     "simulate",
     "thin",
     "threshold_candidates",
     "tune_temperatures",
     "was_used",
+    "with_losses",
 ]

@@ -10,6 +10,7 @@ from offramp.cost import count_trunk
 from offramp.errors import InputError
 from offramp.features import BatchSource
 from offramp.frontier.frontier import Frontier
+from offramp.frontier.guarantee import unpromised
 from offramp.frontier.simulate import simulate
 from offramp.policy import POLICIES, OperatingPoint
 from offramp.trunk import Trunk
@@ -103,9 +104,10 @@ def check_comparable(first: Frontier, second: Frontier) -> None:
 def on_trunk(frontier: Frontier, trunk: Trunk, inputs: Any) -> Frontier:
     """The frontier's exits on another network of the same shape: its own after an update.
 
-    Costs are those of the updated network; milliseconds remain, as its shape is the same. Temperatures, thresholds
-    and promises remain those of the network they were fitted for. Inputs are prepared as the updated network says,
-    unless the exits were fitted with a preparation that was not the network's own.
+    Costs are those of the updated network; milliseconds remain, as its shape is the same. Temperatures and thresholds
+    remain those of the network they were fitted for. Promises do not: the updated network was never calibrated, and
+    `recalibrated` makes new ones. Inputs are prepared as the updated network says, unless the exits were fitted with a
+    preparation that was not the network's own.
 
     Args:
         frontier: Whose exits.
@@ -127,7 +129,8 @@ def on_trunk(frontier: Frontier, trunk: Trunk, inputs: Any) -> Frontier:
         with trunk.explaining(prepared):
             counted = count_trunk(trunk, trunk.prepare(prepared), frontier.pooling)
         costs = {policy: counted.price(frontier.bank, POLICIES.get(policy)) for policy in frontier.costs}
-    return replace(frontier, trunk=trunk, preprocessing=preprocessing, costs=costs)
+    points = {policy: list(map(unpromised, listed)) for policy, listed in frontier.points.items()}
+    return replace(frontier, trunk=trunk, preprocessing=preprocessing, costs=costs, points=points)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from offramp.frontier.outcomes import outcomes
 from offramp.frontier.simulate import simulate
 from offramp.methods import DEFAULT, JointSettings
 from offramp.progress import progress_bar
-from offramp.trunk import ChainTrunk, Trunk
+from offramp.trunk import DEFAULT_POOLING, ChainTrunk, Trunk
 from offramp.uncertainty import bootstrap_interval
 
 __all__ = ["Estimate", "EstimatedPoint", "estimate"]
@@ -84,7 +84,7 @@ def estimate(
     *,
     folds: int = 4,
     settings: JointSettings = DEFAULT,
-    pooling: str = "auto",
+    pooling: str = DEFAULT_POOLING,
     exits: int | None = None,
     store: str | Path | None = None,
     progress: bool = True,

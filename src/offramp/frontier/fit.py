@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from offramp.artifact import LONGEST
@@ -17,9 +18,10 @@ from offramp.cost import Prices, count_trunk, thinned
 from offramp.errors import InputError, SplitError
 from offramp.features import ArraySource, BatchSource, Source, StoreSource, check_disjoint, extract, split_by_id
 from offramp.features.stable_hash import stable_hash
-from offramp.frontier.candidates import area, gate_candidates, thin, threshold_candidates
+from offramp.frontier.candidates import Tuning, area, gate_candidates, stopping_candidates, thin, threshold_candidates
 from offramp.frontier.contributions import LEVELS, paying_exits
 from offramp.frontier.frontier import Frontier
+from offramp.frontier.guarantee import with_losses
 from offramp.frontier.links import drop_links
 from offramp.frontier.outcomes import Outcomes, outcomes, tune_temperatures
 from offramp.frontier.provenance import provenance
@@ -29,9 +31,9 @@ from offramp.methods import DEFAULT, EpochRecord, JointSettings, fit_joint
 from offramp.policy import OFFERED, POLICIES, OperatingPoint
 from offramp.progress import progress_bar
 from offramp.runtime import LatencyTable, Milliseconds
-from offramp.trunk import POOLINGS, ChainTrunk, Hidden, Preprocessing, Trunk
+from offramp.trunk import DEFAULT_POOLING, POOLINGS, ChainTrunk, Hidden, Preprocessing, Trunk
 from offramp.trunk.raw import listed
-from offramp.uncertainty import ConformalVariant, conformal_thresholds
+from offramp.uncertainty import ConformalVariant, class_thresholds, conformal_thresholds
 
 __all__ = ["as_source", "fit", "fit_frontier", "prepared_for"]
 
@@ -43,20 +45,21 @@ def fit(
     *,
     preprocessing: Preprocessing | None = None,
     augmented: Sequence[Preprocessing] = (),
-    pooling: str = "auto",
+    pooling: str = DEFAULT_POOLING,
     exits: int | None = None,
     settings: JointSettings = DEFAULT,
     classes: Sequence[str] = (),
     latency: LatencyTable | None = None,
     batch_size: int = 1,
+    sets_by_class: bool = False,
     store: str | Path | None = None,
     progress: bool = True,
 ) -> Frontier:
     """Attach exits to a frozen network and learn the whole trade-off between cost and accuracy.
 
     The network runs once over the data; everything after that works on cached features. The validation samples are
-    halved by id: one half tunes (temperatures, choice of points), the other calibrates prediction sets. They should be
-    samples the network was not trained on.
+    halved by id: one half tunes (temperatures, choice of points), the other calibrates prediction sets and promises.
+    They should be samples the network was not trained on.
 
     Args:
         trunk: The frozen network.
@@ -72,6 +75,8 @@ def fit(
         latency: What was measured of this trunk with such exits, untrained as they may be: costs are then times, in
             training, in choosing and in what is reported; Mul-Adds if left out.
         batch_size: How many samples come at a time, where costs are times.
+        sets_by_class: Whether prediction sets are to hold the true class as often in each class as overall, for which
+            they grow; some dozens of validation samples a class are needed.
         store: A directory for the cached features; a run that was interrupted goes on from there. Without one they are
             thrown away at the end.
         progress: Whether to show a progress bar.
@@ -127,6 +132,7 @@ def fit(
                     settings=settings,
                     latency=None if latency is None else of_part(latency, part, trunk),
                     batch_size=batch_size,
+                    sets_by_class=sets_by_class,
                     checkpoint=folder / f"fit-{key:x}.safetensors",
                     on_epoch=lambda record: advance(1),
                 )
@@ -166,9 +172,10 @@ def fit_frontier(
     *,
     example: Hidden,
     preprocessing: Preprocessing | None = None,
-    pooling: str = "auto",
+    pooling: str = DEFAULT_POOLING,
     settings: JointSettings = DEFAULT,
-    conformal: ConformalVariant = "gated",
+    conformal: ConformalVariant = "pooled",
+    sets_by_class: bool = False,
     miscoverages: Sequence[float] = (0.05, 0.1),
     latency: LatencyTable | None = None,
     batch_size: int = 1,
@@ -181,12 +188,13 @@ def fit_frontier(
         trunk: The frozen network.
         fit: Samples for classifiers and gates.
         tune: Samples for imbalance weights, early stopping, temperatures, offsets and the choice of points.
-        calibrate: Samples for conformal thresholds, and nothing else.
+        calibrate: Samples for conformal thresholds and promises, and nothing else.
         example: A batch of inputs as the trunk takes them: costs are counted on it.
         preprocessing: From raw inputs to what the trunk takes; the trunk's own if left out.
         pooling: Name of the pooling the features were made with.
         settings: How to fit.
-        conformal: How prediction sets are calibrated.
+        conformal: How prediction sets are calibrated; what each way claims, and what not: docs/conformal.md.
+        sets_by_class: Whether they are calibrated within each class.
         miscoverages: Offered levels of prediction sets.
         latency: What was measured of this trunk with such exits: costs are then times; Mul-Adds if left out.
         batch_size: How many samples come at a time, where costs are times.
@@ -214,12 +222,19 @@ def fit_frontier(
     by_gates = gate_candidates(fitted, temperatures)
     if len(active) < trunk.num_exits:  # gates feed a running sum: fewer of them decide otherwise, and may do better
         by_gates += gate_candidates(fitted, temperatures, active=active)
+    stopping = Tuning(fitted, seen, temperatures, costs["stopping"], best, active, settings.seed)
     points = {
+        "stopping": thin(stopping_candidates(stopping), seen, costs["stopping"]),
         "threshold": thin(threshold_candidates(seen, temperatures, best, active=active), seen, costs["threshold"]),
         "gates": thin(by_gates, seen, costs["gates"]),
     }
     held_out = outcomes(bank, calibrate, temperatures)
-    calibrated = {policy: _calibrated(kept, held_out, conformal, miscoverages) for policy, kept in points.items()}
+    calibrated = {
+        policy: with_losses(
+            _calibrated(kept, held_out, conformal, miscoverages, by_class=sets_by_class), held_out, seen
+        )
+        for policy, kept in points.items()
+    }
     return Frontier(
         trunk=trunk,
         preprocessing=trunk.preprocessing if preprocessing is None else preprocessing,
@@ -237,16 +252,27 @@ def fit_frontier(
 
 
 def _calibrated(
-    points: Sequence[OperatingPoint], seen: Outcomes, variant: ConformalVariant, miscoverages: Sequence[float]
+    points: Sequence[OperatingPoint],
+    seen: Outcomes,
+    variant: ConformalVariant,
+    miscoverages: Sequence[float],
+    *,
+    by_class: bool,
 ) -> list[OperatingPoint]:
     """The points with the conformal thresholds of each, from where the calibrate samples leave at it."""
+
+    def thresholds(scores: Tensor, left: Tensor, miscoverage: float) -> Tensor:
+        if not by_class:
+            return conformal_thresholds(variant, scores, left, miscoverage=miscoverage)
+        return class_thresholds(
+            variant, scores, left, seen.labels, num_classes=seen.num_classes, miscoverage=miscoverage
+        )
+
     return [
         replace(
             point,
             conformal_thresholds={
-                miscoverage: conformal_thresholds(
-                    variant, seen.conformal_scores[point.classifier], left, miscoverage=miscoverage
-                )
+                miscoverage: thresholds(seen.conformal_scores[point.classifier], left, miscoverage)
                 for miscoverage in miscoverages
             },
         )

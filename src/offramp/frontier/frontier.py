@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import ROUND_CEILING, Context
 from numbers import Real
 from typing import Any
 
@@ -14,27 +13,29 @@ from offramp.exits import ExitBank
 from offramp.features import BatchSource
 from offramp.frontier.candidates import COST_STEP, area
 from offramp.frontier.contributions import Contribution
+from offramp.frontier.guarantee import promise
 from offramp.frontier.metrics import Measured, measure
 from offramp.frontier.outcomes import Outcomes, outcomes
 from offramp.frontier.timing import check_measured, mean_bare, repriced, told_of
 from offramp.network import EarlyExitNetwork
 from offramp.policy import OperatingPoint
 from offramp.registry import unknown_name
-from offramp.runtime import LatencyTable
+from offramp.runtime import LatencyTable, affordable
 from offramp.trunk import Pooling, Preprocessing, Trunk
+from offramp.uncertainty import RiskBound
 
 __all__ = ["Frontier"]
 
+
+PREFERENCE = ("stopping", "threshold")
+"""The first that there is decides: frontiers of old artifacts have no optimal stopping. What other policies do on the
+default's exits is in docs/evidence.md."""
 
 AS_GOOD = 0.002
 """Accuracies on the tune split that differ by less are not told apart when a cost is asked for."""
 
 MOST_COST = 10.0
 """Relative cost that can be asked for: a chain may cost more than its last network, but hardly ten times."""
-
-
-ROUNDING = 1e-9
-"""By which a point may be dearer than what was asked for: a cost that was told, asked for again, is enough."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ class Frontier:
 
     @property
     def preferred(self) -> str:
-        """The policy with the larger area under its curve on the tune split; thresholds, the simpler, on a tie."""
-        return max(sorted(self.points, reverse=True), key=lambda policy: area(self.points[policy]))
+        """The policy that decides unless another is named: the first of PREFERENCE that there is."""
+        return next(policy for policy in (*PREFERENCE, *self.points) if policy in self.points)
 
     def timed(self, table: LatencyTable, *, batch_size: int = 1) -> "Frontier":
         """The same points by the time they take: costs are then shares of the bare network's.
@@ -113,9 +114,13 @@ class Frontier:
         cost: float | None = None,
         accuracy: float | None = None,
         latency_ms: float | None = None,
+        max_drop: float | None = None,
+        confidence: float | None = None,
+        loss: str | None = None,
+        bound: RiskBound | None = None,
         policy: str | None = None,
     ) -> EarlyExitNetwork:
-        """The network at the point that meets a wish, as far as the tune split can tell.
+        """The network at the point that meets a wish: `max_drop` with confidence, others as far as tune can tell.
 
         Args:
             cost: Spend this share of the bare network's compute, of its time if the frontier is timed: of the points
@@ -123,19 +128,38 @@ class Frontier:
                 frontier is flat, `accuracy` finds a cheaper point as good.
             accuracy: Reach this accuracy: the cheapest point that does.
             latency_ms: Take so many milliseconds a sample on average, of a frontier that is `timed`; as `cost` else.
-            policy: The policy that decides; the one the tune split prefers if left out.
+            max_drop: Lose at most this to the full network, on average over new samples like those of the calibrate
+                split: the cheapest point of which that can be promised; docs/guarantees.md.
+            confidence: How sure the promise is; 0.95 if left out.
+            loss: What is lost: "accuracy", if left out; "disagreement", the share of answers that change, which needs
+                no labels and is no less; "brier", the Brier score.
+            bound: How the calibrate split vouches for points: "ltt", Learn then Test, if left out, or "wsr", the bound
+                of Waudby-Smith and Ramdas.
+            policy: The policy that decides; `preferred` if left out.
 
         Returns:
-            The network, its point's tune figures in `network.point.promised`.
+            The network, its point's tune figures in `network.point.promised`, a promise in `network.point.guarantee`.
+
+        Raises:
+            BudgetError: If no point meets the wish; where samples are too few for a promise, with how many would do.
         """
         points = self.points[self.preferred] if policy is None else self._points_of(policy)
-        wishes = {"cost": cost, "accuracy": accuracy, "latency_ms": latency_ms}
+        wishes = {"cost": cost, "accuracy": accuracy, "latency_ms": latency_ms, "max_drop": max_drop}
         asked = {name: wish for name, wish in wishes.items() if wish is not None}
         if len(asked) != 1:
-            raise InputError("choose takes either cost=... or accuracy=... or latency_ms=..., one of them")
+            raise InputError("choose takes cost=..., accuracy=..., latency_ms=... or max_drop=..., one of them")
         for name, wish in asked.items():
             if not isinstance(wish, Real):
                 raise InputError(f"expected {name} as a number, such as {name}=0.9, got {type(wish).__name__} {wish!r}")
+        how = {"confidence": confidence, "loss": loss, "bound": bound}
+        for name, value in how.items():
+            if value is not None and max_drop is None:
+                raise InputError(f"{name}={value!r} is for promises, got it with {', '.join(asked)}; give max_drop=...")
+        if max_drop is not None:
+            sure = 0.95 if confidence is None else confidence
+            return self._network(
+                promise(points, max_drop=max_drop, confidence=sure, loss=loss or "accuracy", bound=bound or "ltt")
+            )
         if latency_ms is not None:
             bare_ms = self._bare_ms(latency_ms)
             return self._network(_within(points, latency_ms / bare_ms, bare=bare_ms, unit=" ms"))
@@ -244,25 +268,16 @@ class Frontier:
     def _network(self, point: OperatingPoint) -> EarlyExitNetwork:
         costs = self.costs[point.policy]
         bank = self.bank.take(point.classifier)
-        return EarlyExitNetwork(self.trunk, self.preprocessing, self.pooling, bank, costs, point)
+        # What the dial can be moved to: points of the same policy that ask the same classifiers.
+        points = tuple(one for one in self.points[point.policy] if one.classifier == point.classifier)
+        return EarlyExitNetwork(self.trunk, self.preprocessing, self.pooling, bank, costs, point, points)
 
 
 def _within(points: Sequence[OperatingPoint], cost: float, *, bare: float = 1.0, unit: str = "") -> OperatingPoint:
-    """The point for a budget, which messages tell in the unit in which the bare network's cost is `bare`."""
-    affordable = [point for point in points if point.promised["cost"] <= cost * (1 + ROUNDING)]
-    if not affordable:
-        least = _rounded_up(bare * points[0].promised["cost"])
-        raise BudgetError(
-            f"no point costs {bare * cost:.4g}{unit} or less; the cheapest costs {least:.4g}{unit}: ask for that or "
-            "more, or fit smaller exits (settings=offramp.PAPER, or a smaller ladder_width)"
-        )
-    best = max(point.promised["accuracy"] for point in affordable)
-    as_good = [point for point in affordable if point.promised["accuracy"] >= best - AS_GOOD]
+    """The point for a cost, which messages tell in the unit in which the bare network's is `bare`."""
+    within = affordable(points, cost, bare=bare, unit=unit)
+    best = max(point.promised["accuracy"] for point in within)
+    as_good = [point for point in within if point.promised["accuracy"] >= best - AS_GOOD]
     spends = as_good[-1].promised["cost"] - 2 * COST_STEP
     near = [point for point in as_good if point.promised["cost"] >= spends]
     return max(near, key=lambda point: point.promised["accuracy"])
-
-
-def _rounded_up(cost: float) -> float:
-    """To four digits, as messages show it: what they tell to ask for is then enough."""
-    return float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(cost)))

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from offramp.features import BatchSource, StageView
+from offramp.frontier.candidates import area
 from offramp.frontier.contributions import Contribution
 from offramp.frontier.frontier import Frontier
 from offramp.trunk import ChainTrunk, Trunk
@@ -46,12 +47,17 @@ def _shortened(
         kept = [stage for place, part in enumerate(trunk.stages_of_links) if place != index for stage in part]
         views = [StageView(source, kept) for source in sources]
         without = fit_one(shorter, views)
-        gain = whole.area - without.area
+        gain = _area(whole) - _area(without)
         links.append(Contribution(link.name, gain, kept=gain > 0))
-        if without.area >= best.area:
+        if _area(without) >= _area(best):
             best, best_sources, dropped = without, views, links[-1]
     if dropped is None:
         return replace(whole, contributions=(*links, *whole.contributions))
     # Once more: what the other networks bring depends on which are there.
     rest = _shortened(best, best_sources, fit_one)
     return replace(rest, contributions=(dropped, *rest.contributions))
+
+
+def _area(frontier: Frontier) -> float:
+    """Under a threshold, as exits are judged: with one number to set, it owes the least to chance on the tune split."""
+    return area(frontier.points["threshold"])

@@ -13,6 +13,7 @@ from offramp.frontier.contributions import Contribution
 from offramp.frontier.embedding import embed
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.saving import BANKS, PRECISIONS
+from offramp.frontier.stored_losses import read_losses
 from offramp.frontier.stored_points import MOST, read_costs, read_points
 from offramp.frontier.tensors import Tensors
 from offramp.trunk import POOLINGS, STEPS, Attachment, Factory, Preprocessing, Trunk, build
@@ -61,6 +62,7 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
     }
     if not listed or not set(listed) <= set(costs):
         raise content.at("points").wrong(f"at least one policy, each with costs ({', '.join(costs)})")
+    listed = {policy: read_losses(content.at("calibration"), policy, own, points) for policy, own in listed.items()}
     points.check_all_read()
     return Frontier(
         trunk=trunk,

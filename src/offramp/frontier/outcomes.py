@@ -12,9 +12,10 @@ from offramp.exits import ExitBank, all_logits
 from offramp.features import Batch, BatchSource
 from offramp.functional import evidence, log_probabilities
 from offramp.policy import Observation
+from offramp.policy.margin import lead
 from offramp.uncertainty import believable, conformal_scores, fit_temperatures, scale
 
-__all__ = ["Outcomes", "outcomes", "tune_temperatures"]
+__all__ = ["Outcomes", "brier_scores", "outcomes", "tune_temperatures"]
 
 _CELLS = 10_000_000  # logits at a time: some hundred megabytes of working memory, whatever W, L and K
 
@@ -35,12 +36,16 @@ class Outcomes:
     """`W x N x L` predicted classes."""
     confidence: Tensor
     """`W x N x L` largest probability, temperature applied."""
+    margin: Tensor
+    """`W x N x L` how far that is ahead of the next."""
     conformal_scores: Tensor
     """`W x N x L` one minus the probability of the true class, temperature applied."""
     evidence: Tensor
     """`W x N x L x 4` evidence of the raw logits."""
     probabilities: Tensor | None = None
     """`W x N x L x K`, temperature applied, where a policy is to read them; left out otherwise, for their size."""
+    brier_gaps: Tensor | None = None
+    """`W x N x L` Brier scores, temperature applied, less that of the bare network at its own temperature."""
 
     @cached_property
     def full_correct(self) -> Tensor:
@@ -69,6 +74,7 @@ class Outcomes:
         kept = {
             "confidence": self.confidence,
             "evidence": self.evidence,
+            "margin": self.margin,
             "prediction": self.predictions,
             "probabilities": self.probabilities,
         }
@@ -108,12 +114,55 @@ def outcomes(bank: ExitBank, source: BatchSource, temperatures: Tensor, *, proba
         answers = log_probabilities(scale(logits, temperatures)).exp()
         confidence, predictions = answers.max(-1)
         scores = torch.stack([conformal_scores(one, labels) for one in answers])
+        bare = log_probabilities(batch.own_logits[last].float() / _bare_temperature(bank, temperatures)).exp()
+        gaps = brier_scores(answers, labels) - brier_scores(bare[None, :, None], labels)
         kept = (answers.contiguous(),) if probabilities else ()  # a row a sample: one exit is read at a time
-        parts.append((labels, full, predictions, confidence, scores, evidence(log_probabilities(logits)), *kept))
+        numbers = (confidence, scores, evidence(log_probabilities(logits)), gaps, lead(answers))
+        parts.append((labels, full, predictions, *numbers, *kept))
     columns = zip(*parts, strict=True)
     # Labels and the bare network's answers have no axis of cost weights before the samples.
-    joined = [torch.cat(column, dim=0 if column[0].ndim == 1 else 1) for column in columns]
-    return Outcomes(source.num_classes, joined[0], source.sizes(), *joined[1:])
+    labels, full, *joined = (torch.cat(column, dim=0 if column[0].ndim == 1 else 1) for column in columns)
+    predictions, confidence, scores, seen, gaps, margin, *answered = joined
+    return Outcomes(
+        num_classes=source.num_classes,
+        labels=labels,
+        sizes=source.sizes(),
+        full=full,
+        predictions=predictions,
+        confidence=confidence,
+        margin=margin,
+        conformal_scores=scores,
+        evidence=seen,
+        probabilities=answered[0] if answered else None,
+        brier_gaps=gaps,
+    )
+
+
+def brier_scores(probabilities: Tensor, labels: Tensor) -> Tensor:
+    r"""Squared distance between what was answered and what was true.
+
+    $$\sum_k (p_k - [k = y])^2 = 1 - 2 p_y + \sum_k p_k^2, \text{ in } [0, 2]$$
+
+    Args:
+        probabilities: `W x N x L x K`.
+        labels: `N` true classes.
+
+    Returns:
+        `W x N x L`.
+
+    Example:
+        >>> brier_scores(torch.tensor([[[[0.5, 0.5], [1.0, 0.0]]]]), torch.tensor([1]))
+        tensor([[[0.5000, 2.0000]]])
+    """
+    right = probabilities.gather(-1, labels[None, :, None, None].expand(*probabilities.shape[:-1], 1)).squeeze(-1)
+    return 1 - 2 * right + probabilities.square().sum(-1)
+
+
+def _bare_temperature(bank: ExitBank, temperatures: Tensor) -> Tensor:
+    """The temperature of the network's last head by itself: where it is averaged with others, the one for that."""
+    averaging = bank.averaging
+    averaged = bool(averaging.stages) and bool(averaging.shares[-1] != 0)
+    return averaging.temperatures[-1] if averaged else temperatures[0, -1]
 
 
 @torch.no_grad()

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
@@ -14,7 +15,7 @@ from offramp.features import BatchSource, split_by_id
 from offramp.frontier.frontier import Frontier
 from offramp.methods import JointSettings
 
-__all__ = ["provenance", "was_used"]
+__all__ = ["hashed", "provenance", "was_used"]
 
 
 def provenance(settings: JointSettings, **splits: BatchSource) -> dict[str, Any]:
@@ -29,25 +30,28 @@ def provenance(settings: JointSettings, **splits: BatchSource) -> dict[str, Any]
         "torch": torch.__version__,
         "settings": json.loads(json.dumps(asdict(settings))),
         "splits": {
-            name: {"samples": source.num_samples, "ids": _hashed(source.ids())} for name, source in splits.items()
+            name: {"samples": source.num_samples, "ids": hashed(source.ids())} for name, source in splits.items()
         },
     }
 
 
-def was_used(frontier: Frontier, ids: npt.NDArray[np.int64]) -> bool:
-    """Whether samples are those that a frontier was fitted on, or tuned and calibrated on: all of them, in order.
+def was_used(frontier: Frontier, ids: npt.NDArray[np.int64], *, but: Collection[str] = ()) -> bool:
+    """Whether samples are those that a frontier was fitted on, tuned or calibrated on: all of a split, in order.
 
     Args:
         frontier: The frontier.
         ids: `N` sample ids.
+        but: Splits that do not count, of "fit", "tune", "calibrate" and "recalibrated".
     """
-    splits = frontier.provenance.get("splits", {})
+    splits = dict(frontier.provenance.get("splits", {}))
+    splits["recalibrated"] = frontier.provenance.get("recalibrated", {})
     seed = frontier.provenance.get("settings", {}).get("seed", 0)
     half = len(ids) // 2
     halves = split_by_id(ids, [half, len(ids) - half], seed=seed) if half else []
-    known = {split.get("ids") for split in splits.values()}
-    return any(_hashed(part) in known for part in (ids, *(ids[rows] for rows in halves)))
+    known = {split.get("ids") for name, split in splits.items() if name not in but}
+    return any(hashed(part) in known for part in (ids, *(ids[rows] for rows in halves)))
 
 
-def _hashed(ids: npt.NDArray[np.int64]) -> str:
+def hashed(ids: npt.NDArray[np.int64]) -> str:
+    """Sample ids as one hash: the same samples in the same order give the same."""
     return hashlib.sha256(ids.tobytes()).hexdigest()

@@ -15,6 +15,7 @@ from offramp.errors import InputError, SplitRefusedError
 from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearExits
 from offramp.frontier.embedding import embed
 from offramp.frontier.frontier import Frontier
+from offramp.frontier.stored_losses import loss_content, loss_tensors
 from offramp.policy import OperatingPoint
 from offramp.trunk import Attachment, Factory, Trunk, build
 from offramp.trunk.build import MOST_NETWORKS
@@ -64,6 +65,7 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
     embedded = _weights(trunk) if weights else {}
     if weights and factory is not None and not _names_code(factory):
         _check_made_again(trunk, factory, embedded)
+    calibration = loss_content(frontier.points)
     content = {
         "trunk": {
             "factory": None if factory is None else _factory_content(factory),
@@ -79,6 +81,7 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
         "costs": {policy: len(costs.tables) for policy, costs in frontier.costs.items()},
         "bare_ms": frontier.bare_ms,
         "points": {policy: [_point_content(point) for point in points] for policy, points in frontier.points.items()},
+        "calibration": calibration,
         "full_accuracy": frontier.full_accuracy,
         "classes": list(frontier.classes),
         "contributions": [[one.name, one.gain, one.kept] for one in frontier.contributions],
@@ -90,6 +93,7 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
             **_cost_tensors(frontier.costs),
             **_point_tensors(frontier.points),
             **_leaving_tensors(frontier.points),
+            **loss_tensors(frontier.points, calibration),
         },
     }
     if weights:

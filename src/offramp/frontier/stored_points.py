@@ -67,7 +67,7 @@ def read_points(
         for name in sorted(rule.parameters)
     }
     conformal = {
-        level: tensors.read(f"{policy}.conformal.{level!r}", (len(rows), length), infinite=True)
+        level: _conformal(f"{policy}.conformal.{level!r}", tensors, (len(rows), length, bank.num_classes))
         for level in tensors.miscoverages(policy)
     }
     leaving: Sequence[Tensor | None] = [None] * len(rows)
@@ -95,6 +95,11 @@ def read_points(
             raise ArtifactError(f"{row.file}, field '{row.place}.active': {error}") from error
         points.append(point)
     return points
+
+
+def _conformal(name: str, tensors: Tensors, most: tuple[int, int, int]) -> Tensor:
+    """Thresholds of prediction sets: `points x exits`, or `points x exits x classes` where classes have their own."""
+    return tensors.read(name, most if tensors.named[name].ndim == 3 else most[:2], infinite=True)
 
 
 def _leaving(name: str, tensors: Tensors, least: tuple[int, int, int]) -> Tensor:

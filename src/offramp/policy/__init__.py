@@ -20,6 +20,7 @@ from offramp.policy.eenet import EENetPolicy
 from offramp.policy.entropy import EntropyPolicy
 from offramp.policy.exit_thresholds import ExitThresholdsPolicy
 from offramp.policy.gates import GatePolicy, SampledGatePolicy
+from offramp.policy.guarantee import Guarantee, PointLosses
 from offramp.policy.margin import MarginPolicy
 from offramp.policy.observing import observe
 from offramp.policy.patience import PatiencePolicy
@@ -36,10 +37,12 @@ __all__ = [
     "EntropyPolicy",
     "ExitThresholdsPolicy",
     "GatePolicy",
+    "Guarantee",
     "MarginPolicy",
     "Observation",
     "OperatingPoint",
     "PatiencePolicy",
+    "PointLosses",
     "Policy",
     "Reading",
     "SampledGatePolicy",

@@ -35,13 +35,13 @@ class MarginPolicy(Policy):
 
     Example:
         >>> import torch
-        >>> seen = Observation(probabilities=torch.tensor([[0.5, 0.5, 0.0], [0.8, 0.1, 0.1]]))
+        >>> seen = Observation(margin=lead(torch.tensor([[0.5, 0.5, 0.0], [0.8, 0.1, 0.1]])))
         >>> MarginPolicy().step(seen, (), {"threshold": torch.tensor(0.6)})[0]
         tensor([False,  True])
     """
 
     name = "margin"
-    reads = frozenset({"probabilities"})
+    reads = frozenset({"margin"})
     parameters = frozenset({"threshold"})
     per_exit = frozenset()
 
@@ -51,8 +51,8 @@ class MarginPolicy(Policy):
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where the margin reaches the threshold; nothing is remembered."""
-        assert seen.probabilities is not None
-        return lead(seen.probabilities) >= parameters["threshold"], carry
+        assert seen.margin is not None
+        return seen.margin >= parameters["threshold"], carry
 
     def mul_adds(self, num_classes: int) -> int:
         """A softmax and a difference; comparisons are not counted."""

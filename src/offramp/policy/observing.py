@@ -5,6 +5,7 @@ from collections.abc import Collection
 from torch import Tensor
 
 from offramp.functional import evidence, log_probabilities
+from offramp.policy.margin import lead
 from offramp.policy.policy import Observation
 
 __all__ = ["observe"]
@@ -21,12 +22,14 @@ def observe(reads: Collection[str], logits: Tensor, probabilities: Tensor, noise
 
     Example:
         >>> import torch
-        >>> observe({"confidence"}, torch.zeros(1, 2), torch.tensor([[0.25, 0.75]]))
-        Observation(confidence=tensor([0.7500]), evidence=None, noise=None, prediction=None, probabilities=None)
+        >>> seen = observe({"confidence"}, torch.zeros(1, 2), torch.tensor([[0.25, 0.75]]))
+        >>> seen.confidence, seen.evidence
+        (tensor([0.7500]), None)
     """
     return Observation(
         confidence=probabilities.amax(-1) if "confidence" in reads else None,
         evidence=evidence(log_probabilities(logits)) if "evidence" in reads else None,
+        margin=lead(probabilities) if "margin" in reads else None,
         noise=noise,
         prediction=probabilities.argmax(-1) if "prediction" in reads else None,
         probabilities=probabilities if "probabilities" in reads else None,

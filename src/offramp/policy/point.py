@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from offramp.errors import InputError
+from offramp.policy.guarantee import Guarantee, PointLosses
 from offramp.policy.policy import POLICIES, Policy
 
 __all__ = ["OperatingPoint"]
@@ -36,12 +37,16 @@ class OperatingPoint:
     classifier: int = 0
     """Which of the stacked classifiers answers, where cost weights have their own."""
     conformal_thresholds: Mapping[float, Tensor] = field(default_factory=dict)
-    """`L` thresholds for each miscoverage prediction sets are offered at."""
+    """`L` thresholds for each miscoverage prediction sets are offered at, or `L x K` where classes have their own."""
     promised: Mapping[str, float] = field(default_factory=dict)
     """What was measured of the point on the tune split: cost, accuracy, ..."""
     leaving: Tensor | None = None
     """`C x L` shares of the tune split that leave at each exit, then their sizes (C = 3: and the squares of those), as
     sums over those who leave there divided by the number of all; any table of costs can price the point by them."""
+    losses: Mapping[str, PointLosses] = field(default_factory=dict)
+    """What it loses against the full network, by the name of the loss: promises are made from them."""
+    guarantee: Guarantee | None = None
+    """What is promised of the point, if it was chosen for a promise."""
 
     def __post_init__(self) -> None:
         last = len(self.temperatures) - 1

@@ -12,7 +12,7 @@ from offramp.registry import Registry
 
 __all__ = ["OFFERED", "POLICIES", "Observation", "Policy", "Reading"]
 
-Reading = Literal["confidence", "evidence", "noise", "prediction", "probabilities"]
+Reading = Literal["confidence", "evidence", "margin", "noise", "prediction", "probabilities"]
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class Observation:
     """`... x n` largest probability, temperature applied."""
     evidence: Tensor | None = None
     """`... x n x 4` evidence of the raw logits."""
+    margin: Tensor | None = None
+    """`... x n` how far the largest probability is ahead of the next, temperature applied."""
     noise: Tensor | None = None
     """`... x n` uniform draws in [0, 1)."""
     prediction: Tensor | None = None
@@ -89,5 +91,5 @@ class Policy(ABC):
 
 POLICIES: Registry[Policy] = Registry("policy")
 
-OFFERED = ("gates", "sampled_gates", "threshold")
+OFFERED = ("gates", "sampled_gates", "stopping", "threshold")
 """The policies that a fit prices and that are timed, unless others are asked for."""

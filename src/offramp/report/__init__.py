@@ -14,7 +14,7 @@ Example:
     >>> test = ArraySource(inputs[700:], labels[700:], name="tiny-test")
     >>> store = extract(trunk, test, tempfile.mkdtemp(), progress=False)
     >>> point = frontier.choose(cost=0.9).point
-    >>> findings = find(frontier, StoreSource(store, pooling="auto"), point=point, classes=["below", "above"])
+    >>> findings = find(frontier, StoreSource(store, pooling="rich"), point=point, classes=["below", "above"])
     >>> findings.samples, findings.full.name
     (200, 'tiny')
     >>> write_report(findings, tempfile.mkdtemp(), source=test).name

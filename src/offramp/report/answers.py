@@ -219,10 +219,12 @@ def changes_by_class(given: Answers, names: Sequence[str]) -> tuple[ClassChange,
 
 
 def coverages(given: Answers, thresholds: Mapping[float, Tensor]) -> tuple[Coverage, ...]:
-    """Coverage of the prediction sets at each miscoverage, from `L` thresholds each."""
+    """Coverage of the prediction sets at each miscoverage, from `L` thresholds each, or `L x K`."""
     found = []
     for miscoverage in sorted(thresholds):
-        covered = int((given.scores <= thresholds[miscoverage][given.exits]).sum())
+        limits = thresholds[miscoverage]
+        own = limits[given.exits] if limits.ndim == 1 else limits[given.exits, given.labels]
+        covered = int((given.scores <= own).sum())
         interval = wilson_interval(covered, len(given.exits))
         found.append(Coverage(miscoverage, covered / len(given.exits), interval))
     return tuple(found)

@@ -10,7 +10,7 @@ import torch
 from offramp.errors import InputError
 from offramp.features import BatchSource
 from offramp.frontier import Frontier, Measured, measure
-from offramp.policy import OperatingPoint
+from offramp.policy import Guarantee, OperatingPoint
 from offramp.report.alternatives import Alternative, alternatives, network_names
 from offramp.report.answers import (
     ClassChange,
@@ -63,6 +63,8 @@ class Findings:
     """What the calibration error would read if confidences were right, from as many samples."""
     by_class: tuple[ClassChange, ...]
     """What it changes for each class, those that lose most first."""
+    guarantee: Guarantee | None
+    """What is promised of it, if it was chosen for a promise."""
     coverage: tuple[Coverage, ...]
     """How often its prediction sets hold the true class; empty where it offers none."""
     first: tuple[Sample, ...]
@@ -145,6 +147,7 @@ def find(
         reliability=reliability(given),
         calibration_floor=float(calibration_floor(given.confidence, generator=generator)),
         by_class=changes_by_class(given, names),
+        guarantee=point.guarantee,
         coverage=coverages(given, point.conformal_thresholds),
         first=first,
         last=last,

@@ -44,6 +44,8 @@ def notes(findings: Findings) -> tuple[str, ...]:
     lower, upper = chosen.change_interval
     if lower <= 0 <= upper and chosen.change != 0:
         told.append("The change is within what chance does to this many samples.")
+    if findings.guarantee is not None:
+        told.append(_promised(findings))
     told.append(
         f"Measured on {findings.samples:,} samples of {len(findings.classes):,} classes. That nothing was fitted on "
         "them is the word of whoever made this report."
@@ -96,6 +98,14 @@ def cost(relative: float) -> str:
 
 def _forbidden(letter: str) -> bool:
     return letter not in "\t\n" and (category(letter) in ("Cc", "Cs") or letter in "\ufffe\uffff")
+
+
+def _promised(findings: Findings) -> str:
+    """The promise, and what it rests on."""
+    told = findings.guarantee
+    assert told is not None
+    how = {"ltt": "by Learn then Test", "wsr": "by the bound of Waudby-Smith and Ramdas"}[told.bound]
+    return f"Promised {how}: {told}. It assumes that {told.assumes}."
 
 
 def _beaten(one: Alternative, chosen: float) -> str:

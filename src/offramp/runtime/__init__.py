@@ -2,8 +2,10 @@
 
 from offramp.runtime.backend import Backend
 from offramp.runtime.backends import BACKENDS
+from offramp.runtime.budget import WINDOW, BudgetController
 from offramp.runtime.compaction import Compaction
 from offramp.runtime.compiled import CompiledBackend
+from offramp.runtime.dial import Dial, affordable
 from offramp.runtime.eager import EagerBackend
 from offramp.runtime.engine import Engine
 from offramp.runtime.flight import Departed, Flight
@@ -13,15 +15,19 @@ from offramp.runtime.points import PointTable
 
 __all__ = [
     "BACKENDS",
+    "WINDOW",
     "Backend",
+    "BudgetController",
     "Compaction",
     "CompiledBackend",
     "Departed",
+    "Dial",
     "EagerBackend",
     "Engine",
     "Flight",
     "LatencyTable",
     "Milliseconds",
     "PointTable",
+    "affordable",
     "measure_latency",
 ]

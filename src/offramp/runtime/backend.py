@@ -10,7 +10,11 @@ __all__ = ["Backend"]
 
 
 class Backend(Protocol):
-    """Computes stages and exits of one network."""
+    """Computes stages and exits of one network.
+
+    One that computes as the network was calibrated, up to the order of sums, has an attribute `exact` that is true:
+    promises are passed on to it, and to no other.
+    """
 
     def stage(self, index: int, hidden: Hidden) -> Hidden:
         """Run one stage."""

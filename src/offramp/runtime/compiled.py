@@ -41,6 +41,7 @@ class CompiledBackend:
 
     Attributes:
         batch_sizes: As given.
+        exact: True: in the trunk's own precision.
 
     Example:
         >>> from offramp.exits import LinearExits
@@ -64,7 +65,7 @@ class CompiledBackend:
             )
         self._trunk, self._bank = trunk, bank
         self._plain = EagerBackend(trunk, pooling, bank)
-        self.batch_sizes = tuple(batch_sizes)
+        self.batch_sizes, self.exact = tuple(batch_sizes), True
         self._device = next((parameter.device for parameter in trunk.parameters()), torch.device("cpu"))
         self._compiled: dict[tuple[str, int, int], Callable[..., Any]] = {}
         self._orders: dict[tuple[str, int], list[list[int]]] = {}

@@ -25,6 +25,9 @@ class EagerBackend:
         dtype: `torch.bfloat16` to run the stages in it, on weights copied once; as the trunk is if left out. Exits and
             the network's own heads stay in full precision.
 
+    Attributes:
+        exact: Whether it computes in the trunk's own precision.
+
     Example:
         >>> from offramp.exits import LinearExits
         >>> from offramp.trunk import POOLINGS, CifarResNet
@@ -44,7 +47,7 @@ class EagerBackend:
         self._ladder = FoldedLadder(bank) if isinstance(bank, LadderExits) else None
         self._dtype = next(bank.parameters()).dtype
         self._trained, self._averaging = frozenset(bank.stages), FoldedAveraging(bank.averaging)
-        self._narrow = dtype
+        self._narrow, self.exact = dtype, dtype is None
         self._stages = trunk.stages if dtype is None else narrowed(trunk.stages, dtype)
         self._device = next((parameter.device.type for parameter in trunk.parameters()), "cpu")
 

@@ -10,13 +10,14 @@ from offramp.trunk.merged import MergedTrunk, merge
 from offramp.trunk.pooling import POOLINGS, AutoPooling, FirstPooling, GridPooling, MeanPooling, Pooling
 from offramp.trunk.preprocessing import STEPS, Preprocessing, image_preprocessing, photo_preprocessing
 from offramp.trunk.representation import Nodes, Representation, Tokens
-from offramp.trunk.rich import RichPooling
+from offramp.trunk.rich import DEFAULT_POOLING, RichPooling
 from offramp.trunk.split import SplitTrunk, split
 from offramp.trunk.t2t_vit import T2TViT, load_t2t_vit
 from offramp.trunk.text import text_preprocessing
 from offramp.trunk.trunk import Trunk
 
 __all__ = [
+    "DEFAULT_POOLING",
     "POOLINGS",
     "STEPS",
     "TRUNKS",

@@ -9,7 +9,7 @@ from torch import Tensor
 from offramp.trunk.pooling import POOLINGS, AutoPooling, GridPooling, Pooling
 from offramp.trunk.representation import Representation, Tokens
 
-__all__ = ["RichPooling"]
+__all__ = ["DEFAULT_POOLING", "RichPooling"]
 
 
 class RichPooling(Pooling):
@@ -69,3 +69,6 @@ def _largest(maps: Tensor, side: int) -> Tensor:
 
 
 POOLINGS.add(RichPooling.name, RichPooling())
+
+DEFAULT_POOLING = RichPooling.name
+"""What exits see of a stage unless another pooling is named."""

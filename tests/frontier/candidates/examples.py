@@ -8,6 +8,7 @@ from offramp.exits import Gates, LinearExits
 from offramp.frontier import Outcomes, Tuning
 from offramp.functional import evidence, log_probabilities
 from offramp.methods import FittedExits
+from offramp.policy.margin import lead
 
 EXITS, CLASSES = 5, 6
 
@@ -34,6 +35,7 @@ def seen(logits: Tensor, labels: Tensor, *, temperatures: Tensor | None = None) 
         full=predictions[0, :, -1],
         predictions=predictions,
         confidence=confidence,
+        margin=lead(probabilities),
         conformal_scores=1 - confidence,
         evidence=evidence(log_probabilities(logits))[None],
         probabilities=probabilities,

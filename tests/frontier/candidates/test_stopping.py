@@ -20,7 +20,7 @@ class TestRidge:
         numbers = torch.cat([torch.ones(200, 1), 3 + 5 * torch.randn(200, 3, generator=draw)], 1).double()
         targets = torch.randn(200, 2, generator=draw).double()
         raw = numbers.numpy()
-        mean, deviation = raw[:, 1:].mean(0), raw[:, 1:].std(0, ddof=1)
+        mean, deviation = raw[:, 1:].mean(0), raw[:, 1:].std(0)
         rows = np.concatenate([np.ones((200, 1)), (raw[:, 1:] - mean) / deviation], 1)
         belief = np.concatenate([np.zeros((3, 1)), RIDGE**0.5 * np.eye(3)], 1)
         found, *_ = np.linalg.lstsq(np.concatenate([rows, belief]), np.concatenate([targets, np.zeros((3, 2))]))
@@ -41,15 +41,14 @@ def coins(chances: Tensor, *, seed: int = 0) -> Outcomes:
     right = torch.rand(chances.shape, generator=draw) < chances
     predictions = torch.where(right, 0, 1)[None]
     blind = torch.zeros(1, *chances.shape, 4)
-    return Outcomes(
-        2, labels, torch.ones(len(labels)), predictions[0, :, -1], predictions, chances[None], chances[None], blind
-    )
+    full, seen = predictions[0, :, -1], chances[None]
+    return Outcomes(2, labels, torch.ones(len(labels)), full, predictions, seen, 2 * seen - 1, seen, blind)
 
 
 class TestStoppingCandidates:
     def test_prices_and_offsets(self) -> None:
         points = stopping_candidates(tuning(seen(*answers(300))))
-        assert len(points) == 24 * 25
+        assert len(points) == 24 * 25 + 2
         assert [float(PRICES[0]), float(PRICES[-1])] == pytest.approx([0.02, 3.0], rel=0.02)
         assert float(points[NO_OFFSET].parameters["offset"]) == pytest.approx(0, abs=1e-8)
         for point in points:  # the last exit has no advantage to speak of
@@ -61,7 +60,7 @@ class TestStoppingCandidates:
         chances = torch.tensor([[0.9, 1.0], [0.1, 1.0]]).repeat(2000, 1)
         tune = coins(chances)
         given = replace(tuning(tune), costs=costs(2))
-        exits = simulate(stopping_candidates(given)[NO_OFFSET::25], tune)
+        exits = simulate(stopping_candidates(given)[NO_OFFSET:-2:25], tune)
         for price, row in zip(PRICES.tolist(), exits, strict=True):
             if min(abs(price - 0.2), abs(price - 1.8)) > 0.06:
                 assert (row[0::2] == 0).all() == (price >= 0.2)
@@ -71,20 +70,20 @@ class TestStoppingCandidates:
         # The second exit is no better than the first, the last is certain: going on pays for the sake of the last.
         chances = torch.tensor([0.5, 0.5, 1.0]).repeat(4000, 1)
         tune = coins(chances)
-        exits = simulate(stopping_candidates(replace(tuning(tune), costs=costs(3)))[NO_OFFSET::25], tune)
+        exits = simulate(stopping_candidates(replace(tuning(tune), costs=costs(3)))[NO_OFFSET:-2:25], tune)
         for price, row in zip(PRICES.tolist(), exits, strict=True):
             if abs(price - 0.75) > 0.1:  # .5 - x / 3 against 1 - x
                 assert (row == (0 if price > 0.75 else 2)).double().mean() > 0.9
 
     def test_larger_offsets_leave_earlier(self) -> None:
         tune = seen(*answers(300))
-        exits = simulate(stopping_candidates(tuning(tune)), tune).view(len(PRICES), len(OFFSETS), -1)
+        exits = simulate(stopping_candidates(tuning(tune))[:-2], tune).view(len(PRICES), len(OFFSETS), -1)
         assert (exits[:, 1:] <= exits[:, :-1]).all()
         assert (exits[:, -1] < exits[:, 0]).any()
 
     def test_higher_prices_leave_earlier_on_average(self) -> None:
         tune = seen(*answers(600))
-        means = simulate(stopping_candidates(tuning(tune))[NO_OFFSET::25], tune).double().mean(1).tolist()
+        means = simulate(stopping_candidates(tuning(tune))[NO_OFFSET:-2:25], tune).double().mean(1).tolist()
         assert means == sorted(means, reverse=True)
 
     def test_holds_on_samples_it_has_not_seen(self) -> None:

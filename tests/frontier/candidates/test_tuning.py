@@ -79,7 +79,7 @@ class TestContract:
         ]
         assert area(thin(chosen(name, tuple(range(EXITS))), tune(), costs())) > area(fixed)
 
-    @pytest.mark.parametrize("name", ["entropy", "margin", "eenet"])
+    @pytest.mark.parametrize("name", ["entropy", "eenet"])
     def test_says_what_is_missing(self, name: str) -> None:
         with pytest.raises(InputError, match=r"outcomes\(\.\.\., probabilities=True\)"):
             CANDIDATES.get(name)(tuning(replace(tune(), probabilities=None)))

@@ -12,7 +12,7 @@ import torch
 import offramp_onnx
 from benchmarks.cifar import PREPROCESSING, cifar10, resnet
 from offramp.errors import InputError
-from offramp.runtime.onnx import export_onnx, quantized
+from offramp.runtime.onnx import OnnxBackend, export_onnx, quantized
 from offramp.runtime.onnx.graphs import Leaf, write_graph
 from tests.runtime.onnx.examples import example
 
@@ -40,6 +40,20 @@ def test_a_network_answers_nearly_alike(kind: str, tmp_path: Path) -> None:
     expected, found = (one.predict(given.arrays, point=1) for one in (plain, small))
     # Not labels: these networks are hardly trained, and classes are nearly tied.
     assert 0 < np.abs(found.probabilities - expected.probabilities).mean() < 0.05
+
+
+def test_promises_are_left_out(tmp_path: Path) -> None:
+    given = example("ladder")
+    frontier, point = given.frontier, given.frontier.choose(max_drop=0.5, confidence=0.8).point
+    parts = frontier.trunk, frontier.pooling, frontier.bank
+    for name, samples in (("float32", None), ("int8", given.inputs)):
+        export_onnx(*parts, given.inputs, tmp_path / name, points=(point,), costs=frontier.costs, int8=samples)
+        (told,) = json.loads((tmp_path / name / "manifest.json").read_text())["points"]
+        assert ("guarantee" in told) == (name == "float32")
+        backend = OnnxBackend(tmp_path / name, *parts, given.inputs)
+        network = frontier.choose(max_drop=0.5, confidence=0.8).on(backend)
+        assert (network.point.guarantee is None) == (name == "int8")
+    assert point.guarantee is not None
 
 
 def test_nothing_to_calibrate_with(tmp_path: Path) -> None:

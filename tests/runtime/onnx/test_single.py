@@ -71,7 +71,7 @@ def test_stages_after_the_exit_do_not_run(tmp_path: Path) -> None:
 
 def test_points_that_are_not_there(tmp_path: Path) -> None:
     folder = shutil.copytree(example("ladder").folder, tmp_path / "copy")
-    with pytest.raises(InputError, match="0 to 3, got 4"):
-        write_single(folder, 4)
+    with pytest.raises(InputError, match="0 to 5, got 6"):
+        write_single(folder, 6)
     with pytest.raises(InputError, match="there is no"):
         write_single(tmp_path, 0)

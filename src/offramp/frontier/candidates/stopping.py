@@ -45,7 +45,7 @@ def stopping_candidates(tuning: Tuning) -> list[OperatingPoint]:
         tuning: What there is to look at.
 
     Returns:
-        Points for 24 prices and 25 offsets.
+        Points for 24 prices and 25 offsets, and the two where everybody leaves at once and nobody leaves early.
     """
     seen = _bases(tuning)
     force = list(tuning.active)
@@ -59,10 +59,10 @@ def stopping_candidates(tuning: Tuning) -> list[OperatingPoint]:
         coefficients = ridge(seen[place], now - value)
         value = torch.where(seen[place] @ coefficients >= 0, now, value)
         weights[:, place] = coefficients.T
+    priced = [(weight, offset) for weight in weights for offset in OFFSETS]
+    ends = [(torch.zeros_like(weights[0]), torch.tensor(offset)) for offset in (1.0, -1.0)]
     return [
-        tuning.point("stopping", weight=tuning.per_exit(weight), offset=offset)
-        for weight in weights
-        for offset in OFFSETS
+        tuning.point("stopping", weight=tuning.per_exit(weight), offset=offset) for weight, offset in [*priced, *ends]
     ]
 
 
@@ -83,7 +83,7 @@ def ridge(numbers: Tensor, targets: Tensor) -> Tensor:
         >>> ridge(line, 3 + 2 * line[:, 1:]).round(decimals=1).T
         tensor([[3., 2.]], dtype=torch.float64)
     """
-    mean, deviation = numbers[:, 1:].mean(0), numbers[:, 1:].std(0)
+    mean, deviation = numbers[:, 1:].mean(0), numbers[:, 1:].std(0, correction=0)
     varies = deviation > 1e-6
     scale = torch.where(varies, 1 / deviation.clamp_min(1e-6), 0)
     standard = (numbers[:, 1:] - mean) * scale

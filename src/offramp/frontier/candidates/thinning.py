@@ -17,7 +17,7 @@ COST_STEP = 0.005
 
 
 def thin(points: Sequence[OperatingPoint], seen: Outcomes, costs: Costs) -> list[OperatingPoint]:
-    """Keep the most accurate point of every step of cost, and write down what was measured of it.
+    """Keep the most accurate point of every step of cost and the cheapest of all, and write down what was measured.
 
     Args:
         points: Candidates of one policy.
@@ -28,16 +28,21 @@ def thin(points: Sequence[OperatingPoint], seen: Outcomes, costs: Costs) -> list
         Points in ascending order of cost, each with its tune `cost` and `accuracy` in `promised`, and who leaves where.
     """
     best: dict[int, OperatingPoint] = {}
+    cheapest: OperatingPoint | None = None
     rows = torch.arange(len(seen.labels))
     table = costs.of(seen.sizes)
     for point, left in zip(points, simulate(points, seen), strict=True):
         cost = float(table.relative_cost(left, point.active))
         accuracy = float(seen.correct[point.classifier, rows, left].double().mean())
         measured = replace(point, promised={"cost": cost, "accuracy": accuracy})
+        if cheapest is None or cost < cheapest.promised["cost"]:
+            cheapest = measured
         step = int(cost / COST_STEP)
         if step not in best or _rank(measured) > _rank(best[step]):
             best[step] = measured
     kept = [best[step] for step in sorted(best)]
+    if cheapest is not None and cheapest.promised["cost"] < kept[0].promised["cost"]:
+        kept = [cheapest, *kept]  # whoever has the least to spend can have it, though a little more buys much
     leaving = exit_shares(simulate(kept, seen), seen, powers=len(costs.tables))
     return [replace(point, leaving=shares) for point, shares in zip(kept, leaving, strict=True)]
 

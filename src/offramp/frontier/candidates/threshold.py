@@ -1,7 +1,5 @@
 """One number for all exits: confidence, entropy or margin, at levels spread over what tune samples show."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -9,7 +7,6 @@ from offramp.frontier.candidates.tuning import CANDIDATES, Tuning
 from offramp.frontier.outcomes import Outcomes
 from offramp.policy import OperatingPoint
 from offramp.policy.entropy import relative_entropy
-from offramp.policy.margin import lead
 
 __all__ = ["entropy_candidates", "margin_candidates", "threshold_candidates"]
 
@@ -55,7 +52,8 @@ def entropy_candidates(tuning: Tuning) -> list[OperatingPoint]:
     Returns:
         Points from "nobody leaves early" to "everybody leaves at once".
     """
-    found = _found(tuning, relative_entropy)
+    scores = [relative_entropy(tuning.probabilities(exit)) for exit in tuning.early]
+    found = torch.stack(scores) if scores else tuning.temperatures.new_empty(0)
     never = found.new_tensor([-1.0])
     return [tuning.point("entropy", limit=level) for level in torch.cat([never, _spread(found, LEVELS)])]
 
@@ -64,20 +62,14 @@ def margin_candidates(tuning: Tuning) -> list[OperatingPoint]:
     """One global threshold on the margin, at levels spread over those of the tune samples.
 
     Args:
-        tuning: What there is to look at; its outcomes have probabilities.
+        tuning: What there is to look at.
 
     Returns:
         Points from "everybody leaves at once" to "nobody leaves early".
     """
-    found = _found(tuning, lead)
+    found = tuning.seen.margin[tuning.classifier][:, list(tuning.early)]
     never = found.new_tensor([2.0])
     return [tuning.point("margin", threshold=level) for level in torch.cat([_spread(found, LEVELS), never])]
-
-
-def _found(tuning: Tuning, score: Callable[[Tensor], Tensor]) -> Tensor:
-    """`... x N` scores of the tune samples at the early exits in force; none where there are no such exits."""
-    found = [score(tuning.probabilities(exit)) for exit in tuning.early]
-    return torch.stack(found) if found else tuning.temperatures.new_empty(0)
 
 
 def _spread(found: Tensor, levels: int) -> Tensor:

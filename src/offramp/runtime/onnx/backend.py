@@ -32,6 +32,9 @@ class OnnxBackend:
         bank: The trained exits.
         example: Inputs of at least one sample, as `trunk.prepare` gives them.
 
+    Attributes:
+        exact: Whether it computes in single precision, not in eight bits.
+
     Example:
         >>> import tempfile
         >>> from offramp.exits import LinearExits
@@ -65,6 +68,7 @@ class OnnxBackend:
             )
         self._trained, self._carries_state = frozenset(bank.stages), bank.carries_state
         self._read = bank.averaging.read
+        self.exact = manifest["precision"] == "float32"
         self._stages: list[_Call] = []
         self._exits: dict[int, _Call] = {}
         eager = EagerBackend(trunk, pooling, bank)

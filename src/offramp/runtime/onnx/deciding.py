@@ -1,6 +1,7 @@
 """Policies and operating points, for runtimes without torch."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,7 @@ def described_points(points: Sequence[OperatingPoint], costs: Mapping[str, Costs
                 for key, value in point.conformal_thresholds.items()
             },
             "promised": dict(point.promised),
+            **({} if point.guarantee is None else {"guarantee": asdict(point.guarantee)}),
             "costs": [table.cumulative_costs(point.active).tolist() for table in costs[point.policy].tables],
             "bare": [float(table.bare) for table in costs[point.policy].tables],
         }

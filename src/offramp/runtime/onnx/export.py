@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -54,7 +55,8 @@ def export_onnx(
         costs: What each policy of the points costs.
         classes: Names of the classes.
         int8: Inputs of some hundred samples, as `trunk.prepare` gives them, to compute stages in eight bits; their
-            ranges are taken from these. Exits stay in single precision.
+            ranges are taken from these. Exits stay in single precision. Guarantees of points are left out: they are of
+            the network that was calibrated.
 
     Example:
         >>> import tempfile
@@ -72,6 +74,8 @@ def export_onnx(
         raise InputError(f"expected a network in single precision, got {narrow}; call trunk.float() before exporting")
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty; name a folder that does not exist yet")
+    if int8 is not None:
+        points = [replace(point, guarantee=None) for point in points]
     described = described_points(points, costs or {})
     trunk.eval()
     bank.eval()

@@ -4,43 +4,20 @@ from typing import cast, get_args
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from offramp.errors import InputError, UnknownNameError
 from offramp.uncertainty import (
     ConformalVariant,
+    class_thresholds,
     conformal_scores,
     conformal_threshold,
     conformal_thresholds,
-    coverage,
-    mean_set_size,
     prediction_set,
 )
-
-# A shared machine may stall for longer than hypothesis' deadline.
-quick = settings(deadline=None, max_examples=60)
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def exits_and_labels(num_samples: int, seed: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities `N x L x K`, the first exit's overconfident; labels; exits chosen by confidence, so a selection."""
-    truth = 1.5 * torch.randn(num_samples, 5, dtype=torch.float64, generator=generator(seed))
-    labels = torch.multinomial(truth.softmax(-1), 1, generator=generator(seed + 1)).squeeze(1)
-    noise = torch.randn(num_samples, 3, 5, dtype=torch.float64, generator=generator(seed + 2))
-    noisy = torch.tensor([2.5, 0.5, 0.1], dtype=torch.float64)
-    probabilities = (truth[:, None] + noisy[:, None] * noise).softmax(-1)
-    sure = probabilities.amax(-1) > torch.tensor([0.8, 0.6, 0.0])
-    return probabilities.to(dtype), labels, sure.int().argmax(-1)
-
-
-def exact_rank(n: int, percent: int) -> int:
-    """ceil((n + 1) (1 - percent / 100)) in integers."""
-    return -(-(n + 1) * (100 - percent) // 100)
+from tests.uncertainty.conformal.examples import exact_rank, exits_and_labels, generator, quick
 
 
 class TestThreshold:
@@ -104,28 +81,19 @@ class TestThreshold:
                 conformal_threshold(torch.tensor([0.5, wrong]), miscoverage=0.1)
 
 
-class TestScores:
-    def test_at_one_exit_and_at_all(self) -> None:
-        probabilities, labels, _ = exits_and_labels(40, 0)
-        at_all = conformal_scores(probabilities, labels)
-        assert at_all.shape == (40, 3)
-        for sample in range(40):
-            for exit in range(3):
-                assert at_all[sample, exit] == 1 - probabilities[sample, exit, labels[sample]]
-        assert torch.equal(conformal_scores(probabilities[:, 1], labels.int()), at_all[:, 1])
-
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-    def test_dtypes(self, dtype: torch.dtype) -> None:
-        probabilities, labels, _ = exits_and_labels(40, 0, dtype)
-        found = conformal_scores(probabilities, labels)
-        assert found.dtype == torch.promote_types(dtype, torch.float32)
-        expected = conformal_scores(probabilities.double(), labels)
-        torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-7)
-
-    @pytest.mark.parametrize("labels", [torch.tensor([-1, 0]), torch.tensor([0, 2]), torch.tensor([0]), torch.zeros(2)])
-    def test_refuses_what_are_no_labels(self, labels: Tensor) -> None:
-        with pytest.raises(InputError, match="labels"):
-            conformal_scores(torch.full((2, 2), 0.5), labels)
+def pooled_by_hand(table: list[list[float]], left_at: list[int], minimum: int) -> list[list[float]]:
+    """The scores that each exit's threshold comes from: one more sample leaves there, and the rarest exits join up."""
+    found = []
+    for exit in range(len(table[0])):
+        count = {other: left_at.count(other) + (other == exit) for other in range(len(table[0]))}
+        pool: list[int] = []
+        for other in sorted(count, key=lambda one: (count[one], one)):
+            size = sum(count[one] for one in pool)
+            if count[other] <= minimum or 0 < size <= minimum:
+                pool.append(other)
+        sharing = pool if exit in pool else [exit]
+        found.append([row[other] for row, other in zip(table, left_at, strict=True) if other in sharing])
+    return found
 
 
 class TestThresholds:
@@ -135,6 +103,8 @@ class TestThresholds:
             return sorted(values)[rank - 1] if rank <= len(values) else 1.0
 
         table, left_at = scores.tolist(), exits.tolist()
+        if variant == "pooled":
+            return [smallest(own) for own in pooled_by_hand(table, left_at, minimum)]
         general = smallest([row[exit] for row, exit in zip(table, left_at, strict=True)])
         found = []
         for exit in range(scores.shape[1]):
@@ -195,10 +165,10 @@ class TestThresholds:
         at_exits = {variant: torch.stack(found).mean(0) for variant, found in covered.items()}
         overall = {variant: (found * share).sum().item() for variant, found in at_exits.items()}
         error, error_at_exit = 0.009, 0.018  # four standard errors of a mean over 400 splits
-        for variant in ("general", "strict", "gated"):
+        for variant in ("general", "strict", "gated", "pooled"):
             assert overall[variant] >= 1 - alpha - error
         assert overall["general"] <= 1 - alpha + 1 / 101 + error
-        for variant in ("strict", "gated"):
+        for variant in ("strict", "gated", "pooled"):
             assert at_exits[variant].min().item() >= 1 - alpha - error_at_exit
         # What a variant does not claim it need not deliver: the overconfident exit falls short.
         assert at_exits["general"][0].item() < 0.7
@@ -225,57 +195,57 @@ class TestThresholds:
             conformal_thresholds("strict", 4 * scores, exits, miscoverage=0.1)
         with pytest.raises(InputError, match="miscoverage"):
             conformal_thresholds("strict", scores, exits, miscoverage=1.0)
+        with pytest.raises(InputError, match="not logits"):
+            conformal_thresholds("pooled", scores.masked_fill(exits[:, None] == 0, math.nan), exits, miscoverage=0.1)
         with pytest.raises(UnknownNameError, match="did you mean 'gated'"):
             conformal_thresholds(cast(ConformalVariant, "gate"), scores, exits, miscoverage=0.1)
 
-
-class TestSets:
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-    @pytest.mark.parametrize("variant", ["general", "strict", "gated"])
-    def test_hold_the_samples_their_thresholds_came_from(self, variant: ConformalVariant, dtype: torch.dtype) -> None:
-        # On the calibration split itself exactly rank of n samples conform, to the last bit of rounding.
-        probabilities, labels, exits = exits_and_labels(500, 7, dtype)
-        thresholds = conformal_thresholds(variant, conformal_scores(probabilities, labels), exits, miscoverage=0.1)
-        sets = prediction_set(probabilities[torch.arange(500), exits], thresholds[exits])
-        groups = [torch.arange(500)] if variant == "general" else [(exits == e).nonzero().squeeze(1) for e in range(3)]
-        for group in groups:
-            inside = int(sets[group, labels[group]].sum())
-            rank = exact_rank(len(group), 10)
-            # In half precision scores tie, and all that tie with the threshold are inside.
-            assert inside == rank if dtype in (torch.float32, torch.float64) else inside >= rank
-
+    @pytest.mark.parametrize("variant", get_args(ConformalVariant))
     @quick
-    @given(st.lists(st.floats(-8, 8), min_size=2, max_size=6), st.floats(0, 1))
-    def test_hold_the_prediction_where_the_threshold_allows(self, logits: list[float], threshold: float) -> None:
-        probabilities = torch.tensor([logits], dtype=torch.float64).softmax(-1)
-        tau = torch.tensor([threshold], dtype=torch.float64)
-        found = prediction_set(probabilities, tau)
-        best = probabilities.argmax()
-        assert bool(found[0, best]) == bool(1 - probabilities[0, best] <= tau[0])
-        assert found[0].any() == found[0, best]
-        # Sets grow with the threshold, and hold the likelier classes first.
-        assert not (found & ~prediction_set(probabilities, (tau + 0.1).clamp_max(1))).any()
-        if found.any() and not found.all():
-            assert probabilities[found].min() > probabilities[~found].max()
+    @given(st.integers(1, 60), st.integers(1, 5), st.integers(0, 12), st.integers(1, 98))
+    def test_grow_as_less_may_be_left_out(
+        self, variant: ConformalVariant, num_samples: int, num_exits: int, minimum: int, percent: int
+    ) -> None:
+        # So sets are nested in the miscoverage, at one operating point.
+        scores = torch.rand(num_samples, num_exits, dtype=torch.float64, generator=generator(num_samples))
+        exits = torch.randint(num_exits, (num_samples,), generator=generator(percent))
+        more, less = (
+            conformal_thresholds(variant, scores, exits, miscoverage=allowed / 100, minimum=minimum)
+            for allowed in (percent, percent + 1)
+        )
+        assert (less <= more).all()
 
-    def test_coverage_and_size(self) -> None:
-        sets = torch.tensor([[True, False, True], [False, False, False], [True, True, True], [False, True, False]])
-        labels = torch.tensor([2, 0, 1, 0])
-        assert coverage(sets, labels).item() == 0.5
-        assert coverage(sets, labels.int()).item() == 0.5
-        assert mean_set_size(sets).item() == 1.5
+    def test_one_exit_makes_all_alike_but_for_few(self) -> None:
+        scores, exits = torch.rand(50, 1, generator=generator()), torch.zeros(50, dtype=torch.long)
+        expected = conformal_threshold(scores[:, 0], miscoverage=0.1)
+        for variant in get_args(ConformalVariant):
+            assert conformal_thresholds(variant, scores, exits, miscoverage=0.1) == expected
+        assert conformal_thresholds("pooled", scores[:1], exits[:1], miscoverage=0.1) == 1
 
-    def test_refuse(self) -> None:
-        sets, labels = torch.ones(2, 3, dtype=torch.bool), torch.tensor([0, 3])
-        with pytest.raises(InputError, match=r"labels in 0\.\.2"):
-            coverage(sets, labels)
-        with pytest.raises(InputError, match="2 integer labels"):
-            coverage(sets, labels[:1])
-        for wrong in (sets[:0], sets[0], sets.float()):
-            with pytest.raises(InputError, match="boolean sets"):
-                mean_set_size(wrong)
-            with pytest.raises(InputError, match="boolean sets"):
-                coverage(wrong, labels)
-        for thresholds in (torch.tensor(0.5), torch.ones(3), torch.ones(2, 1)):
-            with pytest.raises(InputError, match="by each sample's exit"):
-                prediction_set(torch.full((2, 3), 1 / 3), thresholds)
+
+class TestClassThresholds:
+    @pytest.mark.parametrize("variant", get_args(ConformalVariant))
+    @pytest.mark.parametrize("num_classes", [2, 5])
+    def test_are_those_of_each_class_by_itself(self, variant: ConformalVariant, num_classes: int) -> None:
+        probabilities, labels, exits = exits_and_labels(300, 5)
+        scores, labels = conformal_scores(probabilities, labels), labels % num_classes
+        found = class_thresholds(variant, scores, exits, labels, num_classes=num_classes, miscoverage=0.1, minimum=9)
+        for label in range(num_classes):
+            own = labels == label
+            expected = conformal_thresholds(variant, scores[own], exits[own], miscoverage=0.1, minimum=9)
+            assert torch.equal(found[:, label], expected)
+
+    def test_a_class_never_seen_is_in_every_set(self) -> None:
+        scores, exits = torch.full((40, 2), 0.1), torch.tensor([0, 1]).repeat(20)
+        labels = torch.zeros(40, dtype=torch.long)
+        for variant in get_args(ConformalVariant):
+            found = class_thresholds(variant, scores, exits, labels, num_classes=3, miscoverage=0.1)
+            assert found.shape == (2, 3)
+            assert torch.equal(found[:, 0], scores[0])
+            assert (found[:, 1:] == (0 if variant == "strict" else 1)).all()
+
+    def test_refuses_labels_of_other_classes(self) -> None:
+        scores, exits = torch.full((4, 2), 0.5), torch.zeros(4, dtype=torch.long)
+        for labels in (torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1]), torch.zeros(4)):
+            with pytest.raises(InputError, match="labels"):
+                class_thresholds("general", scores, exits, labels, num_classes=3, miscoverage=0.1)

@@ -1,0 +1,54 @@
+"""Whether what is promised holds.
+
+    python -m benchmarks.guarantees [--check] [--only risk dial monitoring conformal] [--into FOLDER]
+
+Risk: promises of a loss at most, with labels and without, over a thousand calibration sets drawn again. Dial: budgets
+asked of one artifact, and kept on a stream. Monitoring: false alarms, and how soon real shifts are found. Conformal:
+coverage of prediction sets. Parts are kept in FOLDER, so that each may be run by itself.
+"""
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import benchmarks.torchvision_ops  # noqa: F401 (before transformers loads a model)
+from benchmarks.bars import Bar, parser, report, say
+from benchmarks.guarantees.pools import CACHE
+
+PARTS = ("risk", "dial", "monitoring", "conformal")
+"""Each is a module of this package with a function of its name that gives figures and bars."""
+
+
+def run(name: str) -> dict[str, Any]:
+    """One part, as JSON can hold it.
+
+    Args:
+        name: One of PARTS.
+    """
+    module = import_module(f"benchmarks.guarantees.{name}")  # not above: no part needs what the others import
+    figures, bars = getattr(module, name)()
+    return {"figures": figures, "bars": [[bar.name, bar.figure, bar.at_most] for bar in bars]}
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--only", nargs="+", default=PARTS, choices=PARTS, help="which parts to run")
+    options.add_argument("--into", type=Path, default=CACHE / "parts", help="where parts are kept")
+    arguments = options.parse_args()
+    torch.set_num_threads(1)
+    arguments.into.mkdir(parents=True, exist_ok=True)
+    files = {name: arguments.into / f"{name}.json" for name in PARTS}
+    for name in arguments.only:
+        say(f"measuring {name}")
+        files[name].write_text(json.dumps(run(name)))
+    kept = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    bars = [Bar(f"{part}: {name}", *rest) for part, found in kept.items() for name, *rest in found["bars"]]
+    return report({name: found["figures"] for name, found in kept.items()}, bars, check=arguments.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""Knowing when the world has changed: traffic compared with a reference, without labels.
+
+Every test is a game that cannot be won while nothing has changed: its fortune is evidence, and may be looked at after
+every sample. [Vovk2022] is Vovk, Gammerman, Shafer: Algorithmic Learning in a Random World, second edition, Springer
+2022.
+"""
+
+from offramp.monitor.bets import Bets, DisagreementBets, RankBets
+from offramp.monitor.monitor import Action, Evidence, Monitor, Verdict
+from offramp.monitor.ranks import Ranks
+from offramp.monitor.shadow import full_labels
+from offramp.monitor.summary import Summary, summarise
+from offramp.monitor.traffic import Traffic
+from offramp.monitor.wealth import Wealth
+
+__all__ = [
+    "Action",
+    "Bets",
+    "DisagreementBets",
+    "Evidence",
+    "Monitor",
+    "RankBets",
+    "Ranks",
+    "Summary",
+    "Traffic",
+    "Verdict",
+    "Wealth",
+    "full_labels",
+    "summarise",
+]

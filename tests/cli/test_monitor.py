@@ -1,0 +1,132 @@
+"""Traffic against a reference, from files: what is told, and what a script can act on."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from offramp.cli.monitor import STATUSES
+from tests.cli.workshop import MODELS, Shell
+
+TRUST = ("--trust", f"{MODELS}:make")
+
+
+def write(file: Path, samples: int, *, seed: int, sure: float = 9, differs: float = 0.02, shadow: float = 0.3) -> Path:
+    random = np.random.default_rng(seed)
+    with open(file, "w", newline="") as opened:
+        lines = csv.writer(opened)
+        lines.writerow(["input", "label", "confidence", "exit", "cost", "full", "set"])
+        for row in range(samples):
+            full = "" if random.random() >= shadow else "cat" if random.random() >= differs else "dog"
+            confidence = round(random.beta(sure, 1), 6)
+            lines.writerow([row, "cat", confidence, random.integers(0, 3), 0.5, full, '["cat"]'])
+    return file
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("answers")
+    return {
+        "reference": write(folder / "reference.csv", 1000, seed=0),
+        "same": write(folder / "same.csv", 1500, seed=1),
+        "unsure": write(folder / "unsure.csv", 800, seed=2, sure=5),
+        "differs": write(folder / "differs.csv", 800, seed=3, differs=0.3),
+        "few": write(folder / "few.csv", 100, seed=4),
+    }
+
+
+@pytest.mark.parametrize(
+    ("traffic", "action", "first"),
+    [
+        (("same",), "keep", None),
+        (("same", "unsure"), "recalibrate", "confidence"),
+        (("same", "differs"), "fall back", "disagreement"),
+        (("same", "unsure", "differs"), "fall back", "confidence"),
+    ],
+)
+def test_what_is_recommended(
+    offramp: Shell, files: dict[str, Path], traffic: tuple[str, ...], action: str, first: str | None
+) -> None:
+    line = ("monitor", *(files[name] for name in traffic), "--reference", files["reference"])
+    ran = offramp(*line, "--json")
+    found = ran.json
+    assert found["action"] == action
+    assert next(iter(found["alarms"]), None) == first
+    assert ("disagreement" in found["alarms"]) == (action == "fall back")
+    assert ran.status == STATUSES[action]  # type: ignore[index]
+    told = offramp(*line)
+    assert told.status == ran.status
+    assert {"keep": "Keep:", "recalibrate": "Re-calibrate", "fall back": "Fall back"}[action] in told.out
+
+
+def test_every_number(offramp: Shell, files: dict[str, Path]) -> None:
+    found = offramp("monitor", files["same"], files["unsure"], "-r", files["reference"], "--json").json
+    texts = [files[name].read_text().splitlines() for name in ("same", "unsure")]
+    rows = [row for lines in texts for row in csv.DictReader(lines)]
+    assert found["samples"] == found["traffic"]["samples"] == len(rows) == 2300
+    assert found["traffic"]["confidence"] == pytest.approx(np.mean([float(row["confidence"]) for row in rows]))
+    last = [int(row["exit"]) for row in rows[-1000:]]
+    assert found["last"]["exit_shares"] == pytest.approx((np.bincount(last) / 1000).tolist())
+    shadowed = [row for row in rows if row["full"]]
+    assert found["traffic"]["shadowed"] == found["tests"]["disagreement"]["samples"] == len(shadowed)
+    assert found["traffic"]["disagreement"] == pytest.approx(np.mean([row["full"] == "dog" for row in shadowed]))
+    assert found["tests"]["confidence"]["needed"] == pytest.approx(300)
+    assert 1500 < found["tests"]["confidence"]["alarmed_at"] < 2300
+
+
+def test_looking_again_with_more_files_goes_on(offramp: Shell, files: dict[str, Path]) -> None:
+    """The first part is judged as before: an alarm does not depend on when one looks."""
+    once = offramp("monitor", files["unsure"], "-r", files["reference"], "--json").json
+    again = offramp("monitor", files["unsure"], files["same"], "-r", files["reference"], "--json").json
+    assert once["tests"]["confidence"]["alarmed_at"] == again["tests"]["confidence"]["alarmed_at"]
+
+
+def test_a_promise(offramp: Shell, files: dict[str, Path]) -> None:
+    line = ("monitor", files["differs"], "-r", files["reference"], "--promised")
+    assert offramp(*line, "0.5").status == STATUSES["keep"]
+    assert offramp(*line, "0.05").status == STATUSES["fall back"]
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png"])
+def test_a_picture(offramp: Shell, files: dict[str, Path], tmp_path: Path, suffix: str) -> None:
+    picture = tmp_path / f"evidence{suffix}"
+    ran = offramp("monitor", files["same"], "-r", files["reference"], "--picture", picture)
+    assert ran.status == 0
+    assert picture.stat().st_size > 1000
+    assert f"Picture: {picture}" in ran.told
+
+
+def test_a_word_of_a_small_reference(offramp: Shell, files: dict[str, Path]) -> None:
+    ran = offramp("monitor", files["same"], "-r", files["few"])
+    assert "Careful: a reference of 100 samples shows large changes only; 1,000 or more are best" in ran.told
+
+
+def test_from_answers_to_a_recommendation(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    for name, data in (("reference", "val.npz"), ("traffic", "bare.npz")):
+        line = ("--data", data, "--cost", "0.6", "--shadow", "0.5", "--out", tmp_path / f"{name}.csv")
+        assert offramp("predict", artifact, *line, *TRUST).status == 0
+    found = offramp.json("monitor", tmp_path / "traffic.csv", "--reference", tmp_path / "reference.csv")
+    assert (found["action"], found["samples"], found["reference"]["samples"]) == ("keep", 90, 120)
+    assert found["traffic"]["shadowed"] > 20
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (("same", "-r", "none"), "cannot read none: No such file or directory; give a file that offramp predict wrote"),
+        (("same", "-r", "empty"), "expected reference samples to compare with, got none; 1,000 or more are best"),
+        (("same", "-r", "reference", "--picture", "a.gif"), "expected --picture to end with .svg or .png, got 'a.gif'"),
+        (("same", "-r", "reference", "--false-alarm", "5"), "expected a false-alarm rate between 0 and 1, got 5.0"),
+        (("same", "-r", "reference", "--promised", "0"), "expected a promised disagreement between 0 and 1, got 0.0"),
+    ],
+)
+def test_what_is_refused(
+    offramp: Shell, files: dict[str, Path], tmp_path: Path, line: tuple[str, ...], told: str
+) -> None:
+    places = {**files, "empty": tmp_path / "empty.csv"}
+    places["empty"].write_text("input,label,confidence,exit,cost,set\n")
+    ran = offramp("monitor", *(places.get(word, word) for word in line))
+    assert ran.status == 1
+    assert not ran.out
+    assert told in ran.told

@@ -1,0 +1,152 @@
+"""Promises from samples without labels."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import offramp
+from offramp.errors import BudgetError, InputError
+from offramp.features import ArraySource, StoreSource, extract
+from offramp.frontier import Frontier, losses_at, on_trunk, recalibrated, was_used
+from offramp.frontier.fit import as_source
+from offramp.policy import OperatingPoint
+from tests.frontier.artifact_examples import of_texts, resnet, texts
+from tests.frontier.examples import PREPROCESSING, images, trunk
+
+
+@pytest.fixture(scope="module")
+def frontier() -> Frontier:
+    return resnet()
+
+
+def features(frontier: Frontier, folder: Path, count: int = 200) -> StoreSource:
+    inputs, labels = images(count, seed=7)
+    source = ArraySource(inputs, labels, name="new")
+    pooling = frontier.pooling.name
+    store = extract(frontier.trunk, source, folder, poolings=(pooling,), views=(PREPROCESSING,), progress=False)
+    return StoreSource(store, pooling=pooling)
+
+
+def calibrated(point: OperatingPoint) -> list[str]:
+    return [name for name, known in point.losses.items() if len(known.samples)]
+
+
+def test_inputs_a_source_and_features_come_to_the_same(frontier: Frontier, tmp_path: Path) -> None:
+    inputs, _ = images(200, seed=7)
+    unknown = ArraySource(inputs, np.full(200, 77), name="new")  # labels of no class, which nobody looks at
+    cached = features(frontier, tmp_path)
+    for data in (inputs, unknown, cached):
+        found = recalibrated(frontier, data, progress=False)
+        for policy, points in found.points.items():
+            asked, seen = frontier.outcomes_at(frontier.points[policy], cached)
+            expected = losses_at(asked, seen, labelled=False)["disagreement"]
+            for one, before, row in zip(points, frontier.points[policy], expected, strict=True):
+                assert calibrated(one) == ["disagreement"]
+                assert one.losses["disagreement"].samples.sum() == row.sum()
+                assert one.losses["disagreement"].tune_mean == before.losses["disagreement"].tune_mean
+                assert one.promised == before.promised
+                assert one.classifier == before.classifier
+        assert found.provenance["recalibrated"]["samples"] == 200
+
+
+def test_more_samples_promise_what_few_could_not(frontier: Frontier) -> None:
+    with pytest.raises(BudgetError, match="30 calibrate samples are too few"):
+        frontier.choose(max_drop=0.05, loss="disagreement")
+    found = recalibrated(frontier, images(400, seed=8)[0], progress=False)
+    network = found.choose(max_drop=0.05, loss="disagreement")
+    assert network.point.guarantee is not None
+    assert network.point.guarantee.samples == 400
+    inputs, _ = images(500, seed=9)
+    full = frontier.trunk(PREPROCESSING(inputs)).argmax(1)
+    assert float((network.predict(inputs).labels != full).double().mean()) < 0.08
+    with pytest.raises(InputError, match="calibrated without; ask for loss='disagreement'"):
+        found.choose(max_drop=0.05)
+
+
+def test_with_labels_all_losses_are_there(frontier: Frontier, tmp_path: Path) -> None:
+    found = recalibrated(frontier, features(frontier, tmp_path), labelled=True)
+    assert found.choose(max_drop=0.1).point.guarantee is not None
+    with pytest.raises(InputError, match=r"expected a source with labels.*leave labelled out"):
+        recalibrated(frontier, images(20, seed=7)[0], labelled=True)
+
+
+def test_one_sample_is_taken_and_says_little(frontier: Frontier) -> None:
+    one = recalibrated(frontier, images(1, seed=7)[0], progress=False)
+    with pytest.raises(BudgetError, match=r"^1 calibrate samples are too few"):
+        one.choose(max_drop=0.1, loss="disagreement")
+
+
+def test_no_samples_and_older_artifacts_are_refused(frontier: Frontier) -> None:
+    with pytest.raises(InputError):
+        recalibrated(frontier, images(0, seed=7)[0], progress=False)
+    older = {policy: [replace(point, losses={}) for point in points] for policy, points in frontier.points.items()}
+    with pytest.raises(InputError, match=r"an artifact of an older version; fit again"):
+        recalibrated(replace(frontier, points=older), images(20, seed=7)[0])
+
+
+def test_texts_and_a_folder_of_them(tmp_path: Path) -> None:
+    frontier = of_texts()
+    found = recalibrated(frontier, texts(100, seed=5)[0], progress=False)
+    offramp.save(found, tmp_path)
+    loaded = offramp.load(tmp_path, trunk=frontier.trunk)
+    for policy, points in found.points.items():
+        for one, other in zip(points, loaded.points[policy], strict=True):
+            assert calibrated(other) == ["disagreement"]
+            assert torch.equal(one.losses["disagreement"].samples, other.losses["disagreement"].samples)
+    assert loaded.provenance["recalibrated"]["labelled"] is False
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_first_without_labels_then_with(frontier: Frontier, tmp_path: Path, stored: bool) -> None:
+    cached = features(frontier, tmp_path / "features")
+    bare = recalibrated(frontier, cached)
+    if stored:
+        offramp.save(bare, tmp_path / "artifact")
+        bare = offramp.load(tmp_path / "artifact", trunk=frontier.trunk)
+    found, expected = (recalibrated(one, cached, labelled=True) for one in (bare, frontier))
+    for policy, points in expected.points.items():
+        for one, other in zip(points, found.points[policy], strict=True):
+            assert calibrated(other) == ["accuracy", "brier", "disagreement"]
+            for name, known in one.losses.items():
+                told = other.losses[name]
+                assert torch.equal(known.samples, told.samples)
+                assert (known.tune_mean, known.tune_variance) == (told.tune_mean, told.tune_variance)
+    assert found.choose(max_drop=0.1).point.guarantee == expected.choose(max_drop=0.1).point.guarantee
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_another_network_is_calibrated_anew(frontier: Frontier, tmp_path: Path, stored: bool) -> None:
+    updated = trunk()
+    with torch.no_grad():
+        for parameter in updated.parameters():
+            parameter.mul_(1.01)
+    after = on_trunk(frontier, updated, images(1, seed=7)[0])
+    if stored:
+        offramp.save(after, tmp_path / "artifact")
+        after = offramp.load(tmp_path / "artifact", trunk=updated)
+    assert all(not calibrated(point) for points in after.points.values() for point in points)
+    for loss in ("accuracy", "disagreement"):
+        with pytest.raises(InputError, match=r"put on another network; fit again, or calibrate with .*recalibrated"):
+            after.choose(max_drop=0.5, confidence=0.8, loss=loss)
+    cached = features(after, tmp_path / "features")
+    told = recalibrated(after, cached).choose(max_drop=0.5, loss="disagreement").point.guarantee
+    assert told is not None
+    assert told.samples == 200
+    assert recalibrated(after, cached, labelled=True).choose(max_drop=0.5).point.guarantee is not None
+
+
+def test_samples_that_made_the_points_are_refused(frontier: Frontier, tmp_path: Path) -> None:
+    for seed, count, name in ((1, 90, "train"), (2, 60, "validation")):
+        source = as_source(images(count, seed=seed), name)
+        assert was_used(frontier, source.read(0, count).ids)
+        with pytest.raises(InputError, match=r"got those the exits were fitted or tuned on.*calibrate on others"):
+            recalibrated(frontier, source, labelled=True, progress=False)
+    cached = features(frontier, tmp_path)
+    assert not was_used(frontier, cached.ids())
+    found = recalibrated(frontier, cached)
+    assert was_used(found, cached.ids())
+    assert not was_used(found, cached.ids(), but=("recalibrated",))
+    assert recalibrated(found, cached, labelled=True).points  # their labels have come since

@@ -1,0 +1,146 @@
+"""The average that is kept, and the bounds that are proved: on streams at random, and on the worst there are."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from offramp.errors import BudgetError, InputError
+from offramp.runtime import BudgetController
+
+Spend = Callable[[float, int], list[float]]
+"""What a batch of so many samples costs, asked for a setting."""
+
+
+def bounds(
+    budget: float, ends: tuple[float, float], costs: tuple[float, float], window: int, largest: int
+) -> tuple[float, float]:
+    """The theorem's, of the debt."""
+    horizon = max(window, 2 * largest)
+    (cheapest, dearest), (least, most) = ends, costs
+    below = horizon * (dearest - budget) + largest * (budget - least)
+    return -below, horizon * (budget - cheapest) + largest * (most - budget)
+
+
+def driven(controller: BudgetController, sizes: list[int], spend: Spend) -> list[float]:
+    """The debts after every batch."""
+    debts = []
+    for size in sizes:
+        controller.record(spend(controller.asked, size))
+        debts.append(controller.debt)
+    return debts
+
+
+def within_promise(mean: float, asked: float, budget: float, ends: tuple[float, float]) -> float:
+    """All that the theorem assumes: the cheapest setting costs no more than the budget, the dearest no less."""
+    if asked == ends[0]:
+        mean = min(mean, budget)
+    return max(mean, budget) if asked == ends[1] else mean
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_bounds_hold_on_any_stream(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    least, cheapest, budget, dearest, most = np.sort(draw.uniform(0.01, 1.3, 5)).tolist()
+    window, ends = int(draw.integers(1, 300)), (cheapest, dearest)
+    sizes = draw.integers(1, draw.integers(2, 200), 400).tolist()
+    runs = draw.integers(1, 60)  # batches of one kind come one after the other
+    kinds = iter(np.repeat(draw.uniform(least, most, 400), runs).tolist())
+
+    def spend(asked: float, size: int) -> list[float]:
+        return [within_promise(next(kinds), asked, budget, ends)] * size
+
+    controller = BudgetController(budget, cheapest=cheapest, dearest=dearest, window=window)
+    debts = driven(controller, sizes, spend)
+    low, high = bounds(budget, ends, (least, most), window, max(sizes))
+    assert low - 1e-9 <= min(debts)
+    assert max(debts) <= high + 1e-9
+    assert abs(controller.average - budget) <= max(-low, high) / sum(sizes) + 1e-12
+
+
+@pytest.mark.parametrize("side", ["dear", "cheap"])
+@pytest.mark.parametrize(("window", "size"), [(100, 1), (100, 64), (10, 64), (1, 1)])
+def test_the_worst_stream_comes_close_to_the_bound_and_not_beyond(side: str, window: int, size: int) -> None:
+    budget, ends, costs = 0.5, (0.2, 0.9), (0.1, 1.0)
+    worst = costs[1] if side == "dear" else costs[0]
+    # Somebody who knows the controller: as far from the budget as may be, whatever it asks for.
+    debts = driven(
+        BudgetController(budget, cheapest=ends[0], dearest=ends[1], window=window),
+        [size] * 2000,
+        lambda asked, count: [within_promise(worst, asked, budget, ends)] * count,
+    )
+    low, high = bounds(budget, ends, costs, window, size)
+    reached, bound = (max(debts), high) if side == "dear" else (-min(debts), -low)
+    step = size * abs(worst - budget)
+    assert bound - step - 1e-9 <= reached <= bound + 1e-9
+
+
+def test_without_what_is_assumed_the_debt_grows() -> None:
+    debts = driven(BudgetController(0.5, cheapest=0.2, dearest=0.9), [10] * 500, lambda asked, count: [0.6] * count)
+    assert debts[-1] == pytest.approx(0.1 * 5000)
+
+
+@pytest.mark.parametrize("size", [1, 16, 64])
+@pytest.mark.parametrize("budget", [0.3, 0.5, 0.7])
+def test_a_stream_that_turns_harder_half_way_costs_the_budget(size: int, budget: float) -> None:
+    draw, count = np.random.default_rng(0), 10_000
+    hardness = np.concatenate([draw.beta(1, 3, count // 2), draw.beta(3, 1, count // 2)])
+    place = iter(range(count))
+
+    def spend(asked: float, batch: int) -> list[float]:
+        # The sample goes on where it is harder than the setting lets pass; on tune hardness is uniform.
+        hard = hardness[[next(place) for _ in range(batch)]]
+        return [1.0 if goes_on else 0.1 for goes_on in hard > 1 - (asked - 0.1) / 0.9]
+
+    controller = BudgetController(budget, cheapest=0.1, dearest=1.0)
+    driven(controller, [size] * (count // size), spend)
+    assert controller.average == pytest.approx(budget, rel=0.02)
+
+
+def test_what_is_asked_for_next() -> None:
+    controller = BudgetController(0.5, cheapest=0.2, dearest=0.9, window=10)
+    assert (controller.asked, controller.average, controller.count) == (0.5, 0.5, 0)
+    controller.record(torch.tensor([1.0, 1.0]))
+    assert controller.debt == pytest.approx(1.0)
+    assert controller.asked == pytest.approx(0.5 - 1.0 / 10)
+    controller.record([])
+    assert controller.asked == pytest.approx(0.4)
+    controller.record([1.0] * 20)  # a debt of 11; over 40 samples, two batches of this size
+    assert controller.asked == pytest.approx(0.5 - 11 / 40)
+    assert controller.average == pytest.approx(1.0)
+    controller.record([1.0] * 10)
+    assert controller.asked == 0.2
+    controller.record([0.0] * 100)
+    assert controller.asked == pytest.approx(0.5 + 34 / 200)
+    controller.record([0.0] * 100)
+    assert controller.asked == 0.9
+
+
+def test_a_budget_beyond_the_dearest_is_not_spent() -> None:
+    controller = BudgetController(2.0, cheapest=0.2, dearest=0.9)
+    for _ in range(3):
+        assert controller.asked == 0.9
+        controller.record([0.9] * 10)
+
+
+def test_a_budget_below_the_cheapest_names_it() -> None:
+    with pytest.raises(BudgetError, match=r"no point costs 0.1 or less; the cheapest costs 0.2: ask for that or more"):
+        BudgetController(0.1, cheapest=0.2, dearest=0.9)
+    assert BudgetController(0.2, cheapest=0.2, dearest=0.9).asked == 0.2
+
+
+@pytest.mark.parametrize("budget", [0.0, -1.0, math.nan, math.inf])
+def test_what_is_no_share_is_refused(budget: float) -> None:
+    with pytest.raises(InputError, match="expected a budget as a share"):
+        BudgetController(budget, cheapest=0.2, dearest=0.9)
+
+
+def test_ends_windows_and_costs_are_checked() -> None:
+    with pytest.raises(InputError, match=r"a dearest no lower, got 0\.9, 0\.2"):
+        BudgetController(1.0, cheapest=0.9, dearest=0.2)
+    with pytest.raises(InputError, match="a window of at least 1 sample, got 0"):
+        BudgetController(0.5, cheapest=0.2, dearest=0.9, window=0)
+    with pytest.raises(InputError, match="expected finite costs of 2 samples"):
+        BudgetController(0.5, cheapest=0.2, dearest=0.9).record([0.5, math.nan])
