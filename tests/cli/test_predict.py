@@ -58,7 +58,8 @@ def test_the_file_has_what_the_network_answers(
     if suffix == ".jsonl":
         assert np.allclose([row["probabilities"] for row in rows], probabilities, atol=1e-6)
     mean = pytest.approx(float(costs.mean()), abs=1e-6)
-    assert found == {"out": str(out), "rows": 90, "cost": mean, "bare_ms": None, "ms": None}
+    decided = {"policy": "stopping", "budget": None, "guarantee": None}
+    assert found == {"out": str(out), "rows": 90, "cost": mean, "bare_ms": None, "ms": None, **decided}
     assert [place.name for place in out.parent.iterdir()] == [out.name]
 
 
@@ -261,3 +262,9 @@ def test_a_share_is_run_to_full_depth_too(offramp: Shell, artifact: Path, tmp_pa
     assert [row["full"] for row in some if row["full"] is not None] == list(compress(expected, shadowed))
     assert all("full" not in row for row in without)
     assert [{**row, "full": None} for row in without] == [{**row, "full": None} for row in some]
+
+
+def test_a_promise_is_told_to_programs_too(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    line = ("--data", "test.npz", "--trust", f"{MODELS}:make", "--max-drop", "0.5", "--confidence", "0.8")
+    found = offramp.json("predict", artifact, *line, "--out", tmp_path / "a.csv")["guarantee"]
+    assert (found["loss"], found["at_most"], found["confidence"]) == ("accuracy", 0.5, 0.8)

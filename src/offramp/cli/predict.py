@@ -1,6 +1,7 @@
 """`offramp predict`."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
@@ -163,10 +164,11 @@ def predict(
     bare_ms = frontier.bare_ms
     # Where inputs differ in size, as if they were of the sizes of the tune split: times are known of those.
     summary |= {"bare_ms": bare_ms, "ms": None if bare_ms is None else bare_ms * summary["cost"]}
+    point = network.point
     if as_json:
-        print_json({"out": str(out), **summary})
+        guarantee = None if point.guarantee is None else asdict(point.guarantee)
+        print_json({"out": str(out), **summary, "policy": point.policy, "budget": budget, "guarantee": guarantee})
     else:
-        point = network.point
         spent = f"{summary['cost']:.3f} of the network's {'cost' if bare_ms is None else 'time'}"
         if bare_ms is not None:
             sizes = ", inputs being as long as those of the tune split" if frontier.trunk.grows else ""
@@ -176,6 +178,10 @@ def predict(
             f"{summary['rows']:,} answers in {out}, at {spent} on average, by {point.policy} "
             f"({on_tune if budget is None else f'asked for: {budget:.3f}'})"
         )
+        if shadow > 0:
+            say(
+                f"{int(shadowed.sum()):,} of them were run through the full network as well, which is not in that cost."
+            )
         if point.guarantee is not None:
             say(f"Promised: {point.guarantee}.")
 
