@@ -37,7 +37,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 @pytest.fixture(scope="session")
 def _small_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("small") / "store"
-    return extract(small_resnet(), images(12), path, views=(CLEAN,), batch_size=4, shard_mb=0.015).path
+    return extract(small_resnet(), images(12), path, views=(CLEAN,), batch_size=4, shard_mb=0.03).path
 
 
 @pytest.fixture

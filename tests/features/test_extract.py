@@ -115,12 +115,12 @@ def test_threads_are_set_recorded_and_restored(tmp_path: Path) -> None:
 def test_trunk_in_half_precision(dtype: torch.dtype, tmp_path: Path) -> None:
     full = extract(small_resnet(), images(6), tmp_path / "full", views=(CLEAN,), dtype=torch.float32)
     half = extract(small_resnet().to(dtype), images(6), tmp_path / "half", views=(CLEAN,), dtype=dtype)
-    assert column(half, "features.auto").dtype == dtype
-    assert column(full, "features.auto").dtype == torch.float32
+    assert column(half, "features.rich").dtype == dtype
+    assert column(full, "features.rich").dtype == torch.float32
     assert column(half, "logits.2").dtype == torch.float32
     assert half.fingerprint != full.fingerprint
     torch.testing.assert_close(
-        column(half, "features.auto").float(), column(full, "features.auto"), rtol=0.05, atol=0.05
+        column(half, "features.rich").float(), column(full, "features.rich"), rtol=0.05, atol=0.05
     )
 
 

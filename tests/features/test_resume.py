@@ -56,7 +56,7 @@ def test_stopped_at_every_rename(
     replace = os.replace
 
     def go(path: Path) -> None:
-        extract(small_resnet(), images(12), path, views=(CLEAN,), batch_size=4, shard_mb=0.015)
+        extract(small_resnet(), images(12), path, views=(CLEAN,), batch_size=4, shard_mb=0.03)
 
     for stop in range(len(whole)):
         renamed: list[str] = []
@@ -104,7 +104,7 @@ def test_finished_shards_are_not_run_again(tmp_path: Path) -> None:
             return super().read(start, stop)
 
     def go() -> None:
-        extract(small_resnet(), Watched(source, 0), tmp_path, views=(CLEAN,), batch_size=4, shard_mb=0.015)
+        extract(small_resnet(), Watched(source, 0), tmp_path, views=(CLEAN,), batch_size=4, shard_mb=0.03)
 
     go()
     assert reads == [0, 0, 4, 8]  # the first row is run once more, to learn the widths
