@@ -12,7 +12,8 @@ Every method fits its exits on the same cached features of the same frozen netwo
 split and measured on test samples that nothing was fitted on; three seeds. *Area* is the mean accuracy in percent over
 relative costs from the first exit's (.02 at least) to 1 on a logarithmic axis. Intervals are of the paired difference,
 resampling test samples: they say how sure the difference is on these networks, not on others. All rivals, all curves,
-and the claims of the paper one by one are on a page of their own: `offramp bench paper --into paper.html`.
+and the claims of the paper one by one are on a page of their own: `offramp bench paper --into paper.html`. Tasks
+that do not have all three seeds yet are not shown.
 
 {areas}
 
