@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from benchmarks.paper.tasks import Look, Task
+from offramp.frontier.frontier import PREFERENCE
 from offramp.methods import JointSettings
 
 __all__ = ["CONTESTANTS", "EXITS", "Contestant", "Exits", "is_tried"]
@@ -59,7 +60,7 @@ OWN = ("threshold", "entropy", "margin", "geometric", "patience", "stopping", "e
 OFFERED = ("stopping", "threshold", "gates")
 """Rules that a frontier of `offramp.fit` offers."""
 
-DEFAULT_RULE = "stopping"
+DEFAULT_RULE = PREFERENCE[0]
 """The one that it prefers."""
 
 ON_CHAINS = ("ladder", "ends")

@@ -10,7 +10,7 @@ from offramp.network import EarlyExitNetwork
 from offramp.runtime import LatencyTable
 from offramp.runtime.measuring import machine
 
-__all__ = ["DROP", "choose", "read_latency", "timed", "warn_of_backend", "warn_of_busy"]
+__all__ = ["DROP", "check_share", "choose", "read_latency", "timed", "warn_of_backend", "warn_of_busy"]
 
 DROP = 0.005
 """Accuracy that may be lost on the tune split where nothing is asked for."""
@@ -60,6 +60,13 @@ def warn_of_backend(frontier: Frontier, backend: str) -> None:
         )
 
 
+def check_share(name: str, share: float | None, *, most: float = 2, such: float = 0.6) -> None:
+    """Refuse an option that is no share, such as one that is meant in percent."""
+    if share is not None and not 0 < share <= most:
+        meant = f": did you mean {share / 100:g}?" if 2 < share <= 100 else ""
+        raise InputError(f"expected {name} as a share of 1, such as {such}, got {share:g}{meant}")
+
+
 def choose(
     frontier: Frontier,
     *,
@@ -86,12 +93,10 @@ def choose(
         raise InputError(
             "expected --latency FILE with --latency-ms, got none; offramp inspect --measure --out FILE makes one"
         )
-    shares = (("--cost", cost, 2), ("--accuracy", accuracy, 2), ("--max-drop", max_drop, 0.99))
-    for name, share, most in (*shares, ("--confidence", confidence, 0.9999999)):
-        if share is not None and not 0 < share <= most:
-            meant = f": did you mean {share / 100:g}?" if 2 < share <= 100 else ""
-            such = {"--max-drop": 0.01, "--confidence": 0.95}.get(name, 0.6)
-            raise InputError(f"expected {name} as a share of 1, such as {such}, got {share:g}{meant}")
+    check_share("--cost", cost)
+    check_share("--accuracy", accuracy)
+    check_share("--max-drop", max_drop, most=0.99, such=0.01)
+    check_share("--confidence", confidence, most=0.9999999, such=0.95)
     if not asked:
         listed = frontier.points.get(frontier.preferred if policy is None else policy, ())
         best = max((point.promised["accuracy"] for point in listed), default=1.0)

@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 import typer
 
-from offramp.cli.choosing import choose, timed, warn_of_backend
+from offramp.cli.choosing import check_share, choose, timed, warn_of_backend
 from offramp.cli.console import print_json, say, warn
 from offramp.cli.datasets import check_taken
 from offramp.cli.interrupts import resumable
@@ -191,6 +191,4 @@ def _check_budget(budget: float, wishes: Mapping[str, float | None]) -> None:
     for name, wish in wishes.items():
         if wish is not None:
             raise InputError(f"expected {name} or --budget, got both; leave one")
-    if not 0 < budget <= 2:
-        meant = f": did you mean {budget / 100:g}?" if 2 < budget <= 100 else ""
-        raise InputError(f"expected --budget as a share of 1, such as 0.6, got {budget:g}{meant}")
+    check_share("--budget", budget)

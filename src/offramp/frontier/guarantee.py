@@ -163,12 +163,11 @@ def promise(
     order = walk(costs, means, variances, asked, most=max_drop, samples=samples, confidence=confidence)
     drawn = torch.stack([told[place].samples for place in order.tolist()])
     step = last_passed(drawn, asked, most=max_drop, confidence=confidence, bound=bound, variances=variances[order])
-    point = None if step is None else points[int(order[step])]
-    if step is None or point is None or point.promised["cost"] >= 1:  # the network itself keeps any promise for 1
+    if step is None or costs[order[step]] >= 1:  # the network itself keeps any promise for 1
         cheaper = [one for one in points if one.promised["cost"] < 1]
         raise _too_few(cheaper, asked, max_drop=max_drop, confidence=confidence, samples=samples)
     measured = float(drawn[step].double().mean())
-    return replace(point, guarantee=Guarantee(loss, max_drop, confidence, bound, samples, measured))
+    return replace(points[int(order[step])], guarantee=Guarantee(loss, max_drop, confidence, bound, samples, measured))
 
 
 def _tuned(loss: RiskLoss, values: Tensor) -> PointLosses:
