@@ -52,7 +52,8 @@ def test_the_guide_to_guarantees_runs() -> None:
 
 def test_the_guide_to_the_dial_runs() -> None:
     names = run_guide("docs/dial.md")
-    assert names["controller"].count == 60  # type: ignore[attr-defined]
+    assert names["controller"].count == 1000  # type: ignore[attr-defined]
+    assert names["controller"].average == pytest.approx(0.6, abs=0.02)  # type: ignore[attr-defined]
 
 
 def test_the_guide_to_monitoring_runs() -> None:

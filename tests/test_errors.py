@@ -18,6 +18,7 @@ BUILTINS: dict[str, type[Exception]] = {
     "StoreError": OSError,
     "UnknownNameError": LookupError,
     "UntrustedNameError": PermissionError,
+    "WorkerLostError": RuntimeError,
 }
 
 

@@ -11,6 +11,7 @@ import torch
 import offramp
 from offramp.errors import BudgetError, InputError, UnknownNameError
 from offramp.runtime import Backend, Compaction, CompiledBackend, Dial, EagerBackend
+from offramp.trunk import Preprocessing
 from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
 
 
@@ -223,3 +224,27 @@ class TestBudgets:
             bound = 100 * max(budget - low, high - budget) + 8
             assert abs(controller.debt) <= bound
             assert controller.average == pytest.approx(budget, abs=0.05)
+
+
+class TestMany:
+    @pytest.mark.parametrize("size", [1, 16, 64])
+    @pytest.mark.parametrize("budget", [None, 0.6])
+    def test_batches_together_are_answered_as_one(self, size: int, budget: float | None) -> None:
+        given, inputs = dialled(SMALL, "threshold"), images(60, seed=3)[0]
+        batches = [inputs[first : first + size] for first in range(0, 60, size)]
+        expected = given.predict(inputs, budget=budget)
+        assert (len(set(expected.exits.tolist())) > 1) == (budget is not None)  # its own point is the dearest
+        assert same(given.predict_many(iter(batches), budget=budget), expected)
+
+    def test_no_batches_are_no_answers(self) -> None:
+        for budget in (None, 0.6):
+            answer = dialled(SMALL, "threshold").predict_many([], budget=budget)
+            assert answer.probabilities.shape == (0, 3)
+            assert len(answer.relative_cost) == len(answer.labels) == 0
+
+    def test_an_input_without_an_answer_is_named_by_its_place_among_all(self) -> None:
+        given = replace(network(), preprocessing=Preprocessing())
+        inputs = torch.randn(20, 3, 32, 32)
+        inputs[13] = math.nan
+        with pytest.raises(InputError, match="1 of 20 inputs have no finite answer, the first is input 13"):
+            given.predict_many([inputs[:8], inputs[8:]])

@@ -75,7 +75,9 @@ def main() -> int:
                 if is_tried(TASKS[task], exits) and not is_there(task, exits, seed):
                     compute(task, exits, seed)
     results: dict[str, Any] = assembled(range(arguments.seeds))
-    return report({"tasks": results, "observations": observations(results)}, bars(results), check=False)
+    missing = [name for name in TASKS if name not in results]
+    found = {"tasks": results, "observations": observations(results), "missing": missing}
+    return report(found, bars(results), check=False)
 
 
 if __name__ == "__main__":

@@ -126,8 +126,8 @@ def gaps(
 def improves(what: str, by_task: Mapping[str, Gap]) -> Measure:
     """Judge a claim that something is better.
 
-    It holds if it is better on half of the tasks at least and worse on none; it does not if it is worse on more tasks
-    than better, or better on none.
+    It holds if it is better on half of the tasks at least and worse on none; it is not shown if all tasks are level; it
+    does not hold if it is worse on more tasks than better.
 
     Args:
         what: The figure in words.
@@ -138,7 +138,9 @@ def improves(what: str, by_task: Mapping[str, Gap]) -> Measure:
     verdict: str = "mixed"
     if not by_task:
         verdict = "not tested"
-    elif better == 0 or len(worse) > better:
+    elif not better and not worse:
+        verdict = "not shown"
+    elif len(worse) > better:
         verdict = "does not hold"
     elif not worse and 2 * better >= len(by_task):
         verdict = "holds"
@@ -179,12 +181,16 @@ def _unless(what: str, by_task: Mapping[str, Gap], against: tuple[str, ...]) -> 
 def agreed(measures: Iterable[Measure]) -> str:
     """The verdict of all measures together: mixed unless those that could be taken agree.
 
+    Where some are against the claim and the others level, it does not hold.
+
     Args:
         measures: Parts of one claim.
     """
     verdicts = {measure.verdict for measure in measures} - {"not tested"}
     if not verdicts:
         return "not tested"
+    if verdicts == {"not shown", "does not hold"}:
+        return "does not hold"
     return verdicts.pop() if len(verdicts) == 1 else "mixed"
 
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from offramp.features import Batch, BatchSource
+from offramp.features import Batch, BatchSource, Keys
 
 __all__ = ["JoinedSource"]
 
@@ -33,6 +33,11 @@ class JoinedSource:
     def sizes(self) -> Tensor:
         """`N` sizes, source by source."""
         return torch.cat([source.sizes() for source in self._sources])
+
+    def keys(self) -> Iterator[Keys]:
+        """Ids and sizes, source by source."""
+        for source in self._sources:
+            yield from source.keys()
 
     def shuffled(self, *, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
         """Every sample once, in an order drawn from `seed` and `epoch` alone."""

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from offramp.features import Batch, BatchSource
+from offramp.features import Batch, BatchSource, Keys
 
 __all__ = ["NarrowedSource"]
 
@@ -37,6 +37,10 @@ class NarrowedSource:
     def sizes(self) -> Tensor:
         """`N` sizes."""
         return self._source.sizes()
+
+    def keys(self) -> Iterator[Keys]:
+        """Ids and sizes of every sample, in the order of the rows, some at a time."""
+        return self._source.keys()
 
     def shuffled(self, *, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
         """Every sample once, in an order drawn from `seed` and `epoch` alone."""

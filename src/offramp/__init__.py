@@ -1,6 +1,6 @@
 """Off-ramps for neural networks: early exits for a frozen classifier, at the budget its owner names."""
 
-from offramp.frontier import Frontier, estimate, fit, load, save
+from offramp.frontier import Frontier, estimate, fit, load, recalibrated, save
 from offramp.methods import DEFAULT, PAPER, JointSettings
 from offramp.network import Answer, EarlyExitNetwork
 from offramp.trunk import Trunk, chain, image_preprocessing, split
@@ -18,6 +18,7 @@ __all__ = [
     "fit",
     "image_preprocessing",
     "load",
+    "recalibrated",
     "save",
     "split",
 ]

@@ -17,6 +17,7 @@ __all__ = [
     "StoreError",
     "UnknownNameError",
     "UntrustedNameError",
+    "WorkerLostError",
 ]
 
 
@@ -66,3 +67,7 @@ class SplitRefusedError(OfframpError, ValueError):
 
 class MissingExtraError(OfframpError, ImportError):
     """A library that an optional part builds on is not there."""
+
+
+class WorkerLostError(OfframpError, RuntimeError):
+    """A job that took its worker down each time it was tried."""

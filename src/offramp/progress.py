@@ -1,16 +1,22 @@
 """The one progress bar: on stderr, and only where somebody looks at it."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
-__all__ = ["progress_bar"]
+__all__ = ["Advance", "progress_bar"]
+
+
+class Advance(Protocol):
+    """Tells a progress bar how much more has been done."""
+
+    def __call__(self, count: int, note: str = "") -> object:
+        """Go on by `count`; `note` is shown beside it."""
 
 
 @contextmanager
-def progress_bar(
-    description: str, total: int, *, done: int = 0, unit: str, show: bool
-) -> Iterator[Callable[[int], object]]:
+def progress_bar(description: str, total: int, *, done: int = 0, unit: str, show: bool) -> Iterator[Advance]:
     """Show how far long work has come, how fast it goes and how long it still takes.
 
     Args:
@@ -29,25 +35,34 @@ def progress_bar(
     """
     # Here and not above: without anybody to look, rich need not be imported, which takes longer than all of offramp.
     if not (show and sys.stderr.isatty()):
-        yield lambda count: None
+        yield lambda count, note="": None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
+        TaskProgressColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task(description, total=total, completed=done, rate="")
+        task = progress.add_task(description, total=total, completed=done, rate="", note="")
 
-        def advance(count: int) -> None:
+        def advance(count: int, note: str = "") -> None:
             progress.advance(task, count)
             speed = progress.tasks[0].speed
-            progress.update(task, rate="" if speed is None else f"{speed:,.1f} {unit}/s")
+            progress.update(task, rate="" if speed is None else f"{speed:,.1f} {unit}/s", note=note)
 
         yield advance

@@ -115,7 +115,7 @@ def test_gaps_leave_out_tasks_without_a_figure() -> None:
         ((3, 0.5, 0.5), "mixed", "mixed", "mixed"),
         ((3, 3, -3), "mixed", "does not hold", "does not hold"),
         ((3, -3, -3), "does not hold", "does not hold", "mixed"),
-        ((0.5, 0.5), "does not hold", "holds", "holds"),
+        ((0.5, 0.5), "not shown", "holds", "holds"),
         ((-3, -3), "does not hold", "does not hold", "holds"),
     ],
 )
@@ -135,7 +135,8 @@ def test_parts_of_a_claim_must_agree() -> None:
 
     assert agreed(parts("holds", "not tested", "holds")) == "holds"
     assert agreed(parts("holds", "does not hold")) == "mixed"
-    assert agreed(parts("does not hold")) == "does not hold"
+    assert agreed(parts("does not hold")) == agreed(parts("not shown", "does not hold")) == "does not hold"
+    assert agreed(parts("holds", "not shown")) == "mixed"
     assert agreed(parts("not tested")) == agreed([]) == "not tested"
 
 

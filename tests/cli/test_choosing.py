@@ -1,10 +1,15 @@
 """The operating point that a command asks for."""
 
 import json
+from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 
 import pytest
+import torch
 
+from offramp.cli.choosing import Wish, asking, warn_of_full_sets
+from offramp.frontier import Frontier
 from tests.cli.workshop import MODELS, Shell, opened, samples
 from tests.frontier.timing_examples import BARE_MS, table_of
 
@@ -47,6 +52,23 @@ def test_refused(offramp: Shell, artifact: Path, tmp_path: Path, wish: str, told
     assert not any(tmp_path.iterdir())
 
 
+def test_a_wish_is_what_the_library_takes() -> None:
+    taken = signature(Frontier.choose).parameters
+    assert set(vars(Wish())) == set(taken) - {"self", "bound"}
+
+
+def test_a_verb_has_an_option_a_field() -> None:
+    given: list[object] = []
+
+    @asking
+    def verb(place: str, wish: Wish, last: int = 3) -> None:
+        given.extend((place, wish, last))
+
+    assert list(signature(verb).parameters) == ["place", *vars(Wish()), "last"]
+    verb(place="here", cost=0.5, policy="gates")
+    assert given == ["here", Wish(cost=0.5, policy="gates"), 3]
+
+
 @pytest.mark.parametrize("verb", ["evaluate", "compare"])
 def test_refused_by_every_verb(offramp: Shell, artifact: Path, verb: str) -> None:
     others = [artifact] if verb == "compare" else []
@@ -59,6 +81,21 @@ def test_budgets_that_cannot_be_met_tell_where_to_look(offramp: Shell, artifact:
     ran = offramp("evaluate", artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", "--cost", "0.001")
     assert ran.told.endswith(f"More points: offramp frontier {artifact} --trust {MODELS}:make")
     assert "settings=" not in ran.told
+
+
+@pytest.mark.parametrize("option", ["--cost", "--budget"])
+def test_what_is_not_spent_is_told(offramp: Shell, artifact: Path, tmp_path: Path, option: str) -> None:
+    line = ("predict", artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", "--out", tmp_path / "a.csv")
+    told = f"Careful: {option} 1.9 is more than the dearest point costs, which is "
+    assert told in offramp(*line, option, "1.9").told
+    assert told not in offramp(*line, option, "0.6").told
+
+
+def test_a_budget_that_cannot_be_met_speaks_no_python(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    line = ("--data", "test.npz", "--trust", f"{MODELS}:make", "--out", tmp_path / "a.csv")
+    ran = offramp("predict", artifact, *line, "--budget", "0.001")
+    assert ran.status == 1
+    assert "ask for that or more, or fit smaller exits, such as the paper's" in ran.told
 
 
 @pytest.mark.parametrize("policy", ["stopping", "threshold", "gates", None])
@@ -159,3 +196,20 @@ def test_files_measured_on_a_busy_machine_are_warned_of(offramp: Shell, artifact
     table_of(opened(artifact), adds_up=(0.5,)).save(tmp_path / "latency.json")
     line = ("evaluate", artifact, "--data", "test.npz", "--trust", f"{MODELS}:make")
     assert "stages add up to 0.50 of" in offramp(*line, "--latency", tmp_path / "latency.json").told
+
+
+@pytest.mark.usefixtures("offramp")
+def test_classes_that_are_in_every_set(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    frontier = opened(artifact)
+    points = frontier.points[frontier.preferred]
+
+    def told(thresholds: torch.Tensor) -> str:
+        last = replace(points[-1], conformal_thresholds={0.05: thresholds})
+        warn_of_full_sets(replace(frontier, points={**frontier.points, frontier.preferred: [*points[:-1], last]}))
+        return capsys.readouterr().err
+
+    by_class = torch.tensor([[0.5, 0.6, float("inf")], [0.5, float("inf"), float("inf")]])
+    assert "2 of 3 classes are in every prediction set of miscoverage 0.05" in told(by_class)
+    assert "19 a class are the least" in told(by_class)
+    assert told(torch.full((2, 3), 0.5)) == ""
+    assert told(torch.tensor([0.5, float("inf")])) == ""  # of exits, not of classes

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pyarrow
 import pytest
@@ -29,6 +30,22 @@ def test_formats_of_the_same_samples(offramp: Shell, artifact: Path, data: str) 
 def test_images(offramp: Shell, tmp_path: Path) -> None:
     made = offramp.json("extract", "--trunk", f"{MODELS}:pictures", "--data", "images", "--store", tmp_path)
     assert (made["rows"], len(made["widths"])) == (12, 3)
+
+
+def test_an_address_gives_the_store_of_the_file(offramp: Shell, tmp_path: Path) -> None:
+    files = fsspec.filesystem("memory")
+    files.pipe("/shop/test.parquet", Path("test.parquet").read_bytes())
+    line = ("extract", "--trunk", f"{MODELS}:make", "--threads", "1")
+    there = offramp.json(*line, "--data", "memory://shop/test.parquet", "--store", tmp_path / "there")
+    here = offramp.json(*line, "--data", "test.parquet", "--store", tmp_path / "here")
+    for file in Path(here["store"]).rglob("*"):
+        if file.is_file():
+            assert (Path(there["store"]) / file.relative_to(here["store"])).read_bytes() == file.read_bytes()
+    assert there["rows"] == here["rows"] == 90
+    files.rm("/shop", recursive=True)
+    ran = offramp(*line, "--data", "memory://shop/test.parquet", "--store", tmp_path / "gone")
+    assert ran.status == 1
+    assert "found nothing at memory://shop/test.parquet" in ran.err
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +125,7 @@ class TestRefused:
             ("make", "saved", "holds the splits test; choose one: --split test"),
             ("make", "saved --split tset", "unknown split 'tset'; did you mean 'test'?"),
             ("pictures", "images --split bad", "no labels"),
-            ("pictures", "images --column x", "expected no column for images, which has none"),
+            ("pictures", "images --column x", "expected no column for .*images, which has none"),
             ("pictures", "sizes", "images of several sizes are not of one size after preprocessing"),
             ("pictures", "texts-test.tsv", "texts-test.tsv has texts, the network 'cifar-resnet-8' does not take them"),
             ("pictures", "test.npz", "expected images N x H x W x C, got shape"),

@@ -83,6 +83,30 @@ def test_interrupted_it_goes_on_to_the_same_bytes(
 
 
 @pytest.mark.slow
+def test_by_workers_the_same_bytes(offramp: Shell, tmp_path: Path) -> None:
+    line = ("extract", *TRUNK, "--data", "test.npz", "--threads", "1", "--batch-size", "10", "--store")
+    offramp.json(*line, tmp_path / "a")
+    assert offramp.json(*line, tmp_path / "b", "--workers", "1")["rows"] == 90
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+
+
+def test_workers_are_asked_for_in_one_call(offramp: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+
+    def by_workers(*given: Any, workers: int | None, address: str | None, **options: Any) -> Store:
+        asked.update(workers=workers, address=address)
+        return extract(*given, **options)
+
+    monkeypatch.setattr("offramp.scale.extract_on_cluster", by_workers)
+    line = ("extract", *TRUNK, "--data", "test.npz", "--store", tmp_path)
+    offramp.json(*line, "--workers", "3")
+    assert asked == {"workers": 3, "address": None}
+    offramp.json(*line, "--cluster", "head:6379")
+    assert asked == {"workers": None, "address": "head:6379"}
+    assert offramp(*line, "--workers", "0").status == 2
+
+
+@pytest.mark.slow
 def test_a_real_interrupt(tmp_path: Path) -> None:
     """Ctrl-C as a terminal sends it, in the middle of the network's pass over the data."""
     module = tmp_path / "slow_models.py"

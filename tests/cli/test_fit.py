@@ -66,6 +66,16 @@ class TestSuccess:
             for policy, listed in expected.points.items()
         }
 
+    def test_sets_within_each_class(self, offramp: Shell, tmp_path: Path) -> None:
+        assert offramp("fit", *TRUNK, *DATA, *ONCE, "--out", tmp_path / "artifact", "--sets-by-class").status == 0
+        shapes = {
+            tuple(limits.shape)
+            for listed in opened(tmp_path / "artifact").points.values()
+            for point in listed
+            for limits in point.conformal_thresholds.values()
+        }
+        assert shapes == {(4, 3)}
+
     def test_a_chain(self, chained: Path, offramp: Shell) -> None:
         found = offramp.json("frontier", chained, "--trust", f"{MODELS}:small", "--trust", f"{MODELS}:make")
         assert found["network"] == "small+tiny"

@@ -12,15 +12,24 @@ from tests.cli.workshop import MODELS, Shell
 TRUST = ("--trust", f"{MODELS}:make")
 
 
-def write(file: Path, samples: int, *, seed: int, sure: float = 9, differs: float = 0.02, shadow: float = 0.3) -> Path:
+def write(
+    file: Path,
+    samples: int,
+    *,
+    seed: int,
+    sure: float = 9,
+    differs: float = 0.02,
+    shadow: float = 0.3,
+    point: str = "stopping 0.500 c0ffee00",
+) -> Path:
     random = np.random.default_rng(seed)
     with open(file, "w", newline="") as opened:
         lines = csv.writer(opened)
-        lines.writerow(["input", "label", "confidence", "exit", "cost", "full", "set"])
+        lines.writerow(["input", "label", "confidence", "exit", "cost", "point", "full", "set"])
         for row in range(samples):
             full = "" if random.random() >= shadow else "cat" if random.random() >= differs else "dog"
             confidence = round(random.beta(sure, 1), 6)
-            lines.writerow([row, "cat", confidence, random.integers(0, 3), 0.5, full, '["cat"]'])
+            lines.writerow([row, "cat", confidence, random.integers(0, 3), 0.5, point, full, '["cat"]'])
     return file
 
 
@@ -28,11 +37,16 @@ def write(file: Path, samples: int, *, seed: int, sure: float = 9, differs: floa
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("answers")
     return {
+        "empty": folder / "empty.csv",
         "reference": write(folder / "reference.csv", 1000, seed=0),
         "same": write(folder / "same.csv", 1500, seed=1),
         "unsure": write(folder / "unsure.csv", 800, seed=2, sure=5),
         "differs": write(folder / "differs.csv", 800, seed=3, differs=0.3),
         "few": write(folder / "few.csv", 100, seed=4),
+        "fewer": write(folder / "fewer.csv", 99, seed=5),
+        "elsewhere": write(folder / "elsewhere.csv", 500, seed=6, point="stopping 0.700 c0ffee00"),
+        "unknown": write(folder / "unknown.csv", 500, seed=7, point=""),
+        "moving": write(folder / "moving.csv", 500, seed=8, point="budget 0.6 c0ffee00"),
     }
 
 
@@ -40,6 +54,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     ("traffic", "action", "first"),
     [
         (("same",), "keep", None),
+        (("few",), "keep", None),
+        (("fewer",), "wait", None),
+        (("empty",), "wait", None),
+        (("unknown", "same"), "keep", None),
         (("same", "unsure"), "recalibrate", "confidence"),
         (("same", "differs"), "fall back", "disagreement"),
         (("same", "unsure", "differs"), "fall back", "confidence"),
@@ -49,6 +67,7 @@ def test_what_is_recommended(
     offramp: Shell, files: dict[str, Path], traffic: tuple[str, ...], action: str, first: str | None
 ) -> None:
     line = ("monitor", *(files[name] for name in traffic), "--reference", files["reference"])
+    files["empty"].write_text("input,label,confidence,exit,cost,point,set\n")
     ran = offramp(*line, "--json")
     found = ran.json
     assert found["action"] == action
@@ -57,7 +76,9 @@ def test_what_is_recommended(
     assert ran.status == STATUSES[action]  # type: ignore[index]
     told = offramp(*line)
     assert told.status == ran.status
-    assert {"keep": "Keep:", "recalibrate": "Re-calibrate", "fall back": "Fall back"}[action] in told.out
+    assert {"wait": "Wait:", "keep": "Keep:", "recalibrate": "Re-calibrate", "fall back": "Fall back"}[
+        action
+    ] in told.out
 
 
 def test_every_number(offramp: Shell, files: dict[str, Path]) -> None:
@@ -88,6 +109,21 @@ def test_a_promise(offramp: Shell, files: dict[str, Path]) -> None:
     assert offramp(*line, "0.05").status == STATUSES["fall back"]
 
 
+def test_a_promise_that_nothing_looks_into(offramp: Shell, files: dict[str, Path], tmp_path: Path) -> None:
+    bare = write(tmp_path / "bare.csv", 200, seed=9, shadow=0)
+    assert (
+        "--promised was not looked into"
+        in offramp("monitor", bare, "-r", files["reference"], "--promised", "0.05").told
+    )
+    assert "looked into" not in offramp("monitor", files["same"], "-r", files["reference"], "--promised", "0.05").told
+
+
+def test_a_word_of_a_point_that_moves(offramp: Shell, files: dict[str, Path]) -> None:
+    told = "Careful: {} was answered within a budget: the operating point moved, and with it where inputs leave"
+    assert told.format(files["moving"]) in offramp("monitor", files["moving"], "-r", files["moving"]).told
+    assert "budget" not in offramp("monitor", files["same"], "-r", files["reference"]).told
+
+
 @pytest.mark.parametrize("suffix", [".svg", ".png"])
 def test_a_picture(offramp: Shell, files: dict[str, Path], tmp_path: Path, suffix: str) -> None:
     picture = tmp_path / f"evidence{suffix}"
@@ -106,16 +142,23 @@ def test_from_answers_to_a_recommendation(offramp: Shell, artifact: Path, tmp_pa
     for name, data in (("reference", "val.npz"), ("traffic", "bare.npz")):
         line = ("--data", data, "--cost", "0.6", "--shadow", "0.5", "--out", tmp_path / f"{name}.csv")
         assert offramp("predict", artifact, *line, *TRUST).status == 0
-    found = offramp.json("monitor", tmp_path / "traffic.csv", "--reference", tmp_path / "reference.csv")
-    assert (found["action"], found["samples"], found["reference"]["samples"]) == ("keep", 90, 120)
+    found = offramp("monitor", tmp_path / "traffic.csv", "-r", tmp_path / "reference.csv", "--json").json
+    assert (found["action"], found["samples"], found["reference"]["samples"]) == ("wait", 90, 120)
     assert found["traffic"]["shadowed"] > 20
+    other = ("--data", "bare.npz", "--policy", "threshold", "--out", tmp_path / "other.csv")
+    assert offramp("predict", artifact, *other, *TRUST).status == 0
+    ran = offramp("monitor", tmp_path / "other.csv", "-r", tmp_path / "reference.csv")
+    assert ran.status == 1
+    assert "expected answers at one operating point, got 'stopping 0." in ran.told
 
 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        (("same", "-r", "none"), "cannot read none: No such file or directory; give a file that offramp predict wrote"),
+        (("same", "-r", "none"), "cannot read none: No such file or directory; give a .csv or .jsonl file that"),
         (("same", "-r", "empty"), "expected reference samples to compare with, got none; 1,000 or more are best"),
+        (("same", "elsewhere", "-r", "reference"), "got 'stopping 0.500 c0ffee00' in"),
+        (("same", "elsewhere", "-r", "reference"), "make a reference with the artifact and options of the traffic"),
         (("same", "-r", "reference", "--picture", "a.gif"), "expected --picture to end with .svg or .png, got 'a.gif'"),
         (("same", "-r", "reference", "--false-alarm", "5"), "expected a false-alarm rate between 0 and 1, got 5.0"),
         (("same", "-r", "reference", "--promised", "0"), "expected a promised disagreement between 0 and 1, got 0.0"),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pyarrow import parquet
 
 from offramp.network import EarlyExitNetwork
 from tests.cli.workshop import MODELS, NAMES, Shell, opened, samples, stopped_after
@@ -202,7 +203,7 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("data", "told"),
         [
-            ("gone.csv", "found nothing at gone.csv"),
+            ("gone.csv", "gone.csv; offramp opens"),
             ("images", "images has images, the network 'tiny' does not take them as they are"),
             ("new.txt", "new.txt has texts, the network 'tiny' does not take them as they are"),
             ("bare.npz --column y", "unknown array 'y'"),
@@ -268,3 +269,25 @@ def test_a_promise_is_told_to_programs_too(offramp: Shell, artifact: Path, tmp_p
     line = ("--data", "test.npz", "--trust", f"{MODELS}:make", "--max-drop", "0.5", "--confidence", "0.8")
     found = offramp.json("predict", artifact, *line, "--out", tmp_path / "a.csv")["guarantee"]
     assert (found["loss"], found["at_most"], found["confidence"]) == ("accuracy", 0.5, 0.8)
+
+
+@pytest.mark.slow
+def test_by_workers_the_same_answers(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    line = ("predict", artifact, *TRUST, "--data", "bare.npz", "--cost", "0.6", "--out")
+    alone = offramp.json(*line, tmp_path / "a.csv")
+    told = offramp.json(*line, tmp_path / "b.parquet", "--workers", "1")
+    assert told == {**alone, "out": str(tmp_path / "b.parquet"), "cost": pytest.approx(alone["cost"], abs=1e-6)}
+    rows, table = rows_of(tmp_path / "a.csv"), parquet.read_table(tmp_path / "b.parquet").to_pylist()
+    for name in ("label", "exit", "set"):
+        assert [row[name] for row in table] == [row[name] for row in rows]
+
+
+def test_formats_of_many_workers(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    line = ("predict", artifact, *TRUST, "--data", "bare.npz", "--cost", "0.6", "--out")
+    ran = offramp(*line, tmp_path / "a.csv", "--workers", "2")
+    assert ran.status == 1
+    assert "expected --out to end with .parquet with --workers or --cluster, got 'a.csv'" in ran.told
+    assert "--workers 1 will do" in offramp(*line, tmp_path / "a.parquet").told
+    ran = offramp(*line, tmp_path / "a.parquet", "--cluster", "auto", "--shadow", "0.1")
+    assert "expected --shadow without --workers and --cluster" in ran.told
+    assert not list(tmp_path.iterdir())

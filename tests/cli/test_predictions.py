@@ -25,7 +25,7 @@ def keys(count: int, first: int) -> list[str]:
 
 
 def opened(file: Path, key: str = "key", batch_size: int = 4) -> Predictions:
-    return Predictions(file, key, batch_size=batch_size, classes=CLASSES, miscoverage=0.1)
+    return Predictions(file, key, point="stopping", batch_size=batch_size, classes=CLASSES, miscoverage=0.1)
 
 
 def written(file: Path, batches: int = 3) -> bytes:
@@ -91,7 +91,7 @@ def test_names_and_numbers(tmp_path: Path) -> None:
     assert [row["label"] for row in rows] == [*CLASSES, CLASSES[0]]
     assert rows[0]["set"] == [CLASSES[0]]
     assert rows[1]["set"] == list(CLASSES)
-    numbered = Predictions(tmp_path / "b.jsonl", "key", batch_size=4, classes=(), miscoverage=0.1)
+    numbered = Predictions(tmp_path / "b.jsonl", "key", point="at", batch_size=4, classes=(), miscoverage=0.1)
     numbered.add(keys(4, 0), answer(4, 0))
     numbered.finish()
     assert [json.loads(line)["label"] for line in (tmp_path / "b.jsonl").read_text().splitlines()] == [0, 1, 2, 0]
@@ -111,27 +111,36 @@ class TestTraffic:
 
     def test_read_back(self, tmp_path: Path, suffix: str) -> None:
         written(tmp_path / f"a{suffix}")
-        traffic = read_traffic(tmp_path / f"a{suffix}")
+        traffic, points = read_traffic(tmp_path / f"a{suffix}")
+        assert points == {"stopping"}
         assert traffic.exits.tolist() == [0, 1, 2] * 4
         assert traffic.confidence.tolist() == pytest.approx([0.8] * 12)
         assert len(traffic.shadowed) == 0
 
     def test_the_full_networks_label_beside(self, tmp_path: Path, suffix: str) -> None:
         file = tmp_path / f"a{suffix}"
-        predictions = Predictions(file, "key", batch_size=4, classes=CLASSES, miscoverage=0.1, shadowed=True)
+        how = {"point": "at", "batch_size": 4, "classes": CLASSES, "miscoverage": 0.1, "shadowed": True}
+        predictions = Predictions(file, "key", **how)  # type: ignore[arg-type]
         predictions.add(keys(4, 0), answer(4, 0), {1: 1, 3: 2})
         predictions.add(keys(4, 4), answer(4, 4), {})
-        again = Predictions(file, "key", batch_size=4, classes=CLASSES, miscoverage=0.1, shadowed=True)
+        again = Predictions(file, "key", **how)  # type: ignore[arg-type]
         assert again.done == 8
         again.finish()
-        assert np.array_equal(read_traffic(file).disagreement, [np.nan, 0, np.nan, 1, *[np.nan] * 4], equal_nan=True)
+        traffic, _ = read_traffic(file)
+        assert np.array_equal(traffic.disagreement, [np.nan, 0, np.nan, 1, *[np.nan] * 4], equal_nan=True)
 
     def test_answers_without_names(self, tmp_path: Path, suffix: str) -> None:
         file = tmp_path / f"a{suffix}"
-        predictions = Predictions(file, "key", batch_size=4, classes=(), miscoverage=0.1, shadowed=True)
+        predictions = Predictions(file, "key", point="at", batch_size=4, classes=(), miscoverage=0.1, shadowed=True)
         predictions.add(keys(4, 0), answer(4, 0), {0: 0, 1: 0})
         predictions.finish()
-        assert read_traffic(file).shadowed.tolist() == [0, 1]
+        assert read_traffic(file)[0].shadowed.tolist() == [0, 1]
+
+
+def test_answers_that_do_not_say_their_point(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("exit,confidence,label,point\n0,0.5,1,\n1,0.6,0,here\n")
+    (tmp_path / "b.csv").write_text("exit,confidence,label\n0,0.5,1\n")
+    assert [read_traffic(tmp_path / name)[1] for name in ("a.csv", "b.csv")] == [{"here"}, set()]
 
 
 @pytest.mark.parametrize(

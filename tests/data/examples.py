@@ -1,7 +1,10 @@
 """The same few samples in every format."""
 
 import gzip
+import json
+import tarfile
 from collections.abc import Callable
+from io import BytesIO
 from pathlib import Path
 
 import datasets
@@ -71,6 +74,38 @@ def write_saved(folder: Path) -> Path:
     return folder / "pets"
 
 
+def add_member(archive: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    archive.addfile(member, BytesIO(content))
+
+
+def png(height: int, value: int) -> bytes:
+    file = BytesIO()
+    Image.fromarray(np.full((height, 3, 3), value, np.uint8)).save(file, "png")
+    return file.getvalue()
+
+
+def write_tar(folder: Path) -> Path:
+    path = folder / "pets.tar"
+    with tarfile.open(path, "w") as archive:
+        for row, (name, text) in enumerate(zip(NAMES, TEXTS, strict=True)):
+            add_member(archive, f"some/{row}.cls", name.encode())
+            add_member(archive, f"some/{row}.txt", text.encode())
+    return path
+
+
+def write_tars(folder: Path) -> Path:
+    place = folder / "pets"
+    place.mkdir()
+    for shard, rows in enumerate((range(0, 2), range(2, 5))):
+        with tarfile.open(place / f"train-{shard:06}.tar", "w") as archive:
+            for row in rows:
+                add_member(archive, f"some/{row}.json", json.dumps({"label": NAMES[row], "size": 3}).encode())
+                add_member(archive, f"some/{row}.png", png(2 + row, row))
+    return place
+
+
 WRITERS: dict[str, Callable[[Path], Path]] = {
     "folder": write_folder,
     "csv": write_csv,
@@ -80,4 +115,6 @@ WRITERS: dict[str, Callable[[Path], Path]] = {
     "shards": write_shards,
     "npz": write_npz,
     "huggingface": write_saved,
+    "tar": write_tar,
+    "tars": write_tars,
 }

@@ -74,7 +74,7 @@ def test_libraries_are_imported_only_when_used(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,label\none,0\n")
     code = (
         "import sys, offramp.data; offramp.data.open_data(sys.argv[1]).read(0, 1); "
-        "print({'PIL', 'datasets', 'pyarrow'} & {*sys.modules})"
+        "print({'PIL', 'datasets', 'fsspec', 'pyarrow'} & {*sys.modules})"
     )
     printed = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path / "a.csv")], capture_output=True, text=True, check=True

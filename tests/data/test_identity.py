@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from offramp.data import identity
-from offramp.data.identity import dataset_name, file_digest, files_digest
+from offramp.data.identity import dataset_name, file_digest, files_digest, large_file_digest
 from offramp.errors import InputError
 
 
@@ -26,14 +26,17 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="gone cannot be read"):
         file_digest(tmp_path / "gone")
     with pytest.raises(InputError, match="gone cannot be read"):
-        files_digest([("gone", tmp_path / "gone")])
+        files_digest(tmp_path, ["gone"])
 
 
 def test_files_of_the_same_names_and_sizes_differ_by_content(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"12345678")
-    (tmp_path / "b").write_bytes(b"12345679")
-    assert files_digest([("x", tmp_path / "a")]) != files_digest([("x", tmp_path / "b")])
-    assert files_digest([("x", tmp_path / "a")]) != files_digest([("y", tmp_path / "a")])
+    for folder, content in (("a", b"12345678"), ("b", b"12345679")):
+        (tmp_path / folder).mkdir()
+        for name in ("x", "y"):
+            (tmp_path / folder / name).write_bytes(content)
+    assert files_digest(tmp_path / "a", ["x"]) != files_digest(tmp_path / "b", ["x"])
+    assert files_digest(tmp_path / "a", ["x"]) != files_digest(tmp_path / "a", ["y"])
+    assert files_digest(tmp_path / "a", ["x"]) == files_digest(tmp_path / "a", ["x"], [8])
 
 
 def test_only_the_edges_of_some_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,5 +44,19 @@ def test_only_the_edges_of_some_files_are_read(tmp_path: Path, monkeypatch: pyte
     digests = set()
     for content in (b"head....tail", b"head::::tail", b"HEAD....tail", b"head....TAIL"):
         (tmp_path / "a").write_bytes(content)
-        digests.add(files_digest([("a", tmp_path / "a")]))
+        digests.add(files_digest(tmp_path, ["a"]))
     assert len(digests) == 3
+
+
+def test_of_a_large_file_pieces_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "EDGE_BYTES", 2)
+    monkeypatch.setattr(identity, "SAMPLED_PIECES", 3)
+    digests = set()
+    # Pieces of ten bytes: 0 and 1, 4 and 5, 8 and 9.
+    for content in (b"ab..cd..ef", b"ab!.cd.!ef", b"aB..cd..ef", b"ab..Cd..ef", b"ab..cd..eF"):
+        (tmp_path / "a").write_bytes(content)
+        assert large_file_digest(tmp_path / "a") == file_digest(tmp_path / "a")
+        with monkeypatch.context() as patched:
+            patched.setattr(identity, "LARGE_BYTES", 9)
+            digests.add(large_file_digest(tmp_path / "a"))
+    assert len(digests) == 4

@@ -1,4 +1,4 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -173,6 +173,53 @@ def test_few_shards_open_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch
     opened = Store.open(store.path)
     assert shuffled(StoreSource(opened, pooling="mean")).ids.sort().values.tolist() == sorted(store.ids().tolist())
     assert len(opened._mapped) == 2
+
+
+def test_all_rows_but_some(store: Store) -> None:
+    without = np.array([0, 3, 4, 5, 33, 69])
+    rest = np.setdiff1d(np.arange(70), without)
+    named, others = StoreSource(store, pooling="mean", rows=rest), StoreSource(store, pooling="mean", without=without)
+    assert others.num_samples == 64
+    assert others.ids().tolist() == named.ids().tolist()
+    for one, other in (
+        (named.in_order(batch_size=9), others.in_order(batch_size=9)),
+        (named.shuffled(batch_size=9, seed=0, epoch=0), others.shuffled(batch_size=9, seed=0, epoch=0)),
+    ):
+        assert torch.equal(joined(one).features, joined(other).features)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 5])
+def test_windows_of_shards_have_every_row_once(store: Store, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard is read in one stretch: shards of other windows are not touched meanwhile."""
+    monkeypatch.setattr("offramp.features.store.WINDOW", window)
+    monkeypatch.setattr("offramp.features.loader.CHUNK_BYTES", 0)
+    monkeypatch.setattr("offramp.features.loader.CHUNK_ROWS", 3)
+    opened = Store.open(store.path)
+    read: list[int] = []
+    mapped = opened.shard
+
+    def watched(index: int) -> Mapping[str, Tensor]:
+        read.append(index)
+        return mapped(index)
+
+    monkeypatch.setattr(opened, "shard", watched)
+    source = StoreSource(opened, pooling="mean", views="all", buffer_mb=0.05)
+    batches = list(source.shuffled(batch_size=8, seed=0, epoch=0))
+    assert [len(batch.labels) for batch in batches] == [8] * 8 + [6]
+    assert rows_of(joined(batches), store).sort().values.tolist() == list(range(70))
+    stretches = {shard: (read.index(shard), len(read) - 1 - read[::-1].index(shard)) for shard in range(5)}
+    for start, stop in stretches.values():
+        between = {shard for shard, (first, last) in stretches.items() if first <= stop and last >= start}
+        assert len(between) <= window
+
+
+def test_keys_come_shard_by_shard(store: Store) -> None:
+    for rows in SUBSETS:
+        source = StoreSource(store, pooling="mean", rows=rows)
+        pieces = list(source.keys())
+        assert max(len(piece.ids) for piece in pieces) <= store.plan.shard_rows
+        wanted = store.ids() if rows is None else store.ids()[rows]
+        assert np.concatenate([piece.ids for piece in pieces]).tolist() == wanted.tolist() == source.ids().tolist()
 
 
 def test_it_is_a_batch_source(store: Store) -> None:

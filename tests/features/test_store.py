@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from offramp.errors import CorruptFileError, StoreError, UnknownNameError
-from offramp.features import Store, extract
+from offramp.features import Store, extract, split_by_id
 from offramp.features.sealed import _encode, file_sha256, read_sealed, write_sealed
 from tests.features.examples import VectorTrunk, contents, vectors
 
@@ -211,6 +211,12 @@ def test_a_shard_is_verified_once(small_store: Store, monkeypatch: pytest.Monkey
         assert store.shard(shard)["labels"].shape == (4,)
         assert len(store._mapped) == 1
     assert len(hashed) == 3
+
+
+def test_held_out_rows_are_those_of_a_split_by_id(store: Store) -> None:
+    for seed in (0, 1):
+        parts, wanted = store.hold_out([9, 5], seed=seed), split_by_id(store.ids(), [9, 5], seed=seed)
+        assert [part.tolist() for part in parts] == [part.tolist() for part in wanted]
 
 
 def test_an_unknown_pooling_suggests_the_near_one(store: Store) -> None:

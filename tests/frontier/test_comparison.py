@@ -151,7 +151,7 @@ class TestOnTrunk:
         assert chosen.guarantee is not None
         assert point.guarantee is None
         assert point.parameters is chosen.parameters
-        with pytest.raises(InputError, match=r"calibrate with offramp\.frontier\.recalibrated"):
+        with pytest.raises(InputError, match=r"calibrate anew \(offramp\.recalibrated in Python"):
             after.choose(max_drop=0.5, confidence=0.8)
         assert frontier.choose(max_drop=0.5, confidence=0.8).point.guarantee == chosen.guarantee
 

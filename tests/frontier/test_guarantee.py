@@ -216,11 +216,11 @@ class TestPromise:
             promise(self.POINTS, max_drop=0.1, confidence=0.9, loss="brier", bound="hoeffding")  # type: ignore[arg-type]
 
     def test_what_points_do_not_know(self) -> None:
-        with pytest.raises(InputError, match="calibrated without; ask for loss='disagreement'"):
+        with pytest.raises(InputError, match="calibrated without; ask for a promise of disagreement"):
             promise(self.POINTS, max_drop=0.1, confidence=0.9, loss="accuracy", bound="ltt")
         older = [replace(point, losses={}) for point in self.POINTS]
         for points in (older, [unpromised(point) for point in self.POINTS]):
-            with pytest.raises(InputError, match=r"an artifact of an older version.*calibrate with .*recalibrated"):
+            with pytest.raises(InputError, match=r"an artifact of an older version.*calibrate anew"):
                 asked(points, 0.1)
 
 

@@ -10,9 +10,10 @@ import torch
 import offramp
 from offramp.errors import BudgetError, InputError
 from offramp.features import ArraySource, StoreSource, extract
-from offramp.frontier import Frontier, losses_at, on_trunk, recalibrated, was_used
+from offramp.frontier import Frontier, losses_at, on_trunk, recalibrated, simulate, was_used
 from offramp.frontier.fit import as_source
 from offramp.policy import OperatingPoint
+from offramp.uncertainty import class_thresholds, conformal_thresholds
 from tests.frontier.artifact_examples import of_texts, resnet, texts
 from tests.frontier.examples import PREPROCESSING, images, trunk
 
@@ -62,15 +63,62 @@ def test_more_samples_promise_what_few_could_not(frontier: Frontier) -> None:
     inputs, _ = images(500, seed=9)
     full = frontier.trunk(PREPROCESSING(inputs)).argmax(1)
     assert float((network.predict(inputs).labels != full).double().mean()) < 0.08
-    with pytest.raises(InputError, match="calibrated without; ask for loss='disagreement'"):
+    with pytest.raises(InputError, match="calibrated without; ask for a promise of disagreement"):
         found.choose(max_drop=0.05)
 
 
 def test_with_labels_all_losses_are_there(frontier: Frontier, tmp_path: Path) -> None:
     found = recalibrated(frontier, features(frontier, tmp_path), labelled=True)
     assert found.choose(max_drop=0.1).point.guarantee is not None
-    with pytest.raises(InputError, match=r"expected a source with labels.*leave labelled out"):
+    assert offramp.recalibrated is recalibrated
+    arrays = recalibrated(frontier, images(400, seed=11), labelled=True, progress=False)
+    assert arrays.choose(max_drop=0.1).point.guarantee is not None
+    with pytest.raises(InputError, match=r"a source with labels.*leave labelled out"):
         recalibrated(frontier, images(20, seed=7)[0], labelled=True)
+
+
+@pytest.mark.parametrize("by_class", [False, True])
+def test_with_labels_sets_are_of_the_new_samples(frontier: Frontier, tmp_path: Path, by_class: bool) -> None:
+    cached = features(frontier, tmp_path)
+    if by_class:
+        shape = (frontier.trunk.num_exits, frontier.trunk.num_classes)
+        loose = {0.2: torch.ones(shape), 0.3: torch.ones(shape)}
+        points = {
+            policy: [replace(point, conformal_thresholds=loose) for point in listed]
+            for policy, listed in frontier.points.items()
+        }
+        frontier = replace(frontier, points=points)
+    bare, found = (recalibrated(frontier, cached, labelled=labelled) for labelled in (False, True))
+    for policy, listed in frontier.points.items():
+        asked, seen = frontier.outcomes_at(listed, cached)
+        for place, (before, same, after) in enumerate(
+            zip(listed, bare.points[policy], found.points[policy], strict=True)
+        ):
+            assert same.conformal_thresholds is before.conformal_thresholds
+            assert set(after.conformal_thresholds) == set(before.conformal_thresholds)
+            left = simulate([asked[place]], seen)[0]
+            scores = seen.conformal_scores[asked[place].classifier]
+            for level, limits in after.conformal_thresholds.items():
+                if by_class:
+                    classes = {"num_classes": frontier.trunk.num_classes, "miscoverage": level}
+                    expected = class_thresholds("pooled", scores, left, seen.labels, **classes)  # type: ignore[arg-type]
+                else:
+                    expected = conformal_thresholds("pooled", scores, left, miscoverage=level)
+                assert torch.equal(limits, expected)
+                rows = torch.arange(len(left))
+                held = scores[rows, left] <= (limits[left, seen.labels] if by_class else limits[left])
+                assert float(held.double().mean()) >= 1 - level
+
+
+def test_kept_features_without_labels_are_not_taken_for_some_with(frontier: Frontier, tmp_path: Path) -> None:
+    inputs, labels = images(100, seed=7)
+    source = ArraySource(inputs, labels, name="new")
+    recalibrated(frontier, source, store=tmp_path, progress=False)
+    kept = recalibrated(frontier, source, labelled=True, store=tmp_path, progress=False)
+    fresh = recalibrated(frontier, source, labelled=True, progress=False)
+    for one, other in zip(kept.points["threshold"], fresh.points["threshold"], strict=True):
+        assert torch.equal(one.losses["accuracy"].samples, other.losses["accuracy"].samples)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_one_sample_is_taken_and_says_little(frontier: Frontier) -> None:
@@ -129,7 +177,9 @@ def test_another_network_is_calibrated_anew(frontier: Frontier, tmp_path: Path, 
         after = offramp.load(tmp_path / "artifact", trunk=updated)
     assert all(not calibrated(point) for points in after.points.values() for point in points)
     for loss in ("accuracy", "disagreement"):
-        with pytest.raises(InputError, match=r"put on another network; fit again, or calibrate with .*recalibrated"):
+        with pytest.raises(
+            InputError, match=r"put on another network; fit again, or calibrate anew \(offramp.recalibrated"
+        ):
             after.choose(max_drop=0.5, confidence=0.8, loss=loss)
     cached = features(after, tmp_path / "features")
     told = recalibrated(after, cached).choose(max_drop=0.5, loss="disagreement").point.guarantee

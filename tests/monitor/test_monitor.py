@@ -132,7 +132,7 @@ def test_an_exit_that_the_reference_never_took(random: np.random.Generator) -> N
 
 def test_no_traffic_is_no_alarm(random: np.random.Generator) -> None:
     verdict = seen(Traffic([], []), reference=traffic(random, 10))
-    assert (verdict.action, verdict.samples) == ("keep", 0)
+    assert (verdict.action, verdict.samples) == ("wait", 0)
     assert {test.fortune for test in verdict.tests.values()} == {1.0}
 
 

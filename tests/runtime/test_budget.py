@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,10 +132,19 @@ def test_a_budget_below_the_cheapest_names_it() -> None:
     assert BudgetController(0.2, cheapest=0.2, dearest=0.9).asked == 0.2
 
 
-@pytest.mark.parametrize("budget", [0.0, -1.0, math.nan, math.inf])
-def test_what_is_no_share_is_refused(budget: float) -> None:
+@pytest.mark.parametrize("budget", [0.0, -1.0, math.nan, math.inf, None, "0.6"])
+def test_what_is_no_share_is_refused(budget: Any) -> None:
     with pytest.raises(InputError, match="expected a budget as a share"):
         BudgetController(budget, cheapest=0.2, dearest=0.9)
+
+
+@pytest.mark.parametrize("costs", [object(), 0.5, None, ["much"], torch.tensor(0.5)])
+def test_what_is_no_costs_is_refused(costs: Any) -> None:
+    controller = BudgetController(0.5, cheapest=0.2, dearest=0.9)
+    told = f"each sample of a batch has cost, answer.relative_cost, got {type(costs).__name__}"
+    with pytest.raises(InputError, match=told):
+        controller.record(costs)
+    assert (controller.count, controller.debt) == (0, 0)
 
 
 def test_ends_windows_and_costs_are_checked() -> None:

@@ -1,13 +1,14 @@
 """Which setting a budget picks."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from offramp.errors import BudgetError, InputError
-from offramp.policy import OperatingPoint
-from offramp.runtime import Dial, affordable
+from offramp.policy import Guarantee, OperatingPoint
+from offramp.runtime import Dial, affordable, same_setting
 
 
 def point(cost: float, accuracy: float = 0.9) -> OperatingPoint:
@@ -60,6 +61,14 @@ class TestDial:
         for points in ([], [point(0.4), bare]):
             with pytest.raises(InputError, match="with their cost and accuracy on the tune split"):
                 Dial(points)
+
+
+def test_a_setting_is_the_same_whatever_is_promised_of_it() -> None:
+    one, other = point(0.4), point(0.4)
+    guarantee = Guarantee("accuracy", 0.01, 0.95, "ltt", 1000, 0.002)
+    assert same_setting(one, replace(one, guarantee=guarantee, promised={}))
+    assert not same_setting(one, other)  # as good, and made apart: nobody knows
+    assert not same_setting(one, replace(one, active=(1,)))
 
 
 class TestAffordable:

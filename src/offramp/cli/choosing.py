@@ -1,19 +1,70 @@
 """The operating point that a command asks for."""
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
+from typing import Any
 
 from offramp.cli.console import warn
 from offramp.cli.networks import trusting
+from offramp.cli.options import (
+    AccuracyOption,
+    ConfidenceOption,
+    CostOption,
+    LatencyMsOption,
+    LossOption,
+    MaxDropOption,
+    PolicyOption,
+)
 from offramp.errors import BudgetError, InputError
 from offramp.frontier import Frontier
 from offramp.network import EarlyExitNetwork
 from offramp.runtime import LatencyTable
 from offramp.runtime.measuring import machine
 
-__all__ = ["DROP", "check_share", "choose", "read_latency", "timed", "warn_of_backend", "warn_of_busy"]
+__all__ = [
+    "DROP",
+    "Wish",
+    "asking",
+    "check_share",
+    "choose",
+    "read_latency",
+    "timed",
+    "warn_of_backend",
+    "warn_of_busy",
+    "warn_of_full_sets",
+    "warn_of_unspent",
+]
 
 DROP = 0.005
 """Accuracy that may be lost on the tune split where nothing is asked for."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The operating point that a command asks for: an option a field, and what `Frontier.choose` takes."""
+
+    cost: CostOption = None
+    accuracy: AccuracyOption = None
+    latency_ms: LatencyMsOption = None
+    max_drop: MaxDropOption = None
+    confidence: ConfidenceOption = None
+    loss: LossOption = None
+    policy: PolicyOption = None
+
+    @property
+    def asked(self) -> list[str]:
+        """What is asked for, of which there can be one thing: its options."""
+        wishes = {
+            "--cost": self.cost,
+            "--accuracy": self.accuracy,
+            "--max-drop": self.max_drop,
+            "--latency-ms": self.latency_ms,
+        }
+        return [name for name, wish in wishes.items() if wish is not None]
 
 
 def read_latency(path: Path | None, batch_size: int | None) -> tuple[LatencyTable | None, int]:
@@ -67,50 +118,79 @@ def check_share(name: str, share: float | None, *, most: float = 2, such: float 
         raise InputError(f"expected {name} as a share of 1, such as {such}, got {share:g}{meant}")
 
 
-def choose(
-    frontier: Frontier,
-    *,
-    cost: float | None,
-    accuracy: float | None,
-    policy: str | None,
-    artifact: Path,
-    latency_ms: float | None = None,
-    max_drop: float | None = None,
-    confidence: float | None = None,
-    loss: str | None = None,
-) -> EarlyExitNetwork:
+def asking(verb: Callable[..., None]) -> Callable[..., None]:
+    """A verb whose parameter `wish` is an option for each field of a `Wish`.
+
+    Args:
+        verb: A function with a parameter `wish`.
+
+    Example:
+        >>> @asking
+        ... def tell(wish: Wish) -> None:
+        ...     print(wish.cost)
+        >>> tell(cost=0.6, policy=None)
+        0.6
+    """
+    names = [one.name for one in fields(Wish)]
+
+    @wraps(verb)
+    def asked(**given: Any) -> None:
+        verb(wish=Wish(**{name: given.pop(name) for name in names if name in given}), **given)
+
+    told: list[Parameter] = []
+    for name, own in signature(verb).parameters.items():
+        options = signature(Wish).parameters.values() if name == "wish" else (own,)
+        told += [one.replace(kind=Parameter.KEYWORD_ONLY) for one in options]
+    asked.__signature__ = Signature(told)  # type: ignore[attr-defined]
+    asked.__annotations__ = {one.name: one.annotation for one in told}
+    return asked
+
+
+def choose(frontier: Frontier, wish: Wish, artifact: Path) -> EarlyExitNetwork:
     """The network at the point asked for; else at the cheapest that keeps the accuracy, or the most accurate one."""
-    wishes = {"--cost": cost, "--accuracy": accuracy, "--latency-ms": latency_ms, "--max-drop": max_drop}
-    asked = [name for name, wish in wishes.items() if wish is not None]
+    asked = wish.asked
     if len(asked) > 1:
         raise InputError(
             f"expected --cost or --accuracy or --max-drop or --latency-ms, got {' and '.join(asked)}; leave one"
         )
-    for name, value in (("--confidence", confidence), ("--loss", loss)):
-        if value is not None and max_drop is None:
+    for name, value in (("--confidence", wish.confidence), ("--loss", wish.loss)):
+        if value is not None and wish.max_drop is None:
             raise InputError(f"expected --max-drop with {name}, got only {name} {value}; add it, or leave {name} out")
-    if latency_ms is not None and frontier.bare_ms is None:
+    if wish.latency_ms is not None and frontier.bare_ms is None:
         raise InputError(
-            "expected --latency FILE with --latency-ms, got none; offramp inspect --measure --out FILE makes one"
+            "expected --latency FILE with --latency-ms, got none; offramp inspect --measure --out FILE makes one, for "
+            "evaluate, predict, or fit"
         )
-    check_share("--cost", cost)
-    check_share("--accuracy", accuracy)
-    check_share("--max-drop", max_drop, most=0.99, such=0.01)
-    check_share("--confidence", confidence, most=0.9999999, such=0.95)
+    check_share("--cost", wish.cost)
+    check_share("--accuracy", wish.accuracy)
+    check_share("--max-drop", wish.max_drop, most=0.99, such=0.01)
+    check_share("--confidence", wish.confidence, most=0.9999999, such=0.95)
+    listed = frontier.points.get(wish.policy or frontier.preferred, ())
     if not asked:
-        listed = frontier.points.get(frontier.preferred if policy is None else policy, ())
         best = max((point.promised["accuracy"] for point in listed), default=1.0)
-        accuracy = min(best, frontier.full_accuracy - DROP)
+        wish = replace(wish, accuracy=min(best, frontier.full_accuracy - DROP))
     try:
-        return frontier.choose(
-            cost=cost,
-            accuracy=accuracy,
-            latency_ms=latency_ms,
-            max_drop=max_drop,
-            confidence=confidence,
-            loss=loss,
-            policy=policy,
-        )
+        network = frontier.choose(**vars(wish))
     except BudgetError as error:
-        told = str(error).partition(", or fit")[0]
-        raise BudgetError(f"{told}. More points: offramp frontier {artifact}{trusting(frontier)}") from error
+        raise BudgetError(f"{error}. More points: offramp frontier {artifact}{trusting(frontier)}") from error
+    if wish.cost is not None:
+        warn_of_unspent("--cost", wish.cost, max(point.promised["cost"] for point in listed))
+    return network
+
+
+def warn_of_unspent(name: str, asked: float, dearest: float) -> None:
+    """Say what is got where more is asked for than any point costs."""
+    if asked > dearest:
+        warn(f"{name} {asked:g} is more than the dearest point costs, which is {dearest:.3f}: no more is spent")
+
+
+def warn_of_full_sets(frontier: Frontier) -> None:
+    """Say how many classes stand in every prediction set, where sets are by class and samples of one are too few."""
+    points = frontier.points[frontier.preferred]
+    for miscoverage, thresholds in sorted(points[-1].conformal_thresholds.items()):
+        if thresholds.ndim == 2 and (unknown := int(thresholds.isinf().any(0).sum())):
+            warn(
+                f"{unknown} of {thresholds.shape[1]} classes are in every prediction set of miscoverage "
+                f"{miscoverage:g} at some exit: too few samples of them to calibrate with; "
+                f"{math.ceil(1 / miscoverage) - 1} a class are the least"
+            )

@@ -6,23 +6,17 @@ from typing import Annotated
 
 import typer
 
-from offramp.cli.choosing import choose
+from offramp.cli.choosing import Wish, asking, choose
 from offramp.cli.console import interval, points, print_json, print_table, print_text
 from offramp.cli.datasets import Columns, check_taken, classes_for, features_of, kept_in, open_labelled
 from offramp.cli.networks import make_network, open_artifact
 from offramp.cli.options import (
-    AccuracyOption,
     ArtifactArgument,
     ClassesOption,
     ColumnOption,
-    ConfidenceOption,
-    CostOption,
     DataOption,
     JsonOption,
     LabelOption,
-    LossOption,
-    MaxDropOption,
-    PolicyOption,
     SplitOption,
     StoreOption,
     TrustOption,
@@ -34,9 +28,11 @@ from offramp.frontier import compare as compare_frontiers
 __all__ = ["compare"]
 
 
+@asking
 def compare(
     artifact: ArtifactArgument,
     data: DataOption,
+    wish: Wish,
     other: Annotated[Path | None, typer.Argument(metavar="OTHER", help="Another artifact.", show_default=False)] = None,
     trunk: Annotated[
         list[str] | None,
@@ -48,12 +44,6 @@ def compare(
             "whether the exits still serve it.",
         ),
     ] = None,
-    cost: CostOption = None,
-    accuracy: AccuracyOption = None,
-    max_drop: MaxDropOption = None,
-    confidence: ConfidenceOption = None,
-    loss: LossOption = None,
-    policy: PolicyOption = None,
     label: LabelOption = "label",
     column: ColumnOption = None,
     split: SplitOption = None,
@@ -74,19 +64,7 @@ def compare(
     updated = make_network(trunk or ()) if other is None else None
     second = first if other is None else open_artifact(other, trust)
     check_comparable(first, second)
-    networks = [
-        choose(
-            one,
-            cost=cost,
-            accuracy=accuracy,
-            max_drop=max_drop,
-            confidence=confidence,
-            loss=loss,
-            policy=policy,
-            artifact=path,
-        )
-        for one, path in ((first, artifact), (second, other or artifact))
-    ]
+    networks = [choose(one, wish, path) for one, path in ((first, artifact), (second, other or artifact))]
     source = open_labelled(
         data,
         first.trunk,

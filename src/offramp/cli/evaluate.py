@@ -7,26 +7,19 @@ from typing import Annotated
 
 import typer
 
-from offramp.cli.choosing import choose, timed
+from offramp.cli.choosing import Wish, asking, choose, timed
 from offramp.cli.console import interval, points, print_json, print_table, print_text, say, warn
 from offramp.cli.datasets import Columns, classes_for, features_of, kept_in, open_labelled
 from offramp.cli.networks import open_artifact
 from offramp.cli.options import (
-    AccuracyOption,
     ArtifactArgument,
     ClassesOption,
     ColumnOption,
-    ConfidenceOption,
-    CostOption,
     DataOption,
     JsonOption,
     LabelOption,
     LatencyBatchOption,
-    LatencyMsOption,
     LatencyOption,
-    LossOption,
-    MaxDropOption,
-    PolicyOption,
     SplitOption,
     StoreOption,
     TrustOption,
@@ -42,24 +35,19 @@ DOUBTFUL = 0.1
 """Accuracy of the network itself below that on the tune split, by which the data is doubted."""
 
 
+@asking
 def evaluate(
     artifact: ArtifactArgument,
     data: DataOption,
+    wish: Wish,
     report: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER", help="Write report.html here, one file to look at, and its pictures as SVG and PNG."
         ),
     ] = None,
-    cost: CostOption = None,
-    accuracy: AccuracyOption = None,
-    max_drop: MaxDropOption = None,
-    confidence: ConfidenceOption = None,
-    loss: LossOption = None,
-    latency_ms: LatencyMsOption = None,
     latency: LatencyOption = None,
     latency_batch_size: LatencyBatchOption = None,
-    policy: PolicyOption = None,
     label: LabelOption = "label",
     column: ColumnOption = None,
     split: SplitOption = None,
@@ -76,17 +64,7 @@ def evaluate(
     [bold]Example[/bold]: offramp evaluate my-offramp --data test.csv --cost 0.6 --report my-report
     """
     frontier = timed(open_artifact(artifact, trust), latency, latency_batch_size)
-    network = choose(
-        frontier,
-        cost=cost,
-        accuracy=accuracy,
-        latency_ms=latency_ms,
-        max_drop=max_drop,
-        confidence=confidence,
-        loss=loss,
-        policy=policy,
-        artifact=artifact,
-    )
+    network = choose(frontier, wish, artifact)
     source = open_labelled(
         data,
         frontier.trunk,

@@ -5,27 +5,22 @@ from typing import Annotated
 
 import typer
 
-from offramp.cli.choosing import choose
+from offramp.cli.choosing import Wish, asking, choose
 from offramp.cli.console import print_json, say
 from offramp.cli.datasets import check_taken
 from offramp.cli.networks import open_artifact
 from offramp.cli.options import (
-    AccuracyOption,
     ArtifactArgument,
     ColumnOption,
-    ConfidenceOption,
-    CostOption,
     DataOption,
     LabelOption,
-    LossOption,
-    MaxDropOption,
-    PolicyOption,
     SplitOption,
     TrustOption,
 )
 from offramp.cli.places import check_writable
 from offramp.data import open_data
 from offramp.errors import InputError
+from offramp.runtime import same_setting
 
 __all__ = ["export"]
 
@@ -33,11 +28,13 @@ CALIBRATION_ROWS = 256
 """Samples that show the ranges of numbers, for eight bits."""
 
 
+@asking
 def export(
     format: Annotated[str, typer.Argument(metavar="onnx", help="What to write: onnx.", show_default=False)],
     artifact: ArtifactArgument,
     out: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for the graphs.", show_default=False)],
     data: DataOption,
+    wish: Wish,
     single: Annotated[
         bool,
         typer.Option(
@@ -52,12 +49,6 @@ def export(
             "--int8", metavar="", help="Compute stages in whole numbers of eight bits, calibrated on the data."
         ),
     ] = False,
-    cost: CostOption = None,
-    accuracy: AccuracyOption = None,
-    max_drop: MaxDropOption = None,
-    confidence: ConfidenceOption = None,
-    loss: LossOption = None,
-    policy: PolicyOption = None,
     label: LabelOption = "label",
     column: ColumnOption = None,
     split: SplitOption = None,
@@ -78,12 +69,11 @@ def export(
 
     if format != "onnx":
         raise InputError(f"expected onnx, the format that can be written, got '{format}'; offramp export onnx ...")
-    promised = {"--max-drop": max_drop, "--confidence": confidence, "--loss": loss}
-    wishes = {"--cost": cost, "--accuracy": accuracy, **promised, "--policy": policy}
-    asked = [name for name, wish in wishes.items() if wish is not None]
-    if asked and not single:
-        raise InputError(f"{asked[0]} is for --single, which was not asked for; the graphs hold all points without it")
-    if int8 and max_drop is not None:
+    asked = next((name for name, value in vars(wish).items() if value is not None), None)
+    if asked is not None and not single:
+        option = f"--{asked.replace('_', '-')}"
+        raise InputError(f"{option} is for --single, which was not asked for; the graphs hold all points without it")
+    if int8 and wish.max_drop is not None:
         raise InputError(
             "expected --max-drop without --int8, got both: the promise is of the network that was calibrated, not of "
             "one in eight bits; leave one"
@@ -97,17 +87,8 @@ def export(
     points = [point for listed in frontier.points.values() for point in listed]
     at = None
     if single:
-        chosen = choose(
-            frontier,
-            cost=cost,
-            accuracy=accuracy,
-            max_drop=max_drop,
-            confidence=confidence,
-            loss=loss,
-            policy=policy,
-            artifact=artifact,
-        ).point
-        at = next(row for row, point in enumerate(points) if point.parameters is chosen.parameters)
+        chosen = choose(frontier, wish, artifact).point
+        at = next(row for row, point in enumerate(points) if same_setting(point, chosen))
         points[at] = chosen  # with what is promised of it
     export_onnx(
         frontier.trunk,

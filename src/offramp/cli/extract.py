@@ -1,5 +1,6 @@
 """`offramp extract`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from offramp.cli.interrupts import resumable
 from offramp.cli.networks import make_network
 from offramp.cli.options import (
     ClassesOption,
+    ClusterOption,
     ColumnOption,
     DataOption,
     ExitsOption,
@@ -19,6 +21,7 @@ from offramp.cli.options import (
     PoolingOption,
     SplitOption,
     TrunkOption,
+    WorkersOption,
 )
 from offramp.cli.places import check_writable
 from offramp.cost import thinned
@@ -49,14 +52,22 @@ def extract(
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Processor threads. [dim]Without it: as many as torch takes.[/dim]"),
+        typer.Option(
+            min=1, metavar="N", help="Processor threads. [dim]Without it: as many as torch takes, or 1 a worker.[/dim]"
+        ),
     ] = None,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a network once over data and keep what exits need of it.
 
     [bold]offramp fit[/bold] does this by itself; apart from it, it can be done earlier, elsewhere, or bit by bit, once
     for what will be --train and once for --validation. Interrupted, the same command goes on where it stopped.
+
+    On one machine, --workers pays where one process leaves processors idle: small networks, inputs that are slow to
+    decode. Give a worker a processor. Ray takes some seconds to start, so it pays from a minute of work on; many
+    machines pay from hours on, and exits seldom need more than 10^5 rows. Any number of workers writes the same bytes.
 
     [bold]Example[/bold]: offramp extract --trunk models:make --data train.csv --store features
     """
@@ -67,7 +78,12 @@ def extract(
         network = thinned(network, network.prepare(network.preprocessing(first)), exits=exits)
     check_writable(store, "--store")
     with resumable("Run the same command again: it goes on where it stopped."):
-        made = extract_features(
+        run = extract_features
+        if workers is not None or cluster is not None:
+            from offramp.scale import extract_on_cluster  # not above: others need not have what it builds on
+
+            run = partial(extract_on_cluster, workers=workers, address=cluster)
+        made = run(
             network,
             source,
             store / source.name,

@@ -9,13 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
-from offramp.cli.choosing import read_latency
+from offramp.cli.choosing import read_latency, warn_of_full_sets
 from offramp.cli.console import print_json, print_text, say, warn
 from offramp.cli.datasets import Columns, open_labelled, read_classes
 from offramp.cli.interrupts import resumable
 from offramp.cli.networks import make_network, trusting
 from offramp.cli.options import (
     DATA,
+    KINDS_OF_DATA,
     ClassesOption,
     ColumnOption,
     ExitsOption,
@@ -28,8 +29,8 @@ from offramp.cli.options import (
     StoreOption,
     TrunkOption,
 )
-from offramp.cli.places import check_writable
-from offramp.data import Dataset, Subset
+from offramp.cli.places import check_artifact, check_writable
+from offramp.data import Dataset, Location, Subset, locate
 from offramp.errors import InputError
 from offramp.features import sample_ids, split_by_id
 from offramp.frontier import Frontier, save
@@ -44,18 +45,19 @@ def fit(
     trunk: TrunkOption,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where to save the result, the artifact.")],
     train: Annotated[
-        Path,
+        Location,
         typer.Option(
             metavar="PATH",
-            help="Samples to fit exits on: a folder of images (a sub-folder a class), CSV, TSV or text (also .gz), "
-            "Parquet, npz, or a Hugging Face dataset saved to disk.",
+            parser=locate,
+            help=f"Samples to fit exits on: {KINDS_OF_DATA}",
             rich_help_panel=DATA,
         ),
     ],
     validation: Annotated[
-        Path | None,
+        Location | None,
         typer.Option(
             metavar="PATH",
+            parser=locate,
             help="Samples the network was not trained on: they choose the points and calibrate them. [dim]Without it: "
             "a fifth of --train, which is right only if the network has not seen --train.[/dim]",
             rich_help_panel=DATA,
@@ -87,6 +89,15 @@ def fit(
     ] = None,
     latency_batch_size: LatencyBatchOption = None,
     pooling: PoolingOption = DEFAULT_POOLING,
+    sets_by_class: Annotated[
+        bool,
+        typer.Option(
+            "--sets-by-class",
+            metavar="",
+            help="Calibrate prediction sets within each class: they then hold the true class as often in every class "
+            "as overall, and are larger. A class needs some dozens of validation samples.",
+        ),
+    ] = False,
     store: StoreOption = None,
     no_weights: Annotated[
         bool,
@@ -119,8 +130,7 @@ def fit(
         settings = replace(settings, warmup_epochs=epochs, epochs=epochs)
     table, times_of = read_latency(latency, latency_batch_size)
     folder = out.with_name(f"{out.name}.features") if store is None else store
-    _check_folder(out)
-    check_writable(out, "--out")
+    check_artifact(out)
     check_writable(folder, "--store")
     with resumable(f"Run the same command again: it goes on from {folder}."):
         frontier = fit_exits(
@@ -133,6 +143,7 @@ def fit(
             classes=data.classes,
             latency=table,
             batch_size=times_of,
+            sets_by_class=sets_by_class,
             store=folder,
             progress=not as_json,
         )
@@ -140,6 +151,7 @@ def fit(
         save(frontier, out, weights=not no_weights)
     if store is None:
         _remove(folder, (fitted.name, held_out.name))
+    warn_of_full_sets(frontier)
     if as_json:
         print_json({"artifact": str(out), **describe(frontier)})
         return
@@ -175,12 +187,6 @@ def _remove(folder: Path, stores: Sequence[str]) -> None:
         checkpoint.unlink()
     with suppress(OSError):  # not empty
         folder.rmdir()
-
-
-def _check_folder(out: Path) -> None:
-    """Refuse to write into a folder of other things, before the long work."""
-    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not (out / "manifest.json").exists()):
-        raise InputError(f"{out} is there and is no artifact; choose another --out")
 
 
 def _check_classes(frontier: Frontier, classes: Sequence[str]) -> None:

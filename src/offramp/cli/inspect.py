@@ -24,7 +24,7 @@ from offramp.cli.options import (
 )
 from offramp.cli.places import check_writable
 from offramp.cost import count_trunk, thinned
-from offramp.data import open_data
+from offramp.data import Location, locate, open_data
 from offramp.errors import InputError
 from offramp.methods import DEFAULT, PAPER, fresh_exits
 from offramp.policy import POLICIES
@@ -47,11 +47,12 @@ TIMES = "Times"
 def inspect(
     trunk: TrunkOption,
     data: Annotated[
-        Path | None,
+        Location | None,
         typer.Option(
             "--data",
             "-d",
             metavar="PATH",
+            parser=locate,
             help="Samples to count costs on; the first two are read. [dim]Without it: an empty image or a short text, "
             "where the network's preprocessing says which.[/dim]",
             rich_help_panel=DATA,
@@ -229,7 +230,7 @@ def _described(shown: Representation) -> str:
             return " x ".join(map(str, shown.shape[1:]))
 
 
-def _some(path: Path, columns: Columns, network: Trunk, count: int) -> Any:
+def _some(path: Location, columns: Columns, network: Trunk, count: int) -> Any:
     """The first samples of the data."""
     data = open_data(path, **vars(columns))
     check_taken(path, data, network, network.preprocessing)

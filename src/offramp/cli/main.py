@@ -22,6 +22,7 @@ from offramp.cli.inspect import inspect
 from offramp.cli.interrupts import resumable
 from offramp.cli.monitor import monitor
 from offramp.cli.predict import predict
+from offramp.cli.recalibrate import recalibrate
 from offramp.errors import OfframpError
 
 __all__ = ["VERBS", "app", "main"]
@@ -36,6 +37,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     evaluate,
     predict,
     monitor,
+    recalibrate,
     export,
     compare,
     bench,

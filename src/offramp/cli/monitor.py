@@ -13,11 +13,11 @@ from offramp.cli.options import JsonOption
 from offramp.cli.places import check_writable
 from offramp.cli.predictions import read_traffic
 from offramp.errors import InputError
-from offramp.monitor import Action, Monitor, Summary, Traffic, Verdict, summarise
+from offramp.monitor import FEWEST, Action, Monitor, Summary, Traffic, Verdict, summarise
 
 __all__ = ["STATUSES", "monitor"]
 
-STATUSES: Mapping[Action, int] = {"keep": 0, "recalibrate": 3, "fall back": 4}
+STATUSES: Mapping[Action, int] = {"keep": 0, "recalibrate": 3, "fall back": 4, "wait": 5}
 """What the command ends with; 1 and 2 are errors, as everywhere."""
 
 LAST = 1000
@@ -29,12 +29,16 @@ FEW = 500
 STEPS = 400
 """Points of a curve at most."""
 
+AGAIN = "offramp recalibrate ARTIFACT --data RECENT --out FOLDER"
+"""What re-calibrates."""
+
 ADVICE: Mapping[Action, str] = {
+    "wait": f"Wait: there is no traffic to speak of. Fewer than {FEWEST} samples say nothing for or against a change.",
     "keep": "Keep: nothing speaks for a change.",
-    "recalibrate": "Re-calibrate without labels: traffic is not what the reference was, so what was calibrated does "
-    "not speak of it. Whether accuracy has suffered cannot be known without labels.",
-    "fall back": "Fall back to the full network, then re-calibrate without labels: the early answers differ from its "
-    "answers more often than they should.",
+    "recalibrate": f"Re-calibrate without labels ({AGAIN}): traffic is not what the reference was, so what was "
+    "calibrated does not speak of it. Whether accuracy has suffered cannot be known without labels.",
+    "fall back": f"Fall back to the full network, then re-calibrate without labels ({AGAIN}): the early answers differ "
+    "from its answers more often than they should.",
 }
 
 
@@ -85,9 +89,11 @@ def monitor(
     depth, how often the full network disagrees with a reference. Look as often as you like: give all files since the
     reference, in order, each time; the false-alarm rate holds over all looks together.
 
-    Recommends to keep (exit status 0), to re-calibrate without labels (3), or to fall back to the full network until
-    that is done (4). After re-calibration, begin with a new reference: what predict says of held-out samples, with
-    --shadow 1.
+    Recommends to keep (exit status 0), to re-calibrate without labels (3), to fall back to the full network until
+    that is done (4), or to wait, where there is hardly any traffic (5). A reference is what predict says of samples as
+    they are when all is well, with --shadow 1. After re-calibration, begin with a new one, of recent inputs.
+
+    Reads .csv and .jsonl; folders of Parquet, as many workers write them, are not read yet.
 
     [bold]Example[/bold]: offramp monitor monday.csv tuesday.csv --reference reference.csv
     """
@@ -96,9 +102,12 @@ def monitor(
             raise InputError(f"expected --picture to end with .svg or .png, got '{picture.name}'")
         check_writable(picture.parent, "--picture")
         import_module("offramp.report.canvas")  # a missing matplotlib is told of now
-    known, seen = read_traffic(reference), Traffic([], [])
+    known, points = read_traffic(reference)
+    seen = Traffic([], [])
     for file in traffic:
-        seen = seen.joined(read_traffic(file))
+        part, its_points = read_traffic(file)
+        _check_comparable(reference, points, file, its_points)
+        seen = seen.joined(part)
     watching = Monitor(known, false_alarm=false_alarm, promised=promised)
     counts, curves = _watched(watching, seen)
     verdict = watching.verdict
@@ -107,6 +116,8 @@ def monitor(
     summaries = {name: summarise(part, num_exits=num_exits) for name, part in parts.items()}
     if picture is not None:
         _draw(picture, counts, curves, verdict)
+    if promised is not None and not summaries["traffic"].shadowed:
+        warn("--promised was not looked into: no input was run to full depth; predict --shadow 0.05 does that")
     if as_json:
         told = {name.replace(f" {LAST:,}", ""): asdict(one) for name, one in summaries.items()}
         print_json({**asdict(verdict), "alarms": verdict.alarms, **told})
@@ -118,6 +129,20 @@ def monitor(
             say(f"Picture: {picture}")
     if verdict.action != "keep":
         raise typer.Exit(STATUSES[verdict.action])
+
+
+def _check_comparable(reference: Path, points: set[str], file: Path, its_points: set[str]) -> None:
+    """Refuse answers at another operating point than the reference's, where both files say theirs."""
+    together = points | its_points
+    if points and its_points and len(together) > 1:
+        told = [", ".join(f"'{point}'" for point in sorted(one)) for one in (points, its_points)]
+        raise InputError(
+            f"expected answers at one operating point, got {told[0]} in {reference} and {told[1]} in {file}: inputs "
+            "leave elsewhere at another one though nothing has changed; make a reference with the artifact and options "
+            "of the traffic"
+        )
+    if any(point.startswith("budget ") for point in together):
+        warn(f"{file} was answered within a budget: the operating point moved, and with it where inputs leave")
 
 
 def _watched(watching: Monitor, seen: Traffic) -> tuple[list[int], dict[str, list[float]]]:

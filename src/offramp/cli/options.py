@@ -5,11 +5,15 @@ from typing import Annotated, Literal
 
 import typer
 
+from offramp.data import Location, locate
+
 __all__ = [
     "DATA",
+    "KINDS_OF_DATA",
     "AccuracyOption",
     "ArtifactArgument",
     "ClassesOption",
+    "ClusterOption",
     "ColumnOption",
     "ConfidenceOption",
     "CostOption",
@@ -29,12 +33,19 @@ __all__ = [
     "StoreOption",
     "TrunkOption",
     "TrustOption",
+    "WorkersOption",
 ]
 
 DATA = "The data"
 """Title of the options that say what to read."""
 
-_NETWORK, _POINT = "The network", "The operating point"
+KINDS_OF_DATA = (
+    "a folder of images (a sub-folder a class), CSV, TSV or text (also .gz), Parquet, WebDataset (.tar), npz, or a "
+    "Hugging Face dataset saved to disk; the address of one too, such as s3://bucket/pets.parquet."
+)
+"""What data may be."""
+
+_NETWORK, _POINT, _MANY = "The network", "The operating point", "Many workers"
 
 TrunkOption = Annotated[
     list[str],
@@ -62,13 +73,13 @@ TrustOption = Annotated[
 ]
 
 DataOption = Annotated[
-    Path,
+    Location,
     typer.Option(
         "--data",
         "-d",
         metavar="PATH",
-        help="Folder of images (a sub-folder a class), CSV, TSV or text (also .gz), Parquet, npz, or a Hugging Face "
-        "dataset saved to disk.",
+        parser=locate,
+        help=KINDS_OF_DATA[0].upper() + KINDS_OF_DATA[1:],
         rich_help_panel=DATA,
     ),
 ]
@@ -91,7 +102,7 @@ SplitOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Which split, where the data has several: a Hugging Face dataset, or a folder of folders.",
+        help="Which split, where the data has several: a Hugging Face dataset, a folder of folders or of shards.",
         rich_help_panel=DATA,
     ),
 ]
@@ -233,6 +244,27 @@ PolicyOption = Annotated[
         help="What decides who leaves: stopping (where going on is not worth its price), threshold or gates. "
         "[dim]Without it: stopping; threshold in artifacts that have none.[/dim]",
         rich_help_panel=_POINT,
+    ),
+]
+
+WorkersOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Share the work among N processes of this machine; with --cluster, among at most N of the cluster's. "
+        "[dim]Without it and --cluster: this process alone.[/dim]",
+        rich_help_panel=_MANY,
+    ),
+]
+
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Share it among the machines of a Ray cluster: host:port, or auto for the one this machine is of. They "
+        "need the same packages, and must find all files under the same paths. [dim]Without it: this machine.[/dim]",
+        rich_help_panel=_MANY,
     ),
 ]
 

@@ -7,7 +7,7 @@ from tempfile import TemporaryFile
 
 from offramp.errors import InputError
 
-__all__ = ["check_writable"]
+__all__ = ["check_artifact", "check_writable"]
 
 
 def check_writable(folder: Path, option: str) -> None:
@@ -34,3 +34,14 @@ def check_writable(folder: Path, option: str) -> None:
         with suppress(OSError):  # somebody else may have put something there
             for place in made:
                 place.rmdir()
+
+
+def check_artifact(out: Path) -> None:
+    """Refuse an `--out` for an artifact that cannot be written, or is a folder of other things.
+
+    Args:
+        out: Where the artifact is going to be.
+    """
+    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not (out / "manifest.json").exists()):
+        raise InputError(f"{out} is there and is no artifact; choose another --out")
+    check_writable(out, "--out")

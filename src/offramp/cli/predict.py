@@ -1,58 +1,58 @@
 """`offramp predict`."""
 
-from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
+from torch import Tensor
 
-from offramp.cli.choosing import check_share, choose, timed, warn_of_backend
+from offramp.cli.choosing import Wish, asking, check_share, choose, timed, warn_of_backend, warn_of_unspent
 from offramp.cli.console import print_json, say, warn
 from offramp.cli.datasets import check_taken
 from offramp.cli.interrupts import resumable
 from offramp.cli.networks import open_artifact
 from offramp.cli.options import (
-    AccuracyOption,
     ArtifactArgument,
+    ClusterOption,
     ColumnOption,
-    ConfidenceOption,
-    CostOption,
     DataOption,
     LabelOption,
     LatencyBatchOption,
-    LatencyMsOption,
     LatencyOption,
-    LossOption,
-    MaxDropOption,
-    PolicyOption,
     SplitOption,
     TrustOption,
+    WorkersOption,
 )
 from offramp.cli.predictions import Predictions
-from offramp.data import open_data
+from offramp.data import Dataset, Location, open_data
 from offramp.errors import InputError
 from offramp.monitor import full_labels
-from offramp.progress import progress_bar
+from offramp.network import EarlyExitNetwork
+from offramp.progress import Advance, progress_bar
+from offramp.runtime import BudgetController
+from offramp.trunk import Preprocessing
 
 __all__ = ["predict"]
 
 
+@asking
 def predict(
     artifact: ArtifactArgument,
     data: DataOption,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="FILE", help="Where to write: .csv, or .jsonl with all probabilities."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Where to write: .csv; .jsonl with all probabilities; with --workers or --cluster, .parquet, a folder "
+            "of files.",
+        ),
     ],
-    cost: CostOption = None,
-    accuracy: AccuracyOption = None,
-    max_drop: MaxDropOption = None,
-    confidence: ConfidenceOption = None,
-    loss: LossOption = None,
-    latency_ms: LatencyMsOption = None,
+    wish: Wish,
     latency: LatencyOption = None,
     latency_batch_size: LatencyBatchOption = None,
     budget: Annotated[
@@ -64,7 +64,6 @@ def predict(
             rich_help_panel="The operating point",
         ),
     ] = None,
-    policy: PolicyOption = None,
     label: LabelOption = "label",
     column: ColumnOption = None,
     split: SplitOption = None,
@@ -90,6 +89,8 @@ def predict(
             "it disagrees is what offramp monitor watches. At 0.05 it costs 5 % of the full network more.",
         ),
     ] = 0.0,
+    workers: WorkersOption = None,
+    cluster: ClusterOption = None,
     trust: TrustOption = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a summary as JSON.")] = False,
 ) -> None:
@@ -101,66 +102,68 @@ def predict(
     Interrupted, the same command goes on where it stopped.
 
     [bold]Example[/bold]: offramp predict my-offramp --data new.txt --cost 0.6 --out answers.csv
+
+    [bold]Example[/bold]: offramp predict my-offramp --data images --budget 0.4 --workers 8 --out answers.parquet
     """
+    many = workers is not None or cluster is not None
+    _check_out(out, many=many, shadow=shadow)
     frontier = timed(open_artifact(artifact, trust), latency, latency_batch_size)
     warn_of_backend(frontier, backend)
     if budget is not None:
-        _check_budget(
-            budget, {"--cost": cost, "--accuracy": accuracy, "--latency-ms": latency_ms, "--max-drop": max_drop}
-        )
-    network = choose(
-        frontier,
-        cost=cost,
-        accuracy=accuracy,
-        latency_ms=latency_ms,
-        max_drop=max_drop,
-        confidence=confidence,
-        loss=loss,
-        policy=policy,
-        artifact=artifact,
-    )
+        if wish.asked:
+            raise InputError(f"expected {wish.asked[0]} or --budget, got both; leave one")
+        check_share("--budget", budget)
+    network = choose(frontier, wish, artifact)
     controller = None if budget is None else network.controller(budget)
+    if budget is not None:
+        warn_of_unspent("--budget", budget, network.dial.dearest)
     if miscoverage not in network.point.conformal_thresholds:
         known = ", ".join(map(str, sorted(network.point.conformal_thresholds)))
         raise InputError(f"expected --miscoverage to be one that was calibrated ({known}), got {miscoverage}")
     source = open_data(data, label=label, column=column, split=split)
     check_taken(data, source, frontier.trunk, frontier.preprocessing)
-    network = network.on(backend, example=source.read(0, min(2, len(source))).inputs)
-    if max_drop is not None and network.point.guarantee is None:
+    chosen, network = network, network.on(backend, example=source.read(0, min(2, len(source))).inputs)
+    if wish.max_drop is not None and network.point.guarantee is None:
         warn(f"nothing is promised: the network was calibrated in its own precision, and '{backend}' computes coarser")
-    saved = sha256((artifact / "manifest.json").read_bytes()).hexdigest()  # which has the hashes of all other files
-    at = f"{network.point.policy} {network.point.promised} {budget}"
-    key = f"{saved} {source.name} {at} {miscoverage} {backend} {shadow}"
-    predictions = Predictions(
-        out,
-        key,
-        batch_size=batch_size,
-        classes=frontier.classes,
-        miscoverage=miscoverage,
-        shadowed=shadow > 0,
-    )
-    if controller is not None:
-        for start in range(0, predictions.done, batch_size):  # as it was told of them before it was interrupted
-            controller.record(predictions.costs_before[start : start + batch_size])
-    shadowed = torch.rand(len(source), generator=torch.Generator().manual_seed(0)) < shadow
-    with (
-        resumable("Run the same command again: it goes on where it stopped."),
-        progress_bar("predicting", len(source), done=predictions.done, unit="inputs", show=not as_json) as advance,
-    ):
-        for start in range(predictions.done, len(source), batch_size):
-            stop = min(start + batch_size, len(source))
-            try:
-                inputs = source.read(start, stop).inputs
-                answer = network.predict(inputs, budget=None if controller is None else controller.asked)
-                rows = shadowed[start:stop].nonzero().squeeze(1)
-                full = dict(zip(rows.tolist(), full_labels(network, inputs, rows).tolist(), strict=True))
-            except InputError as error:
-                raise InputError(f"rows {start} to {stop - 1} of {data}: {error}") from error
-            costs = predictions.add(source.keys(start, stop), answer, full)
-            if controller is not None:
-                controller.record(costs)
-            advance(stop - start)
-    summary = predictions.finish()
+    shadowed = torch.empty(0, dtype=torch.bool)
+    if shadow:
+        shadowed = torch.rand(len(source), generator=torch.Generator().manual_seed(0)) < shadow
+    with resumable("Run the same command again: it goes on where it stopped."):
+        if many:
+            from offramp.scale import predict_on_cluster  # not above: others need not have what it builds on
+
+            made = predict_on_cluster(
+                chosen,
+                source,
+                out,
+                workers=workers,
+                address=cluster,
+                budget=budget,
+                miscoverage=miscoverage,
+                classes=frontier.classes,
+                batch_size=batch_size,
+                backend=backend,
+                progress=not as_json,
+            )
+            summary: dict[str, Any] = {"rows": made.rows, "cost": made.cost}
+        else:
+            saved = sha256((artifact / "manifest.json").read_bytes()).hexdigest()  # which has all other files' hashes
+            at = f"{saved} {network.point.policy} {network.point.promised} {budget} {backend}"
+            cost = f"{network.point.policy} {network.point.promised['cost']:.3f}"
+            predictions = Predictions(
+                out,
+                f"{at} {source.name} {miscoverage} {shadow}",
+                point=f"{cost if budget is None else f'budget {budget:g}'} {sha256(at.encode()).hexdigest()[:8]}",
+                batch_size=batch_size,
+                classes=frontier.classes,
+                miscoverage=miscoverage,
+                shadowed=shadow > 0,
+            )
+            with progress_bar(
+                "predicting", len(source), done=predictions.done, unit="inputs", show=not as_json
+            ) as advance:
+                _answer(network, source, data, predictions, controller, shadowed, batch_size, advance)
+            summary = predictions.finish()
     bare_ms = frontier.bare_ms
     # Where inputs differ in size, as if they were of the sizes of the tune split: times are known of those.
     summary |= {"bare_ms": bare_ms, "ms": None if bare_ms is None else bare_ms * summary["cost"]}
@@ -186,9 +189,44 @@ def predict(
             say(f"Promised: {point.guarantee}.")
 
 
-def _check_budget(budget: float, wishes: Mapping[str, float | None]) -> None:
-    """Refuse a budget beside another wish, and one that is meant in percent."""
-    for name, wish in wishes.items():
-        if wish is not None:
-            raise InputError(f"expected {name} or --budget, got both; leave one")
-    check_share("--budget", budget)
+def _check_out(out: Path, *, many: bool, shadow: float) -> None:
+    """Refuse a format that the answers are not written in."""
+    if many and out.suffix != ".parquet":
+        raise InputError(
+            f"expected --out to end with .parquet with --workers or --cluster, got '{out.name}': many workers write a "
+            "folder of Parquet files"
+        )
+    if not many and out.suffix == ".parquet":
+        raise InputError(f"expected --workers N with --out {out.name}, got none; --workers 1 will do")
+    if many and shadow:
+        raise InputError("expected --shadow without --workers and --cluster, got both; leave one")
+
+
+def _answer(
+    network: EarlyExitNetwork,
+    source: Dataset,
+    place: Location,
+    predictions: Predictions,
+    controller: BudgetController | None,
+    shadowed: Tensor,
+    batch_size: int,
+    advance: Advance,
+) -> None:
+    """Answer what is not answered yet, batch by batch, in this process."""
+    prepared = replace(network, preprocessing=Preprocessing())  # inputs are, once, for both networks
+    if controller is not None:
+        for start in range(0, predictions.done, batch_size):  # as it was told of them before it was interrupted
+            controller.record(predictions.costs_before[start : start + batch_size])
+    for start in range(predictions.done, len(source), batch_size):
+        stop = min(start + batch_size, len(source))
+        try:
+            inputs = network.preprocessing(source.read(start, stop).inputs)
+            answer = prepared.predict(inputs, budget=None if controller is None else controller.asked)
+            rows = shadowed[start:stop].nonzero().squeeze(1)
+            full = dict(zip(rows.tolist(), full_labels(prepared, inputs, rows).tolist(), strict=True))
+        except InputError as error:
+            raise InputError(f"rows {start} to {stop - 1} of {place}: {error}") from error
+        costs = predictions.add(source.keys(start, stop), answer, full)
+        if controller is not None:
+            controller.record(costs)
+        advance(stop - start)

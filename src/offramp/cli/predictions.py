@@ -14,7 +14,7 @@ from offramp.network import Answer
 
 __all__ = ["COLUMNS", "Predictions", "read_traffic"]
 
-COLUMNS = ("input", "label", "confidence", "exit", "cost", "set")
+COLUMNS = ("input", "label", "confidence", "exit", "cost", "point", "set")
 """Of a CSV file. A JSON line has the same fields, and `probabilities`. Where some inputs are run to full depth as well,
 `full`, the full network's label, comes before the set; empty for all others."""
 
@@ -25,6 +25,7 @@ class Predictions:
     Args:
         file: Ends with .csv or .jsonl. A file that is there is replaced at the end.
         key: What the answers depend on; a part left by a run with another key is not gone on with.
+        point: What to know the operating point by: answers at another one are not to be compared with these.
         batch_size: Answers that come at a time. A part of a batch is made again: rounding depends on who shares it.
         classes: Names of the classes; their numbers if empty.
         miscoverage: Of the prediction sets.
@@ -40,6 +41,7 @@ class Predictions:
         file: Path,
         key: str,
         *,
+        point: str,
         batch_size: int,
         classes: Sequence[str],
         miscoverage: float,
@@ -50,7 +52,7 @@ class Predictions:
         if file.is_dir():
             raise InputError(f"{file} is a folder; choose another --out")
         key = f"{key} {batch_size}"
-        self._file, self._classes, self._miscoverage = file, classes, miscoverage
+        self._file, self._point, self._classes, self._miscoverage = file, point, classes, miscoverage
         self._columns = (*COLUMNS[:-1], *(("full",) if shadowed else ()), COLUMNS[-1])
         self._part, self._key = file.with_name(f"{file.name}.part"), file.with_name(f"{file.name}.part.key")
         self.costs_before: list[float] = []
@@ -106,6 +108,7 @@ class Predictions:
                 "confidence": round(float(answer.probabilities[row].max()), 6),
                 "exit": int(answer.exits[row]),
                 "cost": round(float(answer.relative_cost[row]), 6),
+                "point": self._point,
                 "full": self._name(full[row]) if full is not None and row in full else None,
                 "set": [self._name(label) for label in chosen],
             }
@@ -144,17 +147,23 @@ def _csv_line(values: Sequence[Any]) -> str:
     return text.getvalue()
 
 
-def read_traffic(file: Path) -> Traffic:
+def read_traffic(file: Path) -> tuple[Traffic, set[str]]:
     """What a file of answers says of where inputs left, how sure, and whether the full network agrees.
 
     Args:
         file: A whole file of `Predictions`; other columns than exit, confidence, label and full are not needed.
+
+    Returns:
+        The traffic, and the operating points it was answered at: none, where the file does not say.
     """
+    points: set[str] = set()
     columns: tuple[list[float], ...] = ([], [], [])
     try:
         text = file.read_text("utf-8")
     except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror}; give a file that offramp predict wrote") from error
+        raise InputError(
+            f"cannot read {file}: {error.strerror}; give a .csv or .jsonl file that offramp predict wrote"
+        ) from error
     except UnicodeDecodeError as error:
         raise InputError(f"{file} is not a text; give a file that offramp predict wrote") from error
     rows: Iterator[dict[str, Any]]
@@ -164,7 +173,8 @@ def read_traffic(file: Path) -> Traffic:
         rows = csv.DictReader(io.StringIO(text, newline=""))
     try:
         for content in rows:
-            full = content.get("full")
+            full, point = content.get("full"), content.get("point")
+            points |= {str(point)} if point else set()
             differs = math.nan if full in (None, "") else float(str(full) != str(content["label"]))
             values = (float(content["exit"]), float(content["confidence"]), differs)
             for column, value in zip(columns, values, strict=True):
@@ -176,6 +186,6 @@ def read_traffic(file: Path) -> Traffic:
             "file that offramp predict wrote, .csv or .jsonl"
         ) from error
     try:
-        return Traffic(*columns)
+        return Traffic(*columns), points
     except InputError as error:
         raise InputError(f"{file}: {error}") from error

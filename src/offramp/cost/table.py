@@ -1,6 +1,6 @@
 """What leaving at each exit costs, in any unit: Mul-Adds, milliseconds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -132,9 +132,15 @@ class Costs:
             return self.tables[0]
         return self._weighted(torch.stack([sizes.double() ** power for power in range(len(self.tables))], dim=1))
 
-    def average(self, sizes: Tensor) -> CostTable:
-        """The mean costs over samples of the given sizes: `L` numbers."""
-        return self._weighted(torch.stack([(sizes.double() ** power).mean() for power in range(len(self.tables))]))
+    def average(self, sizes: Tensor | Iterable[Tensor]) -> CostTable:
+        """The mean costs over samples of the given sizes, which may come in pieces: `L` numbers."""
+        if len(self.tables) == 1:
+            return self._weighted(torch.ones(1, dtype=torch.float64))
+        sums, count = torch.zeros(len(self.tables), dtype=torch.float64), 0
+        for piece in [sizes] if isinstance(sizes, Tensor) else sizes:
+            sums += torch.stack([(piece.double() ** power).sum() for power in range(len(self.tables))])
+            count += len(piece)
+        return self._weighted(sums / count)
 
     def _weighted(self, weights: Tensor) -> CostTable:
         """The sum of the tables, weighted by `... x C` numbers."""

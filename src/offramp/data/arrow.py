@@ -4,13 +4,14 @@ Nothing here imports pyarrow: whoever opened the data has, and its tables bring 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from offramp.data.image_files import ImageFiles, is_image_name, named_files
+from offramp.data.location import Location, contents
+from offramp.data.packed_texts import PackedTexts
 from offramp.data.single_precision import first_unfit
 from offramp.errors import InputError
 
@@ -55,6 +56,7 @@ class ArrowInputs:
         chosen: Whether the caller named the column.
 
     Example:
+        >>> from pathlib import Path
         >>> import pyarrow
         >>> table = pyarrow.table({"length": [5, 6], "width": [3.5, 2.5]})
         >>> ArrowInputs(table.slice(0, 1), folder=Path(), chosen=False)(table, 0)
@@ -62,7 +64,7 @@ class ArrowInputs:
                [6. , 2.5]], dtype=float32)
     """
 
-    def __init__(self, first: Any, *, folder: Path, chosen: bool) -> None:
+    def __init__(self, first: Any, *, folder: Location, chosen: bool) -> None:
         self._folder = folder
         self._names: Sequence[str] = first.column_names
         self._make: Callable[[Any, int], Any]
@@ -74,7 +76,7 @@ class ArrowInputs:
             path = text and chosen and name != "text" and is_image_name(str(first.column(name)[0].as_py()))
             self._make = self._texts if text and name != "image" and not path else self._images
             if self._make == self._images:
-                ImageFiles([])  # a missing Pillow is found now, not at the first row
+                ImageFiles(folder, [])  # a missing Pillow is found now, not at the first row
                 self.may_name_files = str(types[0]) not in BYTES
         elif all(_is_number(kind) for kind in types):
             self._make = self._matrix
@@ -90,8 +92,8 @@ class ArrowInputs:
         """The rows of `table` as inputs; `start` is the number of its first row, for messages."""
         return self._make(table, start)
 
-    def files(self, pieces: Iterable[tuple[int, Any]]) -> list[tuple[str, Path]]:
-        """Name and path of each image that is a file of its own; the table is only half of their content.
+    def files(self, pieces: Iterable[tuple[int, Any]]) -> tuple[PackedTexts, Sequence[int | None]]:
+        """Names and sizes of the images that are files of their own; the table is only half of their content.
 
         Args:
             pieces: Tables, and the number of the first row of each.
@@ -116,16 +118,9 @@ class ArrowInputs:
 
         cells = self._whole(table, self._names[0], start).to_pylist()
         places = (f"row {row} of column '{self._names[0]}'" for row in range(start, start + len(cells)))
-        return [
-            decode_image(self._content(cell, place), place=place) for cell, place in zip(cells, places, strict=True)
-        ]
-
-    def _content(self, cell: Any, place: str) -> bytes | Path:
-        if isinstance(cell, dict):
-            cell = cell["bytes"] if cell["bytes"] is not None else cell.get("path")
-        if cell is None:
-            raise _nothing_in(place)
-        return self._folder / cell if isinstance(cell, str) else bytes(cell)
+        found = [(_bytes_or_path(cell, place), place) for cell, place in zip(cells, places, strict=True)]
+        named = iter(contents(self._folder, [cell for cell, _ in found if isinstance(cell, str)]))
+        return [decode_image(next(named) if isinstance(cell, str) else cell, place=place) for cell, place in found]
 
     def _matrix(self, table: Any, start: int) -> npt.NDArray[np.float32]:
         return np.stack([self._numbers(table, name, start) for name in self._names], 1).astype(np.float32)
@@ -148,6 +143,14 @@ class ArrowInputs:
 
     def _place(self, name: str, start: int) -> str:
         return f"column '{name}' from row {start} on"
+
+
+def _bytes_or_path(cell: Any, place: str) -> bytes | str:
+    if isinstance(cell, dict):
+        cell = cell["bytes"] if cell["bytes"] is not None else cell.get("path")
+    if cell is None:
+        raise _nothing_in(place)
+    return cell if isinstance(cell, str) else bytes(cell)
 
 
 def _whole(column: Any, place: str) -> Any:

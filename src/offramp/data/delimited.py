@@ -6,9 +6,10 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TextIO, cast
+from io import TextIOWrapper
+from typing import TextIO
 
+from offramp.data.location import Location, opened
 from offramp.errors import InputError
 
 __all__ = ["Cells", "read_cells"]
@@ -38,7 +39,7 @@ class Cells:
         return [row[place] for row in self.rows]
 
 
-def read_cells(path: Path) -> Cells:
+def read_cells(path: Location) -> Cells:
     r"""Read a text file, gzipped where its name ends with `.gz`.
 
     `.csv` has a header and the usual quotes. `.tsv` has a header and no quotes; where that names two columns, the
@@ -48,6 +49,7 @@ def read_cells(path: Path) -> Cells:
         path: The file, in UTF-8.
 
     Example:
+        >>> from pathlib import Path
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     _ = Path(folder, "pets.tsv").write_text('label\ttext\n0\ta "quote\n')
@@ -78,12 +80,14 @@ def read_cells(path: Path) -> Cells:
 
 
 @contextmanager
-def _opened(path: Path, newline: str) -> Iterator[TextIO]:
-    opened = gzip.open if path.name.lower().endswith(".gz") else open
+def _opened(path: Location, newline: str) -> Iterator[TextIO]:
+    packed = path.name.lower().endswith(".gz")
     limit = csv.field_size_limit(LONGEST_CELL)
     try:
-        with opened(path, "rt", encoding="utf-8-sig", newline=newline) as file:
-            yield cast(TextIO, file)
+        with opened(path) as stream:
+            content = gzip.GzipFile(fileobj=stream) if packed else stream
+            with TextIOWrapper(content, encoding="utf-8-sig", newline=newline) as file:
+                yield file
     finally:
         csv.field_size_limit(limit)
 

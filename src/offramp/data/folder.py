@@ -1,13 +1,16 @@
 """A folder of images: a sub-folder a class, or all in one place without labels."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from offramp.data.dataset import Dataset, StoredDataset
 from offramp.data.identity import files_digest
 from offramp.data.image_files import ImageFiles, is_image_name
 from offramp.data.labels import Labels, named_labels, unlabelled
+from offramp.data.location import Location, file_sizes, folder_name
+from offramp.data.packed_texts import PackedTexts
+from offramp.data.remote import RemotePath
 from offramp.data.selection import Selection
 from offramp.data.splits import choose_split, is_split_name
 from offramp.errors import InputError
@@ -19,7 +22,7 @@ LITTER = {"$RECYCLE.BIN", "@eaDir", "System Volume Information", "__MACOSX", "__
 """Folders that systems and programs leave behind; no class is called so."""
 
 
-def open_folder(path: Path, selection: Selection) -> Dataset:
+def open_folder(path: Location, selection: Selection) -> Dataset:
     """Open a folder of images, `path/<class>/.../<image>`.
 
     The classes are the sub-folders in the order of their names as texts, "10" before "2", as torchvision numbers them
@@ -27,7 +30,7 @@ def open_folder(path: Path, selection: Selection) -> Dataset:
     folders, folders that systems leave behind (`__MACOSX` and the like), and files that are no images.
 
     Args:
-        path: The folder.
+        path: The folder. At an address, where no folder is empty, each class needs an image.
         selection: `split` names a sub-folder to take for the whole; `classes` says what sub-folders there may be.
 
     Example:
@@ -43,18 +46,21 @@ def open_folder(path: Path, selection: Selection) -> Dataset:
     """
     selection.refuse_column(path)
     root = _split(path, selection)
-    names = sorted(_images(root))
+    names, sizes = _files(root)
     if not names:
         raise InputError(
             f"expected images in {root}, found none; put them into a sub-folder a class, or straight inside without"
         )
-    paths = [root / name for name in names]
-    stem = "-".join(part for part in (path.resolve().name, selection.split) if part)
-    content = files_digest(list(zip(names, paths, strict=True)))
-    return StoredDataset(ImageFiles(paths), _labels(root, names, selection), stem=stem, content=content, keys=names)
+    return StoredDataset(
+        ImageFiles(root, names),
+        _labels(root, names, selection),
+        stem="-".join(part for part in (folder_name(path), selection.split) if part),
+        content=files_digest(root, names, sizes),
+        keys=names,
+    )
 
 
-def _split(path: Path, selection: Selection) -> Path:
+def _split(path: Location, selection: Selection) -> Location:
     folders = _sub_folders(path)
     # Not classes: taken for such, the network would be judged on telling train from test.
     splits = folders and all(map(is_split_name, folders)) and not {*folders} <= {*selection.classes}
@@ -63,7 +69,7 @@ def _split(path: Path, selection: Selection) -> Path:
     return path / choose_split(path, selection.split, folders)
 
 
-def _labels(root: Path, names: list[str], selection: Selection) -> Labels:
+def _labels(root: Location, names: Sequence[str], selection: Selection) -> Labels:
     inside = [name for name in names if "/" not in name]
     if inside and len(inside) < len(names):
         raise InputError(
@@ -79,9 +85,23 @@ def _labels(root: Path, names: list[str], selection: Selection) -> Labels:
     return named_labels([name.partition("/")[0] for name in names], selection.classes or folders)
 
 
-def _sub_folders(path: Path) -> list[str]:
+def _sub_folders(path: Location) -> list[str]:
+    if isinstance(path, RemotePath):
+        return sorted(name for name in path.folders() if not _is_litter(name))
+    assert isinstance(path, Path), type(path)
     with os.scandir(path) as entries:
         return sorted(entry.name for entry in entries if entry.is_dir() and not _is_litter(entry.name))
+
+
+def _files(root: Location) -> tuple[PackedTexts, Sequence[int | None]]:
+    """Paths of the images from the root, sorted, with `/` on every system, and their sizes."""
+    if isinstance(root, RemotePath):
+        listed = root.sizes()
+        names = sorted(name for name in listed if is_image_name(name) and not any(map(_is_litter, name.split("/"))))
+        return PackedTexts(names), [listed[name] for name in names]
+    assert isinstance(root, Path), type(root)
+    packed = PackedTexts(sorted(_images(root)))
+    return packed, file_sizes(root, packed)
 
 
 def _is_litter(name: str) -> bool:
@@ -89,7 +109,6 @@ def _is_litter(name: str) -> bool:
 
 
 def _images(root: Path, above: str = "", parents: tuple[str, ...] = ()) -> Iterator[str]:
-    """Paths of the images from the root, with `/` on every system."""
     here = os.path.realpath(root / above)
     if here in parents:
         return  # a link to a folder above: it would go round for ever

@@ -1,6 +1,8 @@
 """Datasets as Hugging Face's library saves them to disk; never from the network."""
 
 import json
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ from offramp.data.arrow import ArrowInputs, label_values
 from offramp.data.dataset import Dataset, StoredDataset
 from offramp.data.identity import files_digest, joint_digest
 from offramp.data.labels import Labels, read_labels, unlabelled
+from offramp.data.location import Location
 from offramp.data.selection import Selection
 from offramp.data.splits import choose_split
 from offramp.errors import InputError, MissingExtraError
@@ -20,7 +23,7 @@ except ImportError as error:
 __all__ = ["open_huggingface"]
 
 
-def open_huggingface(path: Path, selection: Selection) -> Dataset:
+def open_huggingface(path: Location, selection: Selection) -> Dataset:
     """Open a folder that `save_to_disk` of `datasets.Dataset` or `datasets.DatasetDict` wrote.
 
     Columns are chosen as in tables, and read by their types: see `ArrowInputs`. The names of a `ClassLabel` are the
@@ -39,6 +42,8 @@ def open_huggingface(path: Path, selection: Selection) -> Dataset:
         ...     open_huggingface(Path(folder), Selection()).read(1, 2).inputs
         ['barks']
     """
+    if not isinstance(path, Path):
+        raise InputError(f"expected a saved dataset on disk, got {path}; copy it, or write Parquet: that is read there")
     folder = _split(path, selection)
     if not any(folder.glob("*.arrow")):  # so an empty dataset is saved, and it cannot be loaded
         raise InputError(f"{folder} is empty; give at least one row")
@@ -54,16 +59,21 @@ def open_huggingface(path: Path, selection: Selection) -> Dataset:
     inputs = saved.select_columns(list(columns.inputs))
     make = ArrowInputs(inputs[:1], folder=folder, chosen=selection.column is not None)
     files = [Path(file["filename"]) for file in saved.cache_files]  # not all of the folder, where results are cached
-    content = files_digest([(file.name, file) for file in files])
-    images = make.files([(0, inputs[:])]) if make.may_name_files else []
+    content = files_digest(folder, [file.name for file in files])
+    images: Sequence[str]
+    images, sizes = make.files([(0, inputs[:])]) if make.may_name_files else ((), ())
     return StoredDataset(
-        lambda start, stop: make(inputs[start:stop], start),
+        partial(_read, inputs, make),
         _labels(saved, columns.label, selection, folder),
         stem="-".join(part for part in (path.resolve().name, selection.split) if part),
-        content=joint_digest(content, files_digest(images)) if images else content,
+        content=joint_digest(content, files_digest(folder, images, sizes)) if images else content,
         columns=columns.inputs,
-        keys=[name for name, _ in images] if len(images) == len(saved) else (),
+        keys=images if len(images) == len(saved) else (),
     )
+
+
+def _read(inputs: Any, make: ArrowInputs, start: int, stop: int) -> Any:
+    return make(inputs[start:stop], start)
 
 
 def _split(path: Path, selection: Selection) -> Path:

@@ -3,16 +3,18 @@
 import hashlib
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
+from offramp.data.location import Location, file_sizes, opened, read_range
 from offramp.errors import InputError
 
-__all__ = ["dataset_name", "file_digest", "files_digest", "joint_digest"]
+__all__ = ["dataset_name", "file_digest", "files_digest", "joint_digest", "large_file_digest"]
 
 DIGEST_BYTES = 8  # 64 bits: among 10^6 datasets, two share a digest with probability 3e-8
 LONGEST_STEM = 80  # a file system takes 255 bytes, and what writes beside the data adds to the name
 SAMPLED_FILES = 64
 EDGE_BYTES = 1 << 20
+LARGE_BYTES = 1 << 28  # a second or two to read, from a store; more is sampled
+SAMPLED_PIECES = 64
 
 
 def dataset_name(stem: str, *parts: str | bytes) -> str:
@@ -44,24 +46,49 @@ def joint_digest(*parts: str | bytes) -> str:
     return digest.hexdigest()
 
 
-def file_digest(path: Path) -> str:
+def file_digest(path: Location) -> str:
     """Digest of a file's bytes, read in pieces.
 
     Example:
+        >>> from pathlib import Path
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     _ = Path(folder, "a.txt").write_bytes(b"purrs")
         ...     file_digest(Path(folder, "a.txt"))
         '7c03e9e8a224a76c'
     """
+    digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=DIGEST_BYTES)).hexdigest()
+        with opened(path) as file:
+            while piece := file.read(EDGE_BYTES):
+                digest.update(piece)
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        raise InputError(f"{path} cannot be read: {error.strerror or error}; mend that and try again") from error
+    return digest.hexdigest()
 
 
-def files_digest(files: Sequence[tuple[str, Path]]) -> str:
+def large_file_digest(path: Location) -> str:
+    """Digest of a file that is never read as a whole.
+
+    Up to 256 MB it is that of all bytes; beyond, of the size and 64 pieces of a megabyte, evenly spread from the first
+    byte to the last: a change between them goes unseen.
+
+    Example:
+        >>> from pathlib import Path
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "a.txt").write_bytes(b"purrs")
+        ...     large_file_digest(Path(folder, "a.txt"))
+        '7c03e9e8a224a76c'
+    """
+    size = path.stat().st_size
+    if size <= LARGE_BYTES:
+        return file_digest(path)
+    starts = [place * (size - EDGE_BYTES) // (SAMPLED_PIECES - 1) for place in range(SAMPLED_PIECES)]
+    return joint_digest(str(size), *(read_range(path, start, start + EDGE_BYTES) for start in starts))
+
+
+def files_digest(folder: Location, names: Sequence[str], sizes: Sequence[int | None] = ()) -> str:
     """Digest of many files: every name and size, and the content of some.
 
     Hashing a million images would take longer than using them. Names and sizes alone are too little: the splits of one
@@ -69,30 +96,29 @@ def files_digest(files: Sequence[tuple[str, Path]]) -> str:
     of up to 64 files, evenly spread, count as well.
 
     Args:
-        files: Name, as it counts, and path of each.
+        folder: Where the files lie.
+        names: The path of each from there.
+        sizes: Bytes of each, where the caller has asked already; as `file_sizes` gives them.
 
     Example:
+        >>> from pathlib import Path
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     _ = Path(folder, "a.txt").write_bytes(b"purrs")
-        ...     files_digest([("a.txt", Path(folder, "a.txt"))])
+        ...     files_digest(Path(folder), ["a.txt"])
         '61da782a44cb16cd'
     """
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    sampled = {place * len(files) // SAMPLED_FILES for place in range(SAMPLED_FILES)}
-    for row, (name, path) in enumerate(files):
-        try:
-            size = path.stat().st_size
-            digest.update(f"{name}\0{size}\0".encode(errors="surrogateescape"))
-            if row in sampled:
-                digest.update(_edges(path, size))
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    sampled = {place * len(names) // SAMPLED_FILES for place in range(SAMPLED_FILES)}
+    for row, (name, size) in enumerate(zip(names, sizes or file_sizes(folder, names), strict=True)):
+        if size is None:
+            raise InputError(f"{folder / name} cannot be read: there is no such file; put it back")
+        digest.update(f"{name}\0{size}\0".encode(errors="surrogateescape"))
+        if row in sampled:
+            digest.update(_edges(folder / name, size))
     return digest.hexdigest()
 
 
-def _edges(path: Path, size: int) -> bytes:
-    with path.open("rb") as file:
-        first = file.read(EDGE_BYTES)
-        file.seek(max(len(first), size - EDGE_BYTES))
-        return first + file.read(EDGE_BYTES)
+def _edges(path: Location, size: int) -> bytes:
+    first = read_range(path, 0, min(size, EDGE_BYTES))
+    return first + read_range(path, max(len(first), size - EDGE_BYTES), size)

@@ -1,12 +1,12 @@
 """Files that are images by their name, and the inputs they make."""
 
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from offramp.data.location import Location, contents, file_sizes
+from offramp.data.packed_texts import PackedTexts
 from offramp.errors import InputError
 
 __all__ = ["ImageFiles", "is_image_name", "named_files"]
@@ -26,7 +26,7 @@ def is_image_name(name: str) -> bool:
     return last.lower().endswith(SUFFIXES) and not last.startswith(".")
 
 
-def named_files(cells: Iterable[tuple[str, str]], folder: Path) -> list[tuple[str, Path]]:
+def named_files(cells: Iterable[tuple[str, str]], folder: Location) -> tuple[PackedTexts, Sequence[int | None]]:
     """The image files that a table names, each of which must be there.
 
     Args:
@@ -34,44 +34,50 @@ def named_files(cells: Iterable[tuple[str, str]], folder: Path) -> list[tuple[st
         folder: Where the names count from.
 
     Returns:
-        Name and path of each, as `files_digest` takes them.
+        Names and sizes, as `files_digest` takes them.
 
     Example:
+        >>> from pathlib import Path
         >>> named_files([("line 2", "tom.png")], Path("pets"))
         Traceback (most recent call last):
         offramp.errors.InputError: line 2 names the image 'tom.png', but there is no file pets/tom.png; add it
     """
-    files = []
-    for place, name in cells:
-        file = folder / name
-        if not os.path.isfile(file):  # Path.is_file would raise where the name is too long for one
-            shown = name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}..."
-            raise InputError(f"{place} names the image '{shown}', but there is no file {folder / shown}; add it")
-        files.append((name, file))
-    return files
+    places = list(cells)
+    names = PackedTexts(name for _, name in places)
+    sizes = file_sizes(folder, names)
+    if None in sizes:
+        place, name = places[sizes.index(None)]
+        shown = name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}..."
+        raise InputError(f"{place} names the image '{shown}', but there is no file {folder / shown}; add it")
+    return names, sizes
 
 
 class ImageFiles:
     """Image files as inputs, decoded when asked for.
 
     Args:
-        paths: One file a row.
+        folder: Where the files lie.
+        names: The path of each row's file from there.
 
     Example:
+        >>> from pathlib import Path
         >>> from tempfile import TemporaryDirectory
         >>> from PIL import Image
         >>> with TemporaryDirectory() as folder:
         ...     Image.new("RGB", (3, 2)).save(Path(folder, "tom.png"))
-        ...     [image.shape for image in ImageFiles([Path(folder, "tom.png")])(0, 1)]
+        ...     [image.shape for image in ImageFiles(Path(folder), ["tom.png"])(0, 1)]
         [(2, 3, 3)]
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, folder: Location, names: Sequence[str]) -> None:
         from offramp.data.image import decode_image  # here: tables without images do without Pillow
 
-        self._paths = paths
+        self._folder = folder
+        self._names = names
         self._decode = decode_image
 
     def __call__(self, start: int, stop: int) -> list[npt.NDArray[np.uint8]]:
         """The images of rows `start` to `stop - 1`, `H x W x 3` each."""
-        return [self._decode(path, place=str(path)) for path in self._paths[start:stop]]
+        names = self._names[start:stop]
+        files = zip(contents(self._folder, names), names, strict=True)
+        return [self._decode(content, place=str(self._folder / name)) for content, name in files]

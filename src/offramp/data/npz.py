@@ -3,7 +3,7 @@
 import zipfile
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from offramp.data.dataset import Dataset, StoredDataset
 from offramp.data.identity import file_digest
 from offramp.data.labels import read_labels, unlabelled
+from offramp.data.location import Location, opened
 from offramp.data.selection import LABEL, Selection
 from offramp.data.single_precision import first_unfit
 from offramp.errors import InputError
@@ -23,7 +24,7 @@ MOST_SHRINKAGE = 200  # samples do not compress so well, a bomb does, up to 1032
 ALWAYS_ALLOWED_BYTES = 1 << 30
 
 
-def open_npz(path: Path, selection: Selection) -> Dataset:
+def open_npz(path: Location, selection: Selection) -> Dataset:
     """Open a `.npz` archive; all its arrays are loaded, but never pickles.
 
     Args:
@@ -33,6 +34,7 @@ def open_npz(path: Path, selection: Selection) -> Dataset:
         selection: `column` names the one array to take as inputs, `label` the array of labels.
 
     Example:
+        >>> from pathlib import Path
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     np.savez(Path(folder, "toy.npz"), x=np.eye(3), y=[0, 1, 0])
@@ -66,7 +68,7 @@ def open_npz(path: Path, selection: Selection) -> Dataset:
         values = array if array.ndim != 1 or array.dtype.kind in "biu" else array.tolist()
         labels = read_labels(values, classes=selection.classes, place=lambda row: f"row {row} of {path}")
     return StoredDataset(
-        lambda start, stop: _rows(inputs, start, stop),
+        partial(_rows, inputs),
         labels,
         stem=path.stem,
         content=file_digest(path),
@@ -82,7 +84,7 @@ def _rows(inputs: Mapping[str, npt.NDArray[Any]], start: int, stop: int) -> Any:
     return rows if len(rows) > 1 else next(iter(rows.values()))
 
 
-def _label(path: Path, arrays: Mapping[str, Any], selection: Selection) -> str | None:
+def _label(path: Location, arrays: Mapping[str, Any], selection: Selection) -> str | None:
     if selection.label != LABEL:
         return selection.label_in(list(arrays))
     found = [name for name in LABELS if name in arrays]
@@ -91,15 +93,17 @@ def _label(path: Path, arrays: Mapping[str, Any], selection: Selection) -> str |
     return found[0] if found else None
 
 
-def _loaded(path: Path) -> dict[str, npt.NDArray[Any]]:
+def _loaded(path: Location) -> dict[str, npt.NDArray[Any]]:
     _refuse_bomb(path)
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, EOFError, KeyError, MemoryError, NotImplementedError, RuntimeError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as arrays without pickles: {error}; save numbers or texts") from error
-    except (SyntaxError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} is broken: {error}; write it anew") from error
+    with opened(path) as file:
+        try:
+            with np.load(file, allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+        except (OSError, EOFError, KeyError, MemoryError, NotImplementedError, RuntimeError, ValueError) as error:
+            what = f"{path} cannot be read as arrays without pickles: {error}"
+            raise InputError(f"{what}; save numbers or texts") from error
+        except (SyntaxError, zipfile.BadZipFile, zlib.error) as error:
+            raise InputError(f"{path} is broken: {error}; write it anew") from error
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufU":
             kind = array.dtype if isinstance(array, np.ndarray) else "no array"
@@ -107,11 +111,12 @@ def _loaded(path: Path) -> dict[str, npt.NDArray[Any]]:
     return arrays
 
 
-def _refuse_bomb(path: Path) -> None:
+def _refuse_bomb(path: Location) -> None:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened(path) as file, zipfile.ZipFile(file) as archive:
             size = sum(member.file_size for member in archive.infolist())
     except (OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} is broken: {error}; write it anew with numpy.savez") from error
-    if size > max(ALWAYS_ALLOWED_BYTES, MOST_SHRINKAGE * path.stat().st_size):
-        raise InputError(f"{path} would grow from {path.stat().st_size} to {size} bytes; save it with numpy.savez")
+    packed = path.stat().st_size
+    if size > max(ALWAYS_ALLOWED_BYTES, MOST_SHRINKAGE * packed):
+        raise InputError(f"{path} would grow from {packed} to {size} bytes; save it with numpy.savez")

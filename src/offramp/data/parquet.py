@@ -4,16 +4,18 @@ import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from offramp.data.arrow import ArrowInputs, label_values
 from offramp.data.dataset import Dataset, StoredDataset
-from offramp.data.identity import file_digest, files_digest, joint_digest
+from offramp.data.identity import files_digest, joint_digest, large_file_digest
 from offramp.data.labels import Labels, read_labels, unlabelled
+from offramp.data.location import Location, folder_name, names_in, opened
 from offramp.data.selection import Selection
-from offramp.data.splits import choose_split, split_of_file
+from offramp.data.shards import find_shards, is_shard_name, map_shards
 from offramp.errors import InputError, MissingExtraError
 
 try:
@@ -25,7 +27,7 @@ except ImportError as error:
 __all__ = ["open_parquet"]
 
 
-def open_parquet(path: Path, selection: Selection) -> Dataset:
+def open_parquet(path: Location, selection: Selection) -> Dataset:
     """Open a Parquet file or a folder of `*.parquet` shards, in the order of their names.
 
     Columns are chosen as in other tables, and read by their types: see `ArrowInputs`. Class names that Hugging Face
@@ -48,37 +50,46 @@ def open_parquet(path: Path, selection: Selection) -> Dataset:
     whole = path.is_file()
     if whole:
         selection.refuse_split(path)
-    files = [path] if whole else _shards(path, selection)
-    groups = _RowGroups(files)
+    folder, files = (path.parent, [path.name]) if whole else _found(path, selection)
+    groups = _RowGroups(folder, files)
     columns = selection.columns(groups.schema.names)
     groups.check_types([*columns.inputs, *([columns.label] if columns.label else [])])
     first = groups.read(0, 1, columns.inputs)
-    make = ArrowInputs(first, folder=files[0].parent, chosen=selection.column is not None)
-    content = file_digest(path) if whole else files_digest([(file.name, file) for file in files])
-    images = make.files(groups.pieces(columns.inputs[0])) if make.may_name_files else []
+    make = ArrowInputs(first, folder=folder, chosen=selection.column is not None)
+    content = large_file_digest(path) if whole else files_digest(folder, files)
+    images: Sequence[str]
+    images, sizes = make.files(groups.pieces(columns.inputs[0])) if make.may_name_files else ((), ())
     return StoredDataset(
-        lambda start, stop: make(groups.read(start, stop, columns.inputs), start),
+        _Inputs(groups, make, columns.inputs),
         _labels(path, groups, columns.label, selection),
-        stem="-".join(part for part in (path.stem if whole else path.resolve().name, selection.split) if part),
-        content=joint_digest(content, files_digest(images)) if images else content,
+        stem="-".join(part for part in (path.stem if whole else folder_name(path), selection.split) if part),
+        content=joint_digest(content, files_digest(folder, images, sizes)) if images else content,
         columns=columns.inputs,
-        keys=[name for name, _ in images] if len(images) == len(groups) else (),
+        keys=images if len(images) == len(groups) else (),
     )
 
 
-def _shards(path: Path, selection: Selection) -> list[Path]:
-    files = sorted(path.glob("[!.]*.parquet")) or sorted(path.glob("data/[!.]*.parquet"))
-    split_of = {file: split_of_file(file) for file in files}
-    splits = sorted({split for split in split_of.values() if split is not None})
-    if not splits:
-        selection.refuse_split(path)
-    if selection.split is None and len({*split_of.values()}) == 1:
-        return files
-    split = choose_split(path, selection.split, splits)
-    return [file for file in files if split_of[file] == split]
+def _found(path: Location, selection: Selection) -> tuple[Location, list[str]]:
+    """The folder of the shards, and their names."""
+    # As the Hugging Face hub has them, they are one folder further.
+    here = any(is_shard_name(name, ".parquet") for name in names_in(path))
+    folder = path if here else path / "data"
+    return folder, find_shards(folder, selection, ".parquet")
 
 
-def _labels(path: Path, groups: "_RowGroups", label: str | None, selection: Selection) -> Labels:
+@dataclass(frozen=True)
+class _Inputs:
+    """Rows as inputs."""
+
+    groups: "_RowGroups"
+    make: ArrowInputs
+    names: tuple[str, ...]
+
+    def __call__(self, start: int, stop: int) -> Any:
+        return self.make(self.groups.read(start, stop, self.names), start)
+
+
+def _labels(path: Location, groups: "_RowGroups", label: str | None, selection: Selection) -> Labels:
     if label is None:
         return unlabelled(len(groups), selection.classes)
     values = label_values(groups.column(label), place=f"column '{label}' of {path}")
@@ -97,23 +108,35 @@ def _class_names(metadata: dict[bytes, bytes], label: str) -> Sequence[str]:
 class _RowGroups:
     """Row groups of files one after the other; the last one read is kept, as the next rows are likely from it."""
 
-    def __init__(self, files: Sequence[Path]) -> None:
-        self._groups: list[tuple[Path, int]] = []
-        self._schemas: dict[Path, Any] = {}
+    def __init__(self, folder: Location, names: Sequence[str]) -> None:
+        self._groups: list[tuple[Location, int]] = []
+        self._schemas: dict[Location, Any] = {}
         rows: list[int] = []
-        for file in files:
-            with _opened(file) as opened:
-                self._schemas[file] = opened.schema_arrow
-                for group in range(opened.metadata.num_row_groups):
-                    count = opened.metadata.row_group(group).num_rows
-                    if count:
-                        self._groups.append((file, group))
-                        rows.append(count)
+        footers = map_shards(_footer, folder, names)
+        self.schema = footers[0][0]
+        for name, (schema, counts) in zip(names, footers, strict=True):
+            # One object for all shards that agree, as thousands of them do.
+            self._schemas[folder / name] = self.schema if schema.equals(self.schema) else schema
+            for group, count in enumerate(counts):
+                if count:
+                    self._groups.append((folder / name, group))
+                    rows.append(count)
         if not rows:
-            raise InputError(f"{files[0]} is empty; give at least one row")
-        self.schema = self._schemas[files[0]]
+            raise InputError(f"{folder / names[0]} is empty; give at least one row")
         self._starts = [0, *accumulate(rows)]
+        self._forget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process reads its own rows.
+        return {name: value for name, value in vars(self).items() if name not in ("_kept", "_metadata")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._forget()
+
+    def _forget(self) -> None:
         self._kept: tuple[Any, Any] = (None, None)
+        self._metadata: tuple[Any, Any] = (None, None)
 
     def __len__(self) -> int:
         return self._starts[-1]
@@ -164,17 +187,35 @@ class _RowGroups:
         kept_key, table = self._kept
         if kept_key != key:
             file, group = self._groups[at]
-            with _opened(file) as opened:
+            known, metadata = self._metadata
+            # A store answers slowly: the end of a file, which says where its columns lie, is fetched once.
+            with _opened(file, metadata if known == file else None) as opened:
                 table = opened.read_row_group(group, columns=list(names)).select(list(names)).replace_schema_metadata()
+                self._metadata = (file, opened.metadata)
             self._kept = (key, table)
         first = self._starts[at]
         return table.slice(start - first, min(stop, self._starts[at + 1]) - start)
 
 
+def _footer(file: Location) -> tuple[Any, list[int]]:
+    """Schema of a file, and how many rows each of its row groups has."""
+    with _opened(file) as opened:
+        facts = opened.metadata
+        return opened.schema_arrow, [facts.row_group(group).num_rows for group in range(facts.num_row_groups)]
+
+
 @contextmanager
-def _opened(file: Path) -> Iterator[Any]:
+def _opened(file: Location, metadata: Any = None) -> Iterator[Any]:
     try:
-        with parquet.ParquetFile(file) as opened:
-            yield opened
+        if isinstance(file, Path):
+            with parquet.ParquetFile(file, metadata=metadata) as reader:
+                yield reader
+        else:
+            # What a row group needs is fetched together, and nothing beyond.
+            with (
+                opened(file, ahead=False) as stream,
+                parquet.ParquetFile(stream, metadata=metadata, pre_buffer=True) as reader,
+            ):
+                yield reader
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{file} cannot be read as Parquet: {error}; write it anew") from error

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
+from offramp.data.location import Location
 from offramp.errors import InputError
 from offramp.registry import unknown_name
 
@@ -84,12 +84,12 @@ class Selection:
         first = next((name for name in FIRST_CHOICES if name in rest), None)
         return Columns(label, (first,) if first else tuple(rest))
 
-    def refuse_column(self, path: Path) -> None:
+    def refuse_column(self, path: Location) -> None:
         """Refuse a choice of column for data that has no columns."""
         if self.column is not None:
             raise InputError(f"expected no column for {path}, which has none, got '{self.column}'; leave it out")
 
-    def refuse_split(self, path: Path) -> None:
+    def refuse_split(self, path: Location) -> None:
         """Refuse a choice of split for data that has no splits."""
         if self.split is not None:
             raise InputError(f"expected no split for {path}, which has none, got '{self.split}'; leave it out")

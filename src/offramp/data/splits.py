@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
+from offramp.data.location import Location
 from offramp.errors import InputError
 from offramp.registry import unknown_name
 
@@ -11,7 +11,7 @@ __all__ = ["SPLITS", "choose_split", "is_split_name", "split_of_file"]
 
 SPLITS = frozenset({"dev", "eval", "test", "train", "training", "val", "valid", "validation"})
 SHARD = re.compile(r"(.+)-[0-9]{5}-of-[0-9]{5}(-[0-9a-f]{16})?")  # the hub's; it once added a fingerprint
-NUMBERED = re.compile(r"(.+?)[-._ ]?[0-9]*")
+NUMBERED = re.compile(r"(?:.*[-._])?([^-._0-9][^-._]*?)[-._ ]?[0-9]*")
 
 
 def is_split_name(name: str) -> bool:
@@ -24,13 +24,15 @@ def is_split_name(name: str) -> bool:
     return name.lower() in SPLITS
 
 
-def split_of_file(file: Path) -> str | None:
+def split_of_file(file: Location) -> str | None:
     """The split that a file belongs to by its name, if the name says one.
 
-    Names of shards as the hub has them say one, whatever it is called; others only where it is a usual one.
+    Names of shards as the hub has them say one, whatever it is called; others only where the last word before the
+    number is a usual one.
 
     Example:
-        >>> names = ("validation_matched-00000-of-00002.parquet", "train.parquet", "train-1.parquet", "part-1.parquet")
+        >>> from pathlib import Path
+        >>> names = ("validation_matched-00000-of-00002.parquet", "train.parquet", "pets-train-1.tar", "part-1.parquet")
         >>> [split_of_file(Path(name)) for name in names]
         ['validation_matched', 'train', 'train', None]
     """
@@ -40,7 +42,7 @@ def split_of_file(file: Path) -> str | None:
     return numbered[1] if numbered and is_split_name(numbered[1]) else None
 
 
-def choose_split(path: Path, split: str | None, splits: Sequence[str]) -> str:
+def choose_split(path: Location, split: str | None, splits: Sequence[str]) -> str:
     """The split asked for, which must be there.
 
     Args:
@@ -53,6 +55,7 @@ def choose_split(path: Path, split: str | None, splits: Sequence[str]) -> str:
         UnknownNameError: There is no such split.
 
     Example:
+        >>> from pathlib import Path
         >>> choose_split(Path("pets"), None, ["test", "train"])
         Traceback (most recent call last):
         offramp.errors.InputError: pets holds the splits test, train; choose one: split='test'

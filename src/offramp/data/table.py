@@ -1,7 +1,7 @@
 """Tables of text files: a column of texts or of image paths, or columns of numbers."""
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from offramp.data.delimited import Cells, read_cells
 from offramp.data.identity import file_digest, files_digest, joint_digest
 from offramp.data.image_files import ImageFiles, is_image_name, named_files
 from offramp.data.labels import read_labels, unlabelled
+from offramp.data.location import Location
+from offramp.data.packed_texts import PackedTexts
 from offramp.data.selection import Selection
 from offramp.data.single_precision import first_unfit
 from offramp.errors import InputError
@@ -19,7 +21,7 @@ from offramp.errors import InputError
 __all__ = ["open_table"]
 
 
-def open_table(path: Path, selection: Selection) -> Dataset:
+def open_table(path: Location, selection: Selection) -> Dataset:
     r"""Open a CSV, TSV or text file; its cells are read at once, images when asked for.
 
     Args:
@@ -28,6 +30,7 @@ def open_table(path: Path, selection: Selection) -> Dataset:
             inputs are the column `text`, else `image`, else all columns but the label, as numbers.
 
     Example:
+        >>> from pathlib import Path
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     _ = Path(folder, "iris.csv").write_text("length,width,label\n5.1,3.5,0\n6.2,2.9,1\n")
@@ -45,22 +48,27 @@ def open_table(path: Path, selection: Selection) -> Dataset:
         values = cells.column(columns.label)
         labels = read_labels(values, classes=selection.classes, place=lambda row: f"line {cells.lines[row]} of {path}")
     inputs: Callable[[int, int], Any]
-    keys: list[str] = []
+    keys: Sequence[str] = ()
     if _are_images(cells, columns.inputs, selection):
         places = (f"line {line} of {path}" for line in cells.lines)
-        files = named_files(zip(places, cells.column(columns.inputs[0]), strict=True), path.parent)
+        keys, sizes = named_files(zip(places, cells.column(columns.inputs[0]), strict=True), path.parent)
         # The table is only half of the content: with other images under the same paths, these are other samples.
-        content = joint_digest(content, files_digest(files))
-        inputs = ImageFiles([file for _, file in files])
-        keys = [name for name, _ in files]
+        content = joint_digest(content, files_digest(path.parent, keys, sizes))
+        inputs = ImageFiles(path.parent, keys)
     elif columns.inputs == ("text",) or selection.column is not None:
-        texts = cells.column(columns.inputs[0])
-        inputs = lambda start, stop: texts[start:stop]  # noqa: E731
+        inputs = partial(_texts, PackedTexts(cells.column(columns.inputs[0])))
     else:
-        numbers = _numbers(path, cells, columns.inputs)
-        inputs = lambda start, stop: numbers[start:stop].copy()  # noqa: E731
+        inputs = partial(_rows, _numbers(path, cells, columns.inputs))
     stem = path.name[: path.name.lower().removesuffix(".gz").rindex(".")]
     return StoredDataset(inputs, labels, stem=stem, content=content, columns=columns.inputs, keys=keys)
+
+
+def _texts(texts: PackedTexts, start: int, stop: int) -> list[str]:
+    return texts[start:stop]
+
+
+def _rows(numbers: npt.NDArray[np.float32], start: int, stop: int) -> npt.NDArray[np.float32]:
+    return numbers[start:stop].copy()
 
 
 def _are_images(cells: Cells, inputs: tuple[str, ...], selection: Selection) -> bool:
@@ -70,7 +78,7 @@ def _are_images(cells: Cells, inputs: tuple[str, ...], selection: Selection) -> 
     return inputs == ("image",) or (chosen and is_image_name(cells.column(inputs[0])[0]))
 
 
-def _numbers(path: Path, cells: Cells, columns: tuple[str, ...]) -> npt.NDArray[np.float32]:
+def _numbers(path: Location, cells: Cells, columns: tuple[str, ...]) -> npt.NDArray[np.float32]:
     if "" in columns:
         raise InputError(f"column {cells.header.index('') + 1} of {path} has no name; is it a row number? Remove it")
     places = [cells.header.index(column) for column in columns]

@@ -1,6 +1,6 @@
 """Cached outcomes of a trunk, out of core: extracted once, stored, split by sample id, read in batches."""
 
-from offramp.features.batch import Batch, BatchSource, MemorySource
+from offramp.features.batch import Batch, BatchSource, Keys, MemorySource
 from offramp.features.extract import extract, extract_shard, make_plan
 from offramp.features.loader import StoreSource
 from offramp.features.plan import Plan
@@ -13,6 +13,7 @@ __all__ = [
     "ArraySource",
     "Batch",
     "BatchSource",
+    "Keys",
     "MemorySource",
     "Plan",
     "Rows",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from offramp.errors import InputError
 
-__all__ = ["Batch", "BatchSource", "MemorySource"]
+__all__ = ["Batch", "BatchSource", "Keys", "MemorySource"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,16 @@ class Batch:
         return Batch(self.features[rows], own_logits, self.labels[rows], self.ids[rows], self.sizes[rows])
 
 
+@dataclass(frozen=True)
+class Keys:
+    """What is known of n samples before any feature is read."""
+
+    ids: npt.NDArray[np.int64]
+    """`n` sample ids."""
+    sizes: Tensor
+    """`n` sizes."""
+
+
 class BatchSource(Protocol):
     """Samples that can be read many times, shuffled or in order."""
 
@@ -63,6 +73,9 @@ class BatchSource(Protocol):
 
     def sizes(self) -> Tensor:
         """`N` sizes of the samples, in the order of the rows."""
+
+    def keys(self) -> Iterator[Keys]:
+        """Ids and sizes of every sample, in the order of the rows, some at a time: all need never be in memory."""
 
     def shuffled(self, *, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
         """Every sample once, in an order drawn from `seed` and `epoch` alone; the last batch may be smaller."""
@@ -119,6 +132,10 @@ class MemorySource:
     def sizes(self) -> Tensor:
         """`N` sizes of the samples, in the order of the rows."""
         return self._all.sizes
+
+    def keys(self) -> Iterator[Keys]:
+        """Ids and sizes of every sample, all at once: they are in memory already."""
+        yield Keys(self.ids(), self.sizes())
 
     def shuffled(self, *, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
         """Every sample once, in an order drawn from `seed` and `epoch` alone."""

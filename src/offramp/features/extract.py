@@ -19,7 +19,7 @@ from offramp.features.store import Store, begin_store, compile_manifest, pending
 from offramp.progress import progress_bar
 from offramp.trunk import DEFAULT_POOLING, POOLINGS, Hidden, Preprocessing, Trunk
 
-__all__ = ["extract", "extract_shard", "make_plan"]
+__all__ = ["begin_extraction", "extract", "extract_shard", "make_plan"]
 
 BATCH_SIZE = 250
 """Rows of a forward pass, unless told otherwise."""
@@ -71,6 +71,42 @@ def extract(
         5 (512, 1024, 2048) (2,)
     """
     path = Path(path)
+    plan = begin_extraction(
+        trunk,
+        source,
+        path,
+        poolings=poolings,
+        views=views,
+        batch_size=batch_size,
+        shard_mb=shard_mb,
+        threads=threads,
+        dtype=dtype,
+    )
+    pending = pending_shards(path, plan)
+    to_do = sum(len(plan.rows_of(shard)) for shard in pending)
+    done = plan.num_rows - to_do
+    with progress_bar(f"extracting {source.name}", plan.num_rows, done=done, unit="rows", show=progress) as advance:
+        for shard in pending:
+            extract_shard(trunk, source, plan, shard, path, advance=advance)
+    return compile_manifest(path)
+
+
+def begin_extraction(
+    trunk: Trunk,
+    source: Source,
+    path: Path,
+    *,
+    poolings: Sequence[str],
+    views: Sequence[Preprocessing],
+    batch_size: int | None,
+    shard_mb: float,
+    threads: int | None,
+    dtype: torch.dtype,
+) -> Plan:
+    """Settle what an extraction writes and begin its store; arguments as in `extract`.
+
+    What is left out is as in the extraction that is there, so that it goes on.
+    """
     begun = read_plan(path) if (path / "plan.json").exists() else None
     if threads is None:
         threads = torch.get_num_threads() if begun is None else begun.threads
@@ -87,13 +123,7 @@ def extract(
         dtype=dtype,
     )
     begin_store(path, plan)
-    pending = pending_shards(path, plan)
-    to_do = sum(len(plan.rows_of(shard)) for shard in pending)
-    done = plan.num_rows - to_do
-    with progress_bar(f"extracting {source.name}", plan.num_rows, done=done, unit="rows", show=progress) as advance:
-        for shard in pending:
-            extract_shard(trunk, source, plan, shard, path, advance=advance)
-    return compile_manifest(path)
+    return plan
 
 
 def make_plan(

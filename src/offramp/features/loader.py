@@ -1,9 +1,9 @@
 """Batches from a store: in order, or shuffled out of core."""
 
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import zip_longest
 from math import prod
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from offramp.errors import InputError
-from offramp.features.batch import Batch
+from offramp.features.batch import Batch, Keys
 from offramp.features.buffer import empty
-from offramp.features.shuffle import fillings
+from offramp.features.selection import Indices, Selection
+from offramp.features.shuffle import Filling, fillings, windows
 from offramp.features.stable_hash import stable_hash
 from offramp.features.store import Store
 
@@ -26,20 +27,23 @@ CHUNK_ROWS = 16
 """Rows of a chunk at least, where a row is so long that `CHUNK_BYTES` holds only a few."""
 
 Columns = dict[str, Tensor]
-Indices = npt.NDArray[np.int64]
 
 
 class StoreSource:
     """A batch source over a store, or over some of its rows.
 
-    Shuffling reads chunks of consecutive rows from all over the store in random order into a buffer, shuffles the
-    buffer and deals it out. Neighbours in the store meet more often than in a full shuffle: where the data is sorted by
-    class, a buffer should hold as many chunks as there are classes (a chunk is 512 kB, or 16 rows if that is more).
+    Shuffling reads chunks of consecutive rows in random order into a buffer, shuffles the buffer and deals it out. The
+    chunks come from all over the store if all of its shards can be at hand (`Store.window`), else from a window of
+    shards drawn at random, one window after the other, each shard once. Neighbours in the store meet more often than in
+    a full shuffle: where the data is sorted by class, a buffer should hold as many chunks as there are classes (a chunk
+    is 512 kB, or 16 rows if that is more), and a window as many shards as it can (docs/scale.md says what it costs).
 
     Args:
         store: The store.
         pooling: Which features.
         rows: Row numbers of the store, sorted; all rows if left out.
+        without: Row numbers to leave out, sorted: the way to read all rows but those held out of a store that is so
+            large that the others' numbers are not to be held in memory.
         views: "all" draws one view a sample and epoch when shuffling; "first" takes the clean one. `in_order` always
             takes the clean one.
         buffer_mb: Megabytes of the buffer that `shuffled` works in.
@@ -51,6 +55,7 @@ class StoreSource:
         *,
         pooling: str,
         rows: npt.NDArray[np.int64] | None = None,
+        without: npt.NDArray[np.int64] | None = None,
         views: Literal["first", "all"] = "first",
         buffer_mb: float = 48,
     ) -> None:
@@ -63,8 +68,9 @@ class StoreSource:
         self.own_heads = store.own_heads
         self.trunk_fingerprint = store.plan.trunk
         self._store = store
-        self._rows = None if rows is None else _checked(rows, store.num_rows)
-        self.num_samples = store.num_rows if self._rows is None else len(self._rows)
+        self._chosen = Selection(store.plan, rows, without)
+        self._shards = np.flatnonzero(self._chosen.counts)
+        self.num_samples = int(self._chosen.counts.sum())
         self._drawn_views = store.num_views if views == "all" else 1
         self._features = f"features.{pooling}"
         unread = {f"features.{name}" for name in store.poolings} - {self._features}
@@ -73,70 +79,92 @@ class StoreSource:
         self._buffer_rows = int(buffer_mb * 1e6) // row_bytes
         feature_bytes = sum(self.widths) * self._columns[self._features].dtype.itemsize
         self._chunk_rows = max(CHUNK_ROWS, CHUNK_BYTES // feature_bytes)
-        self._shard_starts = self._positions_of_shards()
 
     def ids(self) -> npt.NDArray[np.int64]:
         """`N` sample ids, in the order of the rows."""
-        ids = self._store.ids()
-        return ids if self._rows is None else ids[self._rows]
+        return np.concatenate([keys.ids for keys in self.keys()])
 
     def sizes(self) -> Tensor:
         """`N` sizes of the samples, in the order of the rows."""
-        sizes = self._store.sizes()
-        return torch.from_numpy(sizes if self._rows is None else sizes[self._rows])
+        return torch.cat([keys.sizes for keys in self.keys()])
+
+    def keys(self) -> Iterator[Keys]:
+        """Ids and sizes of every sample, in the order of the rows, a shard at a time."""
+        for shard, columns in self._store.scan(("ids", "sizes"), self._shards.tolist()):
+            rows = self._chosen.rows(shard, 0, int(self._chosen.counts[shard]))
+            yield Keys(columns["ids"].numpy()[rows], columns["sizes"][rows])
 
     def shuffled(self, *, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
         """Every sample once, in an order drawn from `seed` and `epoch` alone; the last batch may be smaller."""
         _check_batch_size(batch_size)
         generator = torch.Generator().manual_seed(stable_hash(f"{seed}/{epoch}"))
-        starts = self._chunk_starts()
-        lengths = np.diff(starts, append=self.num_samples)
         room = min(max(self._buffer_rows, batch_size + self._chunk_rows), self.num_samples)
-        buffer = self._buffer(room)
-        for turn in fillings(lengths, room=room, batch_size=batch_size, generator=generator):
-            filled = turn.kept.stop - turn.kept.start
-            for column in buffer.values():
-                array = _array(column)
-                array[turn.slots[:filled]] = array[turn.kept]
-            for chunk in turn.chunks:
-                start, stop = int(starts[chunk]), int(starts[chunk] + lengths[chunk])
-                slots = turn.slots[filled : filled + stop - start]
-                views = None
-                if self._drawn_views > 1:
-                    views = torch.randint(self._drawn_views, slots.shape, generator=generator).numpy()
-                self._read(start, stop, views, buffer, slots)
-                filled += stop - start
-            for first in range(0, turn.dealt, batch_size):
-                yield self._batch(buffer, slice(first, min(first + batch_size, turn.dealt)))
+        buffer, kept = self._buffer(room), slice(0, 0)
+        groups = windows(self._shards, self._store.window, generator)
+        with self._store.fetching() as fetch:
+            for group, following in zip_longest(groups, groups[1:]):
+                fetch([*group.tolist(), *([] if following is None else following.tolist())])
+                chunks = self._chunks(group)
+                last = following is None
+                for turn in fillings(
+                    chunks.lengths, room=room, batch_size=batch_size, generator=generator, kept=kept, last=last
+                ):
+                    filled = self._fill(buffer, turn, chunks, generator)
+                    for first in range(0, turn.dealt, batch_size):
+                        yield self._batch(buffer, slice(first, min(first + batch_size, turn.dealt)))
+                    kept = slice(turn.dealt, filled)
 
     def in_order(self, *, batch_size: int) -> Iterator[Batch]:
         """Every sample once, first view, in the order of the rows."""
         _check_batch_size(batch_size)
-        buffer = self._buffer(min(batch_size, self.num_samples))
-        for start in range(0, self.num_samples, batch_size):
-            stop = min(start + batch_size, self.num_samples)
-            inside = slice(*np.searchsorted(self._shard_starts, (start + 1, stop)))
-            for begin, end in pairwise([start, *self._shard_starts[inside].tolist(), stop]):
-                self._read(begin, end, None, buffer, slice(begin - start, end - start))
-            yield self._batch(buffer, slice(0, stop - start))
+        buffer, filled = self._buffer(min(batch_size, self.num_samples)), 0
+        with self._store.fetching() as fetch:
+            for index, shard in enumerate(self._shards.tolist()):
+                fetch(self._shards[index : index + 2].tolist())
+                start, count = 0, int(self._chosen.counts[shard])
+                while start < count:
+                    stop = min(count, start + batch_size - filled)
+                    self._read(shard, start, stop, None, buffer, slice(filled, filled + stop - start))
+                    start, filled = stop, filled + stop - start
+                    if filled == batch_size:
+                        yield self._batch(buffer, slice(0, filled))
+                        filled = 0
+        if filled:
+            yield self._batch(buffer, slice(0, filled))
 
     def _buffer(self, rows: int) -> Columns:
         return {name: empty((rows, *column.shape[2:]), column.dtype) for name, column in self._columns.items()}
 
-    def _read(self, start: int, stop: int, views: Indices | None, into: Columns, slots: Indices | slice) -> None:
-        """Copy the samples at positions `start` to `stop - 1`, all of one shard, to the slots of `into`.
+    def _fill(self, buffer: Columns, turn: Filling, chunks: "_Chunks", generator: torch.Generator) -> int:
+        """Move what is kept and read the chunks of a turn, each row to its slot.
+
+        Returns:
+            Rows of the buffer.
+        """
+        filled: int = turn.kept.stop - turn.kept.start
+        for column in buffer.values():
+            array = _array(column)
+            array[turn.slots[:filled]] = array[turn.kept]
+        for chunk in turn.chunks:
+            start, length = int(chunks.starts[chunk]), int(chunks.lengths[chunk])
+            slots = turn.slots[filled : filled + length]
+            views = None
+            if self._drawn_views > 1:
+                views = torch.randint(self._drawn_views, slots.shape, generator=generator).numpy()
+            self._read(int(chunks.shards[chunk]), start, start + length, views, buffer, slots)
+            filled += length
+        return filled
+
+    def _read(
+        self, shard: int, start: int, stop: int, views: Indices | None, into: Columns, slots: Indices | slice
+    ) -> None:
+        """Copy the samples at positions `start` to `stop - 1` of a shard's chosen ones to the slots of `into`.
 
         `views` says which view of each to take; the first if left out.
         """
-        shard_rows = self._store.plan.shard_rows
-        shard = (start if self._rows is None else int(self._rows[start])) // shard_rows
-        rows: Indices | slice
-        if self._rows is not None:
-            rows = self._rows[start:stop] - shard * shard_rows
-        elif views is not None:
-            rows = np.arange(start, stop) - shard * shard_rows
-        else:  # a slice, which numpy copies without gathering it first
-            rows = slice(start - shard * shard_rows, stop - shard * shard_rows)
+        rows = self._chosen.rows(shard, start, stop)  # where a slice, numpy copies them without gathering them first
+        if views is not None and isinstance(rows, slice):
+            rows = np.arange(start, stop)
         columns = self._store.shard(shard)
         for name, column in into.items():
             source = _array(columns[name])
@@ -154,19 +182,21 @@ class StoreSource:
             buffer["sizes"][rows].clone(),
         )
 
-    def _positions_of_shards(self) -> npt.NDArray[np.int64]:
-        """Positions among the samples at which another shard begins, the first one's included."""
-        starts = np.arange(0, self._store.num_rows, self._store.plan.shard_rows)
-        if self._rows is None:
-            return starts
-        found = np.unique(np.searchsorted(self._rows, starts))
-        return found[found < len(self._rows)]
+    def _chunks(self, shards: Indices) -> "_Chunks":
+        """The chunks of some shards; none reaches over a shard's end."""
+        counts = self._chosen.counts[shards]
+        starts = [np.arange(0, count, self._chunk_rows) for count in counts]
+        lengths = [np.minimum(self._chunk_rows, count - first) for first, count in zip(starts, counts, strict=True)]
+        owners = np.repeat(shards, [len(first) for first in starts])
+        return _Chunks(owners, np.concatenate(starts), np.concatenate(lengths))
 
-    def _chunk_starts(self) -> npt.NDArray[np.int64]:
-        """Positions at which a chunk begins; none reaches over a shard's end."""
-        ends = np.append(self._shard_starts[1:], self.num_samples)
-        pairs = zip(self._shard_starts, ends, strict=True)
-        return np.concatenate([np.arange(start, end, self._chunk_rows) for start, end in pairs])
+
+class _Chunks(NamedTuple):
+    """Consecutive samples, each a shard's, by the position of the first among the shard's chosen ones."""
+
+    shards: Indices
+    starts: Indices
+    lengths: Indices
 
 
 def _array(column: Tensor) -> npt.NDArray[Any]:
@@ -177,12 +207,3 @@ def _array(column: Tensor) -> npt.NDArray[Any]:
 def _check_batch_size(batch_size: int) -> None:
     if batch_size < 1:
         raise InputError(f"expected a batch size of at least 1, got {batch_size}")
-
-
-def _checked(rows: npt.ArrayLike, num_rows: int) -> npt.NDArray[np.int64]:
-    rows = np.asarray(rows)
-    if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer) or len(rows) == 0:
-        raise InputError(f"expected at least one integer row number, got {rows.dtype} of shape {rows.shape}")
-    if rows[0] < 0 or rows[-1] >= num_rows or (np.diff(rows) <= 0).any():
-        raise InputError(f"expected sorted, different row numbers from 0 to {num_rows - 1}; sort them with np.unique")
-    return rows.astype(np.int64)

@@ -111,7 +111,7 @@ class Plan:
         return plain
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any], path: Path) -> "Plan":
+    def from_json(cls, content: Mapping[str, Any], path: Path | str) -> "Plan":
         """Read a plan back from the content of the file `path`, trusting nothing about it."""
         try:
             plan = cls(

@@ -11,9 +11,9 @@ from uuid import uuid4
 
 from safetensors import SafetensorError
 
-from offramp.errors import CorruptFileError, StoreError
+from offramp.errors import CorruptFileError, OfframpError, StoreError
 
-__all__ = ["TEMPORARY", "VERSION", "file_sha256", "read_sealed", "seal", "whole_file", "write_sealed"]
+__all__ = ["TEMPORARY", "VERSION", "file_sha256", "read_sealed", "seal", "unsealed", "whole_file", "write_sealed"]
 
 VERSION = 1
 """Format version of everything in a store. How a file is sealed stays the same in all versions."""
@@ -36,6 +36,8 @@ def whole_file(path: Path) -> Iterator[Path]:
         with open(temporary, "r+b") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except OfframpError:  # of what was to be written, and not of writing it
+        raise
     except (OSError, SafetensorError) as error:
         raise StoreError(
             f"cannot write {path}: {error}; make room or give permission, then run the same call again: "
@@ -81,24 +83,34 @@ def read_sealed(path: Path) -> dict[str, Any]:
         raw = path.read_bytes()
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error}; run the same extraction again to restore it") from error
+    return unsealed(raw, str(path))
+
+
+def unsealed(raw: bytes, place: str) -> dict[str, Any]:
+    """What a sealed file says, or a refusal.
+
+    Args:
+        raw: Its bytes.
+        place: Where they are from, for messages.
+    """
     try:
         content = json.loads(raw)
         # Byte for byte: a changed blank says as little about JSON's meaning as it says much about the disk.
-        intact = isinstance(content, dict) and "seal" in content and _encode(_unsealed(content)) == raw
+        intact = isinstance(content, dict) and "seal" in content and _encode(_without_seal(content)) == raw
     except (ValueError, RecursionError):
         intact = False
     if not intact:
         raise CorruptFileError(
-            f"{path} does not match its own checksum; delete it and run the same extraction again: "
+            f"{place} does not match its own checksum; delete it and run the same extraction again: "
             "it redoes only what is lost"
         )
     if content.get("version") != VERSION:
         raise StoreError(
-            f"{path} has format version {content.get('version')}, this offramp reads {VERSION}; "
+            f"{place} has format version {content.get('version')}, this offramp reads {VERSION}; "
             "use the offramp that wrote it, or extract again elsewhere"
         )
     return {key: value for key, value in content.items() if key not in ("seal", "version")}
 
 
-def _unsealed(content: dict[str, Any]) -> dict[str, Any]:
+def _without_seal(content: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in content.items() if key != "seal"}

@@ -1,9 +1,11 @@
-"""One shard on disk: a safetensors file of columns, and a sidecar entry that vouches for it."""
+"""One shard: a safetensors file of columns, and a sidecar entry that vouches for it."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -12,7 +14,20 @@ from offramp.errors import CorruptFileError, StoreError
 from offramp.features.plan import Column, Plan
 from offramp.features.sealed import file_sha256, read_sealed, seal, whole_file, write_sealed
 
-__all__ = ["Entry", "is_finished", "map_shard", "read_entry", "shard_path", "sidecar_path", "write_shard"]
+__all__ = [
+    "Entry",
+    "is_finished",
+    "map_shard",
+    "read_columns",
+    "read_entry",
+    "shard_name",
+    "shard_path",
+    "sidecar_path",
+    "write_shard",
+]
+
+HEAD_BYTES = 4096
+"""Read at once of a shard that lies elsewhere: its header is seldom longer."""
 
 
 @dataclass(frozen=True)
@@ -29,9 +44,14 @@ class Entry:
     """Hash of its file."""
 
 
+def shard_name(shard: int) -> str:
+    """Where a shard is in a store."""
+    return f"shards/{shard:06d}.safetensors"
+
+
 def shard_path(path: Path, shard: int) -> Path:
     """File of a shard."""
-    return path / "shards" / f"{shard:06d}.safetensors"
+    return path / shard_name(shard)
 
 
 def sidecar_path(path: Path, shard: int) -> Path:
@@ -94,4 +114,37 @@ def map_shard(path: Path, plan: Plan, shard: int, *, names: Sequence[str] | None
                 f"{file} holds '{name}' as {column.dtype} of shape {tuple(column.shape)}, expected {expected[name]}; "
                 "delete it and run the same extraction again"
             )
+    return columns
+
+
+def read_columns(
+    read: Callable[[int, int], bytes], place: str, plan: Plan, shard: int, names: Sequence[str]
+) -> dict[str, Tensor]:
+    """Read a few columns of a shard that lies elsewhere, without the rest of it.
+
+    Their bytes are not compared with any hash: that is done when the whole shard is fetched.
+
+    Args:
+        read: Gives the bytes from a place on up to another.
+        place: Where the shard is, for messages.
+        plan: The plan of the store.
+        shard: Index of the shard.
+        names: Which columns.
+    """
+    expected = plan.columns(len(plan.rows_of(shard)))
+    columns = {}
+    try:
+        # As safetensors has it: the header's length in 8 bytes, the header as JSON, the tensors.
+        head = read(0, HEAD_BYTES)
+        body = 8 + int.from_bytes(head[:8], "little")
+        header = json.loads(head[8:body] if body <= HEAD_BYTES else read(8, body))
+        for name in names:
+            start, stop = header[name]["data_offsets"]
+            content = torch.frombuffer(bytearray(read(body + start, body + stop)), dtype=expected[name].dtype)
+            columns[name] = content.view(expected[name].shape)
+    except (AttributeError, KeyError, RecursionError, RuntimeError, TypeError, ValueError) as error:
+        raise CorruptFileError(
+            f"{place} is cut short or no shard of this store: {error}; copy it there again, then run the same call "
+            "again"
+        ) from error
     return columns

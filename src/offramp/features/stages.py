@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from offramp.errors import InputError
-from offramp.features.batch import Batch, BatchSource
+from offramp.features.batch import Batch, BatchSource, Keys
 
 __all__ = ["StageView"]
 
@@ -47,6 +47,10 @@ class StageView:
     def sizes(self) -> Tensor:
         """`N` sizes of the samples, in the order of the rows."""
         return self._source.sizes()
+
+    def keys(self) -> Iterator[Keys]:
+        """Ids and sizes of every sample, in the order of the rows, some at a time."""
+        return self._source.keys()
 
     def shuffled(self, *, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
         """Every sample once, in an order drawn from `seed` and `epoch` alone."""

@@ -130,7 +130,7 @@ def on_trunk(frontier: Frontier, trunk: Trunk, inputs: Any) -> Frontier:
             counted = count_trunk(trunk, trunk.prepare(prepared), frontier.pooling)
         costs = {policy: counted.price(frontier.bank, POLICIES.get(policy)) for policy in frontier.costs}
     points = {policy: list(map(unpromised, listed)) for policy, listed in frontier.points.items()}
-    return replace(frontier, trunk=trunk, preprocessing=preprocessing, costs=costs, points=points)
+    return replace(frontier, trunk=trunk, preprocessing=preprocessing, costs=costs, points=points, embedded=False)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from offramp.artifact import LONGEST
@@ -23,17 +22,17 @@ from offramp.frontier.contributions import LEVELS, paying_exits
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.guarantee import with_losses
 from offramp.frontier.links import drop_links
-from offramp.frontier.outcomes import Outcomes, outcomes, tune_temperatures
+from offramp.frontier.outcomes import outcomes, tune_temperatures
 from offramp.frontier.provenance import provenance
-from offramp.frontier.simulate import simulate
+from offramp.frontier.sets import with_sets
 from offramp.frontier.timing import check_measured, of_part, told_of
 from offramp.methods import DEFAULT, EpochRecord, JointSettings, fit_joint
-from offramp.policy import OFFERED, POLICIES, OperatingPoint
+from offramp.policy import OFFERED, POLICIES
 from offramp.progress import progress_bar
 from offramp.runtime import LatencyTable, Milliseconds
 from offramp.trunk import DEFAULT_POOLING, POOLINGS, ChainTrunk, Hidden, Preprocessing, Trunk
 from offramp.trunk.raw import listed
-from offramp.uncertainty import ConformalVariant, class_thresholds, conformal_thresholds
+from offramp.uncertainty import ConformalVariant
 
 __all__ = ["as_source", "fit", "fit_frontier", "prepared_for"]
 
@@ -204,7 +203,7 @@ def fit_frontier(
     Returns:
         The frontier.
     """
-    check_disjoint(fit=fit.ids(), tune=tune.ids(), calibrate=calibrate.ids())
+    check_disjoint(fit=fit, tune=tune, calibrate=calibrate)
     prices: Prices
     if latency is None:
         prices = count_trunk(trunk, example, POOLINGS.get(pooling))
@@ -230,9 +229,7 @@ def fit_frontier(
     }
     held_out = outcomes(bank, calibrate, temperatures)
     calibrated = {
-        policy: with_losses(
-            _calibrated(kept, held_out, conformal, miscoverages, by_class=sets_by_class), held_out, seen
-        )
+        policy: with_losses(with_sets(kept, held_out, conformal, miscoverages, by_class=sets_by_class), held_out, seen)
         for policy, kept in points.items()
     }
     return Frontier(
@@ -249,35 +246,6 @@ def fit_frontier(
         | ({} if latency is None else {"latency": told_of(latency)}),
         bare_ms=None if latency is None else float(costs["threshold"].average(seen.sizes).bare),
     )
-
-
-def _calibrated(
-    points: Sequence[OperatingPoint],
-    seen: Outcomes,
-    variant: ConformalVariant,
-    miscoverages: Sequence[float],
-    *,
-    by_class: bool,
-) -> list[OperatingPoint]:
-    """The points with the conformal thresholds of each, from where the calibrate samples leave at it."""
-
-    def thresholds(scores: Tensor, left: Tensor, miscoverage: float) -> Tensor:
-        if not by_class:
-            return conformal_thresholds(variant, scores, left, miscoverage=miscoverage)
-        return class_thresholds(
-            variant, scores, left, seen.labels, num_classes=seen.num_classes, miscoverage=miscoverage
-        )
-
-    return [
-        replace(
-            point,
-            conformal_thresholds={
-                miscoverage: thresholds(seen.conformal_scores[point.classifier], left, miscoverage)
-                for miscoverage in miscoverages
-            },
-        )
-        for point, left in zip(points, simulate(points, seen), strict=True)
-    ]
 
 
 def as_source(data: Source | tuple[Any, Any], name: str) -> Source:

@@ -66,6 +66,8 @@ class Frontier:
     """How it was obtained: versions, settings, and the sizes and hashed ids of the splits."""
     bare_ms: float | None = None
     """Milliseconds the bare network takes for a sample of the tune split, where costs are times; None: Mul-Adds."""
+    embedded: bool = False
+    """Whether it was loaded from an artifact with the network's weights: they are then saved again."""
 
     @property
     def area(self) -> float:

@@ -199,12 +199,13 @@ def _check_known(points: Sequence[OperatingPoint], loss: str) -> None:
         return
     if all(_measured(point, "disagreement") for point in points):
         raise InputError(
-            f"expected points calibrated with labels for a promise of {loss}, got some calibrated without; ask for "
-            "loss='disagreement', which needs none and bounds the drop of accuracy too"
+            f"expected points calibrated with labels for a promise of {loss}, got some calibrated without; ask for a "
+            "promise of disagreement, which needs none and bounds the drop of accuracy too"
         )
     raise InputError(
         "expected points that know what they lose on a calibrate split, got some without: from an artifact of an older "
-        "version, made by hand, or put on another network; fit again, or calibrate with offramp.frontier.recalibrated"
+        "version, made by hand, or put on another network; fit again, or calibrate anew (offramp.recalibrated in "
+        "Python, offramp recalibrate in a shell)"
     )
 
 
@@ -238,6 +239,6 @@ def _too_few(
     else:
         would = f"about {needed:,} would do for the point of cost {cost:.3g}, if losses stay as they are"
     return BudgetError(
-        f"{samples:,} calibrate samples are too few to promise {asked}; {would}: calibrate on more, or ask for more "
-        f"loss or less confidence. {AGAIN}"
+        f"{samples:,} calibrate samples are too few to promise {asked}; {would}: calibrate on more (fit takes half of "
+        f"the validation samples for that), or ask for more loss or less confidence. {AGAIN}"
     )

@@ -52,6 +52,7 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
     # The exits first: theirs is a file of its own size, which bounds what the network's factory is asked for.
     bank = _bank(artifact)
     attached = _attachments(artifact)
+    embedded = trunk is None and content.at("trunk").at("weights").flag()
     trunk = _trunk(artifact, trunk, trust, attached)
     _check_stages(content.at("exits"), bank, trunk)
     exits, points = Tensors(artifact, "exits"), Tensors(artifact, "points")
@@ -77,6 +78,7 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
         classes=_classes(content.at("classes"), trunk.num_classes),
         contributions=[_contribution(field) for field in content.at("contributions").items()],
         provenance={key: field.value for key, field in content.at("provenance").entries().items()},
+        embedded=embedded,
     )
 
 

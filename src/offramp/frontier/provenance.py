@@ -29,9 +29,7 @@ def provenance(settings: JointSettings, **splits: BatchSource) -> dict[str, Any]
         "offramp": version("offramp"),
         "torch": torch.__version__,
         "settings": json.loads(json.dumps(asdict(settings))),
-        "splits": {
-            name: {"samples": source.num_samples, "ids": hashed(source.ids())} for name, source in splits.items()
-        },
+        "splits": {name: {"samples": source.num_samples, "ids": hashed(source)} for name, source in splits.items()},
     }
 
 
@@ -52,6 +50,13 @@ def was_used(frontier: Frontier, ids: npt.NDArray[np.int64], *, but: Collection[
     return any(hashed(part) in known for part in (ids, *(ids[rows] for rows in halves)))
 
 
-def hashed(ids: npt.NDArray[np.int64]) -> str:
-    """Sample ids as one hash: the same samples in the same order give the same."""
-    return hashlib.sha256(ids.tobytes()).hexdigest()
+def hashed(ids: npt.NDArray[np.int64] | BatchSource) -> str:
+    """Sample ids as one hash: the same samples in the same order give the same.
+
+    Args:
+        ids: The ids, or the samples: their ids are then read some at a time.
+    """
+    digest = hashlib.sha256()
+    for piece in [ids] if isinstance(ids, np.ndarray) else (keys.ids for keys in ids.keys()):
+        digest.update(piece.tobytes())
+    return digest.hexdigest()

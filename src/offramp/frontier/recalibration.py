@@ -1,7 +1,8 @@
-"""Promises from new samples, with labels or without."""
+"""Promises and prediction sets from new samples, with labels or without."""
 
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,27 +16,42 @@ from offramp.frontier.fit import as_source
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.guarantee import with_losses
 from offramp.frontier.provenance import hashed, was_used
+from offramp.frontier.sets import with_sets
 from offramp.policy import OperatingPoint
 from offramp.trunk.raw import listed
+from offramp.uncertainty import ConformalVariant
 
 __all__ = ["recalibrated"]
 
 
-def recalibrated(frontier: Frontier, data: Any, *, labelled: bool = False, progress: bool = True) -> Frontier:
-    """The same points, their promises made from other samples: those that the network meets at work.
+def recalibrated(
+    frontier: Frontier,
+    data: Any,
+    *,
+    labelled: bool = False,
+    conformal: ConformalVariant = "pooled",
+    store: str | Path | None = None,
+    progress: bool = True,
+) -> Frontier:
+    """The same points, calibrated on other samples: those that the network meets at work.
 
     The full network runs over the samples once, and agreement with it is what can be promised; no labels are needed.
-    Points, temperatures and prediction sets stay as they are, and so does the order in which points are tested.
+    With labels accuracy can be promised too, and prediction sets are calibrated anew; without, they stay as they are.
+    Points, temperatures and the order in which points are tested stay in any case.
 
     Args:
         frontier: A frontier whose points know their losses on the tune split.
         data: Samples that nothing was fitted on: raw inputs as `predict` takes them, a source of them, or their cached
-            features.
-        labelled: Whether the labels of a source are true: promises of accuracy and Brier score are then possible too.
+            features; with `labelled` also (inputs, labels).
+        labelled: Whether the labels of a source are true: promises of accuracy and Brier score are then possible too,
+            and prediction sets are of these samples: of the levels they had, within each class if they were.
+        conformal: With labels, how prediction sets are calibrated; docs/conformal.md.
+        store: A directory for the samples' features; a run that was interrupted goes on from there. Without one they
+            are thrown away at the end.
         progress: Whether to show a progress bar.
 
     Returns:
-        A frontier to `choose(max_drop=..., loss="disagreement")` of.
+        A frontier to `choose(max_drop=..., loss="disagreement")` of, and to save.
 
     Raises:
         InputError: If the exits were fitted or tuned on these very samples. They are known again by their ids, where a
@@ -61,28 +77,37 @@ def recalibrated(frontier: Frontier, data: Any, *, labelled: bool = False, progr
         )
     if hasattr(data, "in_order"):
         features: BatchSource = data
-        return _with(frontier, features, labelled)
-    if hasattr(data, "read"):
-        source: Source = data if labelled else _Unlabelled(data)
+        return _with(frontier, features, labelled, conformal)
+    if isinstance(data, tuple) and labelled:
+        source: Source = as_source(data, "calibrate")
+    elif hasattr(data, "read"):
+        source = data if labelled else _Unlabelled(data)
     elif labelled:
         raise InputError(
-            f"expected a source with labels, or cached features, got {type(data).__name__}; leave labelled out, or "
-            "give offramp.features.ArraySource(inputs, labels, name=...)"
+            f"expected (inputs, labels), a source with labels, or cached features, got {type(data).__name__}; leave "
+            "labelled out, or give labels"
         )
     else:
         inputs = listed(data)
         count = len(pytree.tree_leaves(inputs)[0])
         source = as_source((inputs, np.zeros(count, dtype=np.int64)), "calibrate")
-    with tempfile.TemporaryDirectory() as folder:
-        pooling = frontier.pooling.name
-        views = (frontier.preprocessing,)
-        store = extract(frontier.trunk, source, Path(folder), poolings=(pooling,), views=views, progress=progress)
-        return _with(frontier, StoreSource(store, pooling=pooling), labelled)
+    with ExitStack() as stack:
+        folder = Path(store) if store is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        pooling, views = frontier.pooling.name, (frontier.preprocessing,)
+        kept = extract(
+            frontier.trunk, source, folder / source.name, poolings=(pooling,), views=views, progress=progress
+        )
+        return _with(frontier, StoreSource(kept, pooling=pooling), labelled, conformal)
 
 
-def _with(frontier: Frontier, source: BatchSource, labelled: bool) -> Frontier:
+def _with(frontier: Frontier, source: BatchSource, labelled: bool, conformal: ConformalVariant) -> Frontier:
     if not source.num_samples:
         raise InputError("expected at least one sample to calibrate on, got none")
+    if source.widths != frontier.bank.widths:
+        raise InputError(
+            f"expected features of {frontier.bank.widths} numbers a stage, got {source.widths}; give inputs of the "
+            "size the exits were fitted on, and features of the frontier's own pooling"
+        )
     # Calibrating again on what was calibrated on is no harm: no point was made from it.
     if was_used(frontier, source.ids(), but=("calibrate", "recalibrated")):
         raise InputError(
@@ -92,8 +117,14 @@ def _with(frontier: Frontier, source: BatchSource, labelled: bool) -> Frontier:
     points: dict[str, Sequence[OperatingPoint]] = {}
     for policy, listed_points in frontier.points.items():
         asked, seen = frontier.outcomes_at(listed_points, source)
+        if labelled:
+            known = [one.conformal_thresholds for one in asked]
+            levels = sorted(set[float]().union(*known))
+            by_class = any(limits.ndim == 2 for limits in known[0].values())
+            asked = with_sets(asked, seen, conformal, levels, by_class=by_class)
         found = with_losses(asked, seen, labelled=labelled)
-        points[policy] = [replace(p, losses=q.losses) for p, q in zip(listed_points, found, strict=True)]
+        # Not the points that were asked: those have their classifiers where the outcomes do.
+        points[policy] = [replace(q, classifier=p.classifier) for p, q in zip(listed_points, found, strict=True)]
     about = {"samples": source.num_samples, "ids": hashed(source.ids()), "labelled": labelled}
     return replace(frontier, points=points, provenance={**frontier.provenance, "recalibrated": about})
 
@@ -106,7 +137,7 @@ class _Unlabelled:
 
     @property
     def name(self) -> str:
-        return self.source.name
+        return f"{self.source.name}-unlabelled"  # features that are kept must not be taken for some with labels
 
     def __len__(self) -> int:
         return len(self.source)

@@ -38,7 +38,7 @@ PRECISIONS = {
 """What the exits' weights may be in."""
 
 
-def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None, weights: bool = False) -> None:
+def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None, weights: bool | None = None) -> None:
     """Write a frontier into a folder: exits, temperatures, thresholds, costs, all points, and where they came from.
 
     Args:
@@ -46,13 +46,15 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
         path: The folder.
         factory: What makes the trunk, as `offramp.load` will look it up: `Factory("package.module:function", options)`;
             a registered trunk knows its own.
-        weights: Embed the network's weights, so that what the factory makes need not have them.
+        weights: Embed the network's weights, so that what the factory makes need not have them; if left out, where the
+            artifact that the frontier was loaded from had them.
     """
     if not isinstance(frontier, Frontier):
         raise InputError(
             f"expected a frontier, got {type(frontier).__name__}; save what offramp.fit gave, all points of it"
         )
     trunk, bank = frontier.trunk, frontier.bank
+    weights = frontier.embedded if weights is None else weights
     frontier.preprocessing.check()
     factory = trunk.factory if factory is None else factory
     if factory is not None and not factory.links:  # the links of a chain prepare inputs, each as it says

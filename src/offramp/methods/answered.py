@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from offramp.features import Batch, BatchSource
+from offramp.features import Batch, BatchSource, Keys
 
 __all__ = ["AnsweredSource"]
 
@@ -39,6 +39,10 @@ class AnsweredSource:
     def sizes(self) -> Tensor:
         """`N` sizes of the samples, in the order of the rows."""
         return self._source.sizes()
+
+    def keys(self) -> Iterator[Keys]:
+        """Ids and sizes of every sample, in the order of the rows, some at a time."""
+        return self._source.keys()
 
     def shuffled(self, *, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
         """Every sample once, in the order of the source."""

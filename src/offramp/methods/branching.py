@@ -62,7 +62,7 @@ def fit_diff_branch(fit: BatchSource, tune: BatchSource, costs: Prices, settings
         if isinstance(bank, LinearExits):
             bank = bank.stack(len(prices))
         priced = costs.price(bank, POLICIES.get("branch_gates"))
-        relative = priced.average(fit.sizes()).relative_costs().to(prices.dtype)
+        relative = priced.average(keys.sizes for keys in fit.keys()).relative_costs().to(prices.dtype)
         learned = [*bank.parameters(), *gates.parameters()]
         optimizer = Adam(learned, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
         remember_rates([optimizer])

@@ -157,7 +157,7 @@ class _Run:
             self.bank.standardize(rows.features.to(dtype))
         self.gates = Gates(len(fit.widths), stacked=len(self.cost_weights)).to(dtype)
         priced = costs.price(self.bank, GatePolicy())
-        self.relative_costs = priced.average(fit.sizes()).relative_costs().to(dtype)
+        self.relative_costs = priced.average(keys.sizes for keys in fit.keys()).relative_costs().to(dtype)
         self.optimizers = {"classifiers": classifier_optimizer(self.bank, settings)}
         self.best_bank, self.best_gates = self.bank, self.gates
         self.best_loss = torch.full_like(self.cost_weights, torch.inf)
@@ -210,7 +210,9 @@ class _Run:
         """
         digest = hashlib.sha256()
         for source in (self.fit, self.tune):
-            digest.update(source.ids().tobytes() + f"{source.widths} {source.own_heads} {source.num_classes}".encode())
+            for keys in source.keys():
+                digest.update(keys.ids.tobytes())
+            digest.update(f"{source.widths} {source.own_heads} {source.num_classes}".encode())
         digest.update(str(self.relative_costs.tolist()).encode())
         return {**asdict(self.settings), "data": digest.hexdigest()}
 

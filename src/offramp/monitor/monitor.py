@@ -13,9 +13,12 @@ from offramp.monitor.ranks import Ranks
 from offramp.monitor.traffic import Traffic
 from offramp.monitor.wealth import Wealth
 
-__all__ = ["Action", "Evidence", "Monitor", "Verdict"]
+__all__ = ["FEWEST", "Action", "Evidence", "Monitor", "Verdict"]
 
-Action = Literal["keep", "recalibrate", "fall back"]
+Action = Literal["wait", "keep", "recalibrate", "fall back"]
+
+FEWEST = 100
+"""Samples of traffic below which their silence says nothing: all but the greatest changes need more to be seen."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class Verdict:
     """What to do, and why."""
 
     action: Action
-    """Keep; re-calibrate without labels and begin with a new reference; or answer by the full network until then."""
+    """Wait, as there is too little traffic to say anything; keep; re-calibrate without labels and begin with a new
+    reference; or answer by the full network until then."""
     samples: int
     """Samples of traffic seen."""
     tests: Mapping[str, Evidence]
@@ -143,7 +147,7 @@ class Monitor:
     def verdict(self) -> Verdict:
         """On all traffic so far."""
         tests = {name: test.evidence(self._needed) for name, test in self._tests.items()}
-        action: Action = "keep"
+        action: Action = "keep" if self._seen >= FEWEST else "wait"
         if any(test.alarmed_at is not None for test in tests.values()):
             action = "recalibrate"
         if "disagreement" in tests and tests["disagreement"].alarmed_at is not None:

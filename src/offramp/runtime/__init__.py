@@ -5,7 +5,8 @@ from offramp.runtime.backends import BACKENDS
 from offramp.runtime.budget import WINDOW, BudgetController
 from offramp.runtime.compaction import Compaction
 from offramp.runtime.compiled import CompiledBackend
-from offramp.runtime.dial import Dial, affordable
+from offramp.runtime.dense import run_dense
+from offramp.runtime.dial import Dial, affordable, same_setting
 from offramp.runtime.eager import EagerBackend
 from offramp.runtime.engine import Engine
 from offramp.runtime.flight import Departed, Flight
@@ -30,4 +31,6 @@ __all__ = [
     "PointTable",
     "affordable",
     "measure_latency",
+    "run_dense",
+    "same_setting",
 ]

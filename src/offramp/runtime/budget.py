@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import SupportsFloat
 
 from torch import Tensor
 
@@ -63,8 +64,8 @@ class BudgetController:
     """
 
     def __init__(self, budget: float, *, cheapest: float, dearest: float, window: int = WINDOW) -> None:
-        if not (math.isfinite(budget) and budget > 0):
-            raise InputError(f"expected a budget as a share of the network's cost, such as 0.6, got {budget}")
+        if not isinstance(budget, SupportsFloat) or not (math.isfinite(budget) and budget > 0):
+            raise InputError(f"expected a budget as a share of the network's cost, such as 0.6, got {budget!r}")
         if not 0 <= cheapest <= dearest < math.inf:
             raise InputError(f"expected the cheapest setting's cost and a dearest no lower, got {cheapest}, {dearest}")
         if window < 1:
@@ -93,8 +94,13 @@ class BudgetController:
         Args:
             costs: `n` shares of the bare network's cost: `answer.relative_cost`.
         """
-        listed = costs.tolist() if isinstance(costs, Tensor) else list(costs)
-        spent = math.fsum(listed)
+        try:
+            listed = costs.tolist() if isinstance(costs, Tensor) else list(costs)
+            spent = math.fsum(listed)
+        except TypeError as error:
+            raise InputError(
+                f"expected what each sample of a batch has cost, answer.relative_cost, got {type(costs).__name__}"
+            ) from error
         if not math.isfinite(spent):
             raise InputError(f"expected finite costs of {len(listed)} samples, got some that add up to {spent}")
         self.debt += spent - self.budget * len(listed)

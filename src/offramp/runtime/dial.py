@@ -9,7 +9,7 @@ from torch import Tensor
 from offramp.errors import BudgetError, InputError
 from offramp.policy import OperatingPoint
 
-__all__ = ["AS_GOOD_ON_TUNE", "Dial", "affordable", "check_reachable"]
+__all__ = ["AS_GOOD_ON_TUNE", "Dial", "affordable", "check_reachable", "same_setting"]
 
 AS_GOOD_ON_TUNE = 0.01
 """Accuracies on the tune split that differ by less do not keep a budget from being spent: of two points that answer one
@@ -93,6 +93,24 @@ class Dial:
         return self._rows[torch.searchsorted(self._between, budgets)]
 
 
+def same_setting(one: OperatingPoint, other: OperatingPoint) -> bool:
+    """Whether two points of one frontier let the same samples leave, whatever else is known or promised of them.
+
+    Args:
+        one: A point.
+        other: Itself, itself with a guarantee, or another.
+
+    Example:
+        >>> from dataclasses import replace
+        >>> parameters = {"threshold": torch.tensor(0.9)}
+        >>> point = OperatingPoint("threshold", parameters, (0, 1), torch.ones(2), promised={"cost": 0.4})
+        >>> others = replace(point, promised={"cost": 0.5}), replace(point, active=(1,))
+        >>> [same_setting(point, other) for other in others]
+        [True, False]
+    """
+    return one.parameters is other.parameters and one.active == other.active
+
+
 def affordable(
     points: Sequence[OperatingPoint], cost: float, *, bare: float = 1.0, unit: str = ""
 ) -> Sequence[OperatingPoint]:
@@ -132,7 +150,7 @@ def check_reachable(cost: float, cheapest: float, *, bare: float = 1.0, unit: st
         least = _rounded_up(bare * cheapest)
         raise BudgetError(
             f"no point costs {bare * cost:.4g}{unit} or less; the cheapest costs {least:.4g}{unit}: ask for that or "
-            "more, or fit smaller exits (settings=offramp.PAPER, or a smaller ladder_width)"
+            "more, or fit smaller exits, such as the paper's"
         )
 
 

@@ -116,9 +116,12 @@ def test_whatever_is_missing_the_page_is_written(told: dict[str, Any], tmp_path:
     Page(write_paper_page(parse_results(lone), tmp_path / "lone.html").read_text(encoding="utf-8"))
     few = json.loads(json.dumps(told))
     kept = few["tasks"]["nci1"]["contestants"]
+    few["missing"] = ["svhn", "clinc150"]
     few["tasks"] = {"nci1": {**few["tasks"]["nci1"], "contestants": {"offramp": kept["offramp"]}, "decomposition": []}}
     page = write_paper_page(parse_results(few), tmp_path / "few.html").read_text(encoding="utf-8")
-    assert "The paper's method has not been measured on nci1 yet." in Page(page).text.replace("\N{NO-BREAK SPACE}", " ")
+    text = Page(page).text.replace("\N{NO-BREAK SPACE}", " ")
+    assert "The paper's method has not been measured on nci1 yet." in text
+    assert "so not on this page: svhn, clinc150." in text
 
 
 def test_odd_curves_can_be_drawn(told: dict[str, Any], tmp_path: Path) -> None:

@@ -18,7 +18,13 @@ _OF = (
     "the same frozen networks, features, splits and costs"
 )
 
-_SEVERAL = {"holds": "hold here", "mixed": "are mixed", "does not hold": "do not hold", "not tested": "are not tested"}
+_SEVERAL = {
+    "holds": "hold here",
+    "mixed": "are mixed",
+    "not shown": "are not shown",
+    "does not hold": "do not hold",
+    "not tested": "are not tested",
+}
 
 
 def write_paper_page(results: PaperResults, path: str | Path) -> Path:
@@ -98,6 +104,8 @@ def _notes(results: PaperResults) -> Iterator[str]:
         "Intervals hold 95 % and are of paired differences, resampling test samples; verdicts call a difference level "
         "where it is within them or within two tenths of a point."
     )
+    if results.missing:
+        yield f"Not measured with all seeds, and so not on this page: {', '.join(results.missing)}."
     missing = [task.name for task in results.tasks.values() if task.alone is None and MAIN[1] not in task.contestants]
     if missing:
         yield f"The paper's method has not been measured on {', '.join(missing)} yet."

@@ -65,7 +65,7 @@ def parse_results(content: Any) -> PaperResults:
 
     Example:
         >>> parse_results({"tasks": {}, "bars": []})
-        PaperResults(tasks={}, bars=(), observations={})
+        PaperResults(tasks={}, bars=(), observations={}, missing=())
     """
     try:
         observed = [_observation(one) for one in content.get("observations", ())]
@@ -73,6 +73,7 @@ def parse_results(content: Any) -> PaperResults:
             tasks={str(name): _task(str(name), task) for name, task in content["tasks"].items()},
             bars=tuple(_bar(bar) for bar in content["bars"]),
             observations={one.name: one for one in observed},
+            missing=tuple(str(name) for name in content.get("missing", ())),
         )
     except KeyError as error:
         raise InputError(f"expected {error} in results of benchmarks.paper, it is not there") from error

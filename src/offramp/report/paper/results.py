@@ -17,8 +17,8 @@ __all__ = [
     "Task",
 ]
 
-VERDICTS = ("holds", "mixed", "does not hold", "not tested")
-"""What became of a claim."""
+VERDICTS = ("holds", "mixed", "not shown", "does not hold", "not tested")
+"""What became of a claim; not shown is one with no difference beyond noise either way."""
 
 
 @dataclass(frozen=True)
@@ -187,3 +187,5 @@ class PaperResults:
     """What must hold."""
     observations: Mapping[str, Observation]
     """By name."""
+    missing: tuple[str, ...] = ()
+    """Tasks of the benchmark that have not been measured with all seeds."""

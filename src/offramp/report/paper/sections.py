@@ -88,7 +88,7 @@ def _claim(one: Observation) -> str:
 
 
 def _badge(verdict: str) -> str:
-    return {"not tested": "Not tested here."}.get(verdict, f"{verdict[0].upper()}{verdict[1:]} here.")
+    return f"{verdict[0].upper()}{verdict[1:]} here."
 
 
 def _figures(one: Observation) -> str:

@@ -1,0 +1,44 @@
+"""What the parts about extraction run: random weights over random images, of which neither speed nor loss depends."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from offramp.features import ArraySource
+from offramp.trunk import CifarResNet, image_preprocessing
+
+__all__ = ["VIEWS", "hashes", "images", "network"]
+
+VIEWS = (image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25)),)
+
+
+def network(layers: int) -> CifarResNet:
+    """A ResNet for 32 x 32 images, the same each time.
+
+    Args:
+        layers: Of it.
+    """
+    torch.manual_seed(0)
+    return CifarResNet(layers).eval()
+
+
+def images(rows: int) -> ArraySource:
+    """Random images of ten classes.
+
+    Args:
+        rows: How many.
+    """
+    pixels = np.random.default_rng(0).integers(0, 256, (rows, 32, 32, 3), np.uint8)
+    return ArraySource(pixels, np.arange(rows) % 10, name="noise")
+
+
+def hashes(path: Path) -> dict[str, str]:
+    """The hash of every file of a folder, by its name.
+
+    Args:
+        path: The folder.
+    """
+    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+    return {str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}

@@ -1,0 +1,74 @@
+"""Calibrating an artifact on new samples, from the command line."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from offramp.features import ArraySource
+from offramp.frontier import recalibrated
+from tests.cli.workshop import MODELS, Shell, opened, samples
+
+TRUST = ("--trust", f"{MODELS}:make")
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_as_the_library_does(offramp: Shell, artifact: Path, tmp_path: Path, labelled: bool) -> None:
+    data, how = ("test.npz", ("--labelled",)) if labelled else ("bare.npz", ())
+    ran = offramp("recalibrate", artifact, "--data", data, "--out", tmp_path / "new", *how, *TRUST)
+    assert ran.status == 0
+    assert f"is calibrated on 90 samples of {data}, saved in {tmp_path / 'new'}" in ran.told
+    assert ("Prediction sets are of them, too." in ran.told) == labelled
+    assert ("--max-drop 0.02 --loss disagreement" in ran.told) == (not labelled)
+    before, found = opened(artifact), opened(tmp_path / "new")
+    assert found.embedded == before.embedded is True  # the weights are in the new artifact too
+    source = ArraySource(*samples(90, seed=2), name="test")
+    expected = recalibrated(before, source, labelled=labelled, progress=False)
+    assert found.provenance["recalibrated"]["labelled"] is labelled
+    for policy, points in expected.points.items():
+        for one, other in zip(points, found.points[policy], strict=True):
+            assert one.promised == other.promised
+            for name, known in one.losses.items():
+                assert torch.equal(known.samples.sort().values, other.losses[name].samples.sort().values)
+            for level, limits in one.conformal_thresholds.items():
+                assert torch.equal(limits, other.conformal_thresholds[level])
+
+
+def test_what_it_makes_is_used_by_others(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    found = offramp.json("recalibrate", artifact, "--data", "bare.npz", "--out", new, *TRUST)
+    assert found == {"artifact": str(new), "samples": 90, "labelled": False}
+    wish = ("--max-drop", "0.4", "--confidence", "0.8")
+    line = ("predict", new, "--data", "test.npz", "--out", tmp_path / "answers.csv", *TRUST, *wish)
+    ran = offramp(*line, "--loss", "disagreement")
+    assert ran.status == 0
+    assert "on 90 calibrate samples" in ran.told
+    ran = offramp(*line)
+    assert ran.status == 1
+    assert "ask for a promise of disagreement" in ran.told
+    assert "loss=" not in ran.told
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (("--data", "bare.npz", "--labelled"), "bare.npz has no labels; name their column with --label"),
+        (("--data", "bare.npz", "--classes", "names.txt"), "expected --labelled with --classes, got only --classes"),
+        (("--data", "val.npz"), "got those the exits were fitted or tuned on"),
+        (("--data", "small.npz"), "does not take them as they are"),
+    ],
+)
+def test_what_is_refused(offramp: Shell, artifact: Path, tmp_path: Path, line: tuple[str, ...], told: str) -> None:
+    np.savez(tmp_path / "small.npz", x=samples(9, seed=0)[0][:, :5])
+    places = [str(tmp_path / word) if word == "small.npz" else word for word in line]
+    ran = offramp("recalibrate", artifact, *places, "--out", tmp_path / "new", *TRUST)
+    assert (ran.status, ran.out) == (1, "")
+    assert told in ran.told
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_artifact_itself_is_not_written_over(offramp: Shell, artifact: Path) -> None:
+    ran = offramp("recalibrate", artifact, "--data", "bare.npz", "--out", artifact, *TRUST)
+    assert ran.status == 1
+    assert "expected --out to be another folder than the artifact's" in ran.told
