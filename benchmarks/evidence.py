@@ -1,4 +1,4 @@
-"""Writes docs/evidence.md, its picture and the README's figures from the committed results.
+"""Writes docs/evidence.md, its picture and the figures of README and docs/scale.md from the committed results.
 
     python -m benchmarks.evidence
 
@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks.guarantees import evidence as guarantees
 from benchmarks.paper import evidence as paper
 from benchmarks.runtime import evidence as runtime
+from benchmarks.scale import evidence as scale
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
@@ -334,6 +335,7 @@ keep their exits was settled after looking at three choices on the first rotatio
 {paper}
 {guarantees}
 {runtime}
+{scale}
 ## What learning a frontier costs: `benchmarks.frontier_time`
 From a store on disk to measured points, 45,000 samples, in passes of the bare float32 network over the same samples.
 Extraction itself is one pass for each view, and is not in these figures (the default takes two views).
@@ -382,6 +384,7 @@ def page() -> str:
             "runtime",
             "paper",
             "guarantees",
+            "scale",
         )
     }
     rotations = found["frontier_quality"]["rotations"]
@@ -399,6 +402,7 @@ def page() -> str:
         runtime=runtime.section(found["runtime"], bars(found["runtime"])),
         paper=paper.section(found["paper"], bars(found["paper"])),
         guarantees=guarantees.section(found["guarantees"]),
+        scale=scale.section(found["scale"], bars(found["scale"])),
         times="\n".join(times(found["frontier_time"])),
         time_bars="\n".join(bars(found["frontier_time"])),
         store="\n".join(store(found["store"])),
@@ -462,9 +466,18 @@ def _felt(found: dict[str, Any]) -> list[str]:
 
 def with_headline(readme: str) -> str:
     """The README with the present figures between its two marks."""
-    before, rest = readme.split(OPENS)
+    return _between_marks(readme, headline())
+
+
+def with_plan(document: str) -> str:
+    """docs/scale.md with the present forecasts between its two marks."""
+    return _between_marks(document, scale.plan(results("scale")))
+
+
+def _between_marks(document: str, content: str) -> str:
+    before, rest = document.split(OPENS)
     _, after = rest.split(CLOSES)
-    return f"{before}{OPENS}\n{headline()}\n{CLOSES}{after}"
+    return f"{before}{OPENS}\n{content}\n{CLOSES}{after}"
 
 
 if __name__ == "__main__":
@@ -472,4 +485,5 @@ if __name__ == "__main__":
     runtime.draw(results("runtime"))
     (ROOT / "docs" / "networks.md").write_text(networks(results("trunks")))
     (ROOT / "docs" / "evidence.md").write_text(page())
-    (ROOT / "README.md").write_text(with_headline((ROOT / "README.md").read_text()))
+    for name, filled in (("README.md", with_headline), ("docs/scale.md", with_plan)):
+        (ROOT / name).write_text(filled((ROOT / name).read_text()))

@@ -37,14 +37,15 @@ def cell_files(task: str, exits: str, seed: int) -> tuple[Path, Path]:
     return stem.with_suffix(".json"), stem.with_suffix(".npz")
 
 
-def assembled(seeds: Iterable[int]) -> dict[str, Any]:
+def assembled(tasks: Iterable[str], seeds: Iterable[int]) -> dict[str, Any]:
     """Everything that the page shows, of the cells that are there for all seeds.
 
     Args:
+        tasks: Which.
         seeds: Which.
     """
     found: dict[str, Any] = {}
-    for task in TASKS.values():
+    for task in (TASKS[name] for name in tasks):
         rows: dict[str, Any] = {}
         areas: dict[str, Floats] = {}
         for contestant in CONTESTANTS.values():

@@ -22,8 +22,8 @@ from benchmarks.bars import Bar, parser, report, say
 PARTS = ("extraction", "failures", "inference", "rows", "faults", "forecasts")
 """Each is a module of this package with a function of its name that gives figures and bars."""
 
-EXTRA = ("shuffling", "enough_rows")
-"""Parts that need the stores of `benchmarks.paper` and promise nothing: run when they are asked for."""
+EXTRA = ("dense", "shuffling", "enough_rows")
+"""Parts that need stores of other benchmarks and promise nothing: run when they are asked for."""
 
 CACHE = Path(__file__).parents[1] / ".cache" / "scale"
 """Where parts and what they need are kept."""

@@ -1,11 +1,13 @@
 """How much of a bare torch loop's speed is left on Ray's workers, and what a job costs there.
 
-The bare loop reads, prepares and runs the same rows in as many processes, and keeps nothing: what extraction does
-besides (pooling, writing, hashing, Ray) is all on the other side. Both are warm, and take turns.
+The bare loop reads, prepares and runs the same rows in as many processes, pools the same features and keeps nothing:
+what extraction does besides (checks, half precision, writing, hashing, Ray) is all on the other side. A loop that runs
+the network alone is measured beside it. All are warm, and take turns.
 """
 
 import multiprocessing
 import os
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -18,10 +20,11 @@ from typing import Any
 import torch
 
 from benchmarks.bars import Bar, say
+from benchmarks.scale.processes import descendants
 from benchmarks.scale.work import VIEWS, images, network
 from offramp.features import Source
 from offramp.scale import Workers, cluster, extract_on_cluster
-from offramp.trunk import Trunk
+from offramp.trunk import DEFAULT_POOLING, POOLINGS, Hidden, Trunk
 
 LEAST_SHARE = 0.90
 """Of the bare loop's throughput."""
@@ -35,7 +38,7 @@ def extraction(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     Args:
         small: Fewer rows and rounds.
     """
-    rows, rounds, layers = (1_000, 2, 8) if small else (10_000, 5, 20)
+    rows, rounds, layers = (1_000, 2, 8) if small else (10_000, 9, 20)
     processes = os.cpu_count() or 1
     trunk, source = network(layers), images(rows)
     began = time.perf_counter()
@@ -46,33 +49,47 @@ def extraction(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     ):
         list(workers.run(range(processes), float))
         start_up_s = time.perf_counter() - began
-        seconds: dict[str, list[float]] = {"bare": [], "ray": []}
-        processor_s: dict[str, list[float]] = {"bare": [], "ray": []}
-        for turn in range(rounds + 1):
-            wall, used = _timed(lambda: list(bare.map(_run_bare, range(0, rows, BATCH_SIZE))))
-            wall_on_ray, used_on_ray = _timed(partial(_extract, trunk, source, Path(folder, str(turn))))
-            if turn == 0:
-                continue  # processes start, workers load the network
-            seconds["bare"].append(wall)
-            seconds["ray"].append(wall_on_ray)
-            processor_s["bare"].append(used)
-            processor_s["ray"].append(used_on_ray)
-            say(f"  round {turn}: bare {rows / wall:,.0f}, on workers {rows / wall_on_ray:,.0f} rows/s")
         overhead = _overhead(workers, jobs=100 if small else 2_000)
-    shares = [one / other for one, other in zip(seconds["bare"], seconds["ray"], strict=True)]
+        starts = range(0, rows, BATCH_SIZE)
+        seconds: dict[str, list[float]] = {"network alone": [], "bare": [], "ray": []}
+        processor_s: dict[str, list[float]] = {name: [] for name in seconds}
+        for turn in range(rounds + 1):
+            works: dict[str, Callable[[], object]] = {
+                "network alone": lambda: list(bare.map(_run, starts)),
+                "bare": lambda: list(bare.map(_run_and_pool, starts)),
+                "ray": partial(_extract, trunk, source, Path(folder, str(turn))),
+            }
+            names = list(works)
+            for name in names[turn % 3 :] + names[: turn % 3]:
+                wall, used = _timed(works[name])
+                if turn > 0:  # at first, processes start and workers load the network
+                    seconds[name].append(wall)
+                    processor_s[name].append(used)
+            shutil.rmtree(Path(folder, str(turn)))  # else the system is still writing it to disk when the next begins
+            say(
+                f"  round {turn}: "
+                + ", ".join(f"{name} {rows / walls[-1]:,.0f} rows/s" for name, walls in seconds.items() if walls)
+            )
+    shares = {
+        name: [one / other for one, other in zip(walls, seconds["ray"], strict=True)]
+        for name, walls in seconds.items()
+        if name != "ray"
+    }
     figures = {
         "rows": rows,
         "layers": layers,
         "workers": processes,
         "rows_per_s": {name: [rows / wall for wall in walls] for name, walls in seconds.items()},
         "processor_s": processor_s,
-        "share_of_bare": {"median": median(shares), "least": min(shares), "most": max(shares)},
+        "share_of": {
+            name: {"median": median(found), "least": min(found), "most": max(found)} for name, found in shares.items()
+        },
         "start_up_s": start_up_s,
         "per_job_ms": overhead,
     }
     # At the small size a second of work is set against what a call costs at all: there it only must not be far off.
     at_most = 3.0 if small else 1 / LEAST_SHARE
-    return figures, [Bar("time on workers over time of the bare loop", 1 / median(shares), at_most)]
+    return figures, [Bar("time on workers over time of the bare loop", 1 / median(shares["bare"]), at_most)]
 
 
 def _extract(trunk: Trunk, source: Source, path: Path) -> None:
@@ -81,7 +98,7 @@ def _extract(trunk: Trunk, source: Source, path: Path) -> None:
 
 
 def _overhead(workers: Workers, *, jobs: int) -> dict[str, float]:
-    """Milliseconds of the run for a job that does nothing: as plain tasks, as here, and through Ray Data."""
+    """Milliseconds of the run for a job that does nothing: as plain tasks, as here, and (fewer) through Ray Data."""
     import ray.data  # here and not above: the processes of the bare loop need none of it
 
     context = ray.data.DataContext.get_current()
@@ -89,11 +106,12 @@ def _overhead(workers: Workers, *, jobs: int) -> dict[str, float]:
     began = time.perf_counter()
     list(workers.run(range(jobs), float))
     tasks_s = time.perf_counter() - began
+    blocks = min(jobs, 200)
     began = time.perf_counter()
-    dataset = ray.data.range(jobs, override_num_blocks=jobs).map_batches(lambda batch: batch, batch_size=None)
-    assert sum(len(batch["id"]) for batch in dataset.iter_batches(batch_size=None)) == jobs
+    dataset = ray.data.range(blocks, override_num_blocks=blocks).map_batches(lambda batch: batch, batch_size=None)
+    assert sum(len(batch["id"]) for batch in dataset.iter_batches(batch_size=None)) == blocks
     data_s = time.perf_counter() - began
-    return {"tasks": 1e3 * tasks_s / jobs, "ray_data": 1e3 * data_s / jobs}
+    return {"tasks": 1e3 * tasks_s / jobs, "ray_data": 1e3 * data_s / blocks}
 
 
 _bare: tuple[Trunk, Source] | None = None
@@ -106,11 +124,27 @@ def _prepare(layers: int, rows: int) -> None:
     _bare = network(layers), images(rows)
 
 
-def _run_bare(start: int) -> None:
+def _run(start: int) -> None:
     assert _bare is not None
     trunk, source = _bare
     with torch.inference_mode():
-        trunk(trunk.prepare(VIEWS[0](source.read(start, min(start + BATCH_SIZE, len(source))).inputs)))
+        trunk(_batch(trunk, source, start))
+
+
+def _run_and_pool(start: int) -> None:
+    assert _bare is not None
+    trunk, source = _bare
+    pool = POOLINGS.get(DEFAULT_POOLING)
+    with torch.inference_mode():
+        hidden = _batch(trunk, source, start)
+        for index, stage in enumerate(trunk.stages):
+            hidden = stage(hidden)
+            pool(trunk.representation(hidden, index))
+        trunk.own_logits(hidden, len(trunk.stages) - 1)
+
+
+def _batch(trunk: Trunk, source: Source, start: int) -> Hidden:
+    return trunk.prepare(VIEWS[0](source.read(start, min(start + BATCH_SIZE, len(source))).inputs))
 
 
 def _timed(work: Callable[[], object]) -> tuple[float, float]:
@@ -121,18 +155,4 @@ def _timed(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def _processor_s() -> float:
-    """Processor time of this process and its living descendants."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text().rpartition(")")[2].split()  # a name may hold blanks
-        except OSError:
-            continue  # gone meanwhile
-        parents[int(entry.parent.name)] = int(fields[1])
-        ticks[int(entry.parent.name)] = int(fields[11]) + int(fields[12])
-
-    def descends(process: int) -> bool:
-        return process == os.getpid() or (process in parents and descends(parents[process]))
-
-    return sum(count for process, count in ticks.items() if descends(process)) / os.sysconf("SC_CLK_TCK")
+    return sum(process.cpu_s for process in descendants())

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bars import Bar, say
+from benchmarks.scale.processes import descendants
 from benchmarks.scale.work import VIEWS, hashes, images, network
 from offramp.features import Store, extract
 from offramp.scale import extract_on_cluster
@@ -54,7 +55,7 @@ def failures(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
             seconds = {"warming up": place.run("warming up")}  # workers start, and files are read for the first time
             seconds["none"] = place.run("none")
             seconds["a worker"] = place.run("a worker", strike=_kill_a_worker)
-            seconds["a machine"] = place.run("a machine", strike=lambda: cluster.remove_node(others[0], False))
+            seconds["a machine"] = place.run("a machine", strike=lambda: cluster.remove_node(_busy(others), False))
             cluster.add_node(**machine)
             cluster.wait_for_nodes()
             seconds["the driver"] = place.run_twice("the driver")
@@ -67,7 +68,7 @@ def failures(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
         if name != "warming up"
     }
     bars = [
-        Bar(f"{what.replace('_', ' ')} after the loss of {name}", float(count), 0)
+        Bar(f"{what} after the loss of {name}", float(count), 0)
         for name in figures
         for what, count in found[name].items()
     ]
@@ -129,24 +130,30 @@ def _shard_mb(rows: int) -> float:
 
 def _kill_a_worker() -> None:
     """A worker in the middle of a job, as the system would for want of memory."""
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            named = entry.read_bytes()
-        except OSError:
-            continue
-        if named.startswith(b"ray::_do") and _is_mine(int(entry.parent.name)):
-            os.kill(int(entry.parent.name), signal.SIGKILL)
-            return
-    raise RuntimeError("no worker is at work")
+    worker, _ = _at_work()
+    os.kill(worker, signal.SIGKILL)
 
 
-def _is_mine(process: int) -> bool:
-    """Whether a process descends from this one: other clusters on this machine are none of ours."""
-    while process > 1:
-        if process == os.getpid():
-            return True
-        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    return False
+def _busy(machines: list[Any]) -> Any:
+    """One of the machines, in the middle of a job."""
+    by_scheduler = {machine.all_processes["raylet"][0].process.pid: machine for machine in machines}
+    _, scheduler = _at_work(by_scheduler)
+    return by_scheduler[scheduler]
+
+
+def _at_work(schedulers: Container[int] | None = None) -> tuple[int, int]:
+    """A worker in the middle of a job, and the scheduler that started it.
+
+    Args:
+        schedulers: One of these; any if left out.
+    """
+    deadline_s = time.monotonic() + 60
+    while time.monotonic() < deadline_s:
+        for process in descendants():
+            if process.command.startswith("ray::_do") and (schedulers is None or process.parent in schedulers):
+                return process.number, process.parent
+        time.sleep(0.01)
+    raise RuntimeError("no worker was at work for a minute")
 
 
 def _compared(path: Path, alone: dict[str, str], rows: int) -> dict[str, int]:

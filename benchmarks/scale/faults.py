@@ -3,6 +3,7 @@
 The disks are file systems in memory, mounted for this: even for root they can be full, or read-only.
 """
 
+import json
 import os
 import re
 import subprocess
@@ -34,7 +35,7 @@ def faults(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
         small: Has no effect: it is small.
     """
     if os.geteuid() != 0:  # which is who may mount; in a space of its own, anybody
-        os.execvp("unshare", ["unshare", "--map-root-user", "--mount", sys.executable, *sys.orig_argv[1:]])
+        return _as_root()
     figures: dict[str, Any] = {}
     bars = []
     with TemporaryDirectory() as folder, cluster(1):
@@ -50,6 +51,14 @@ def faults(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
             bars.append(Bar(f"{name}: of the file and what to do, not said", float(len(missed)), 0))
             bars.append(Bar(f"{name}: files that differ once it is mended", float(differing), 0))
     return figures, bars
+
+
+def _as_root() -> tuple[dict[str, Any], list[Bar]]:
+    with TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "benchmarks.scale", "--only", "faults", "--into", folder]
+        subprocess.run(["unshare", "--map-root-user", "--mount", *command], check=True, stdout=subprocess.DEVNULL)
+        found = json.loads(Path(folder, "faults.json").read_text())
+    return found["figures"], [Bar(*bar) for bar in found["bars"]]
 
 
 Outcome = tuple[str, tuple[str, ...], int]

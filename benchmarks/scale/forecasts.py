@@ -1,7 +1,7 @@
 """What `offramp.scale.forecast` foretells from few rows and one worker, against what is then measured with more."""
 
-import os
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,9 +13,12 @@ import torch
 
 from benchmarks.bars import Bar, say
 from benchmarks.cifar import PREPROCESSING, cifar10, resnet
+from benchmarks.scale.processes import descendants
 from benchmarks.texts import intents, minilm
 from offramp.features import Plan, Rows, Source, compile_manifest, extract_shard, make_plan
 from offramp.features.extract import begin_extraction
+from offramp.features.shard import map_shard
+from offramp.features.store import check_unique_ids
 from offramp.scale.cluster import Workers, cluster
 from offramp.scale.extract import extract_on_cluster
 from offramp.scale.forecast import Constants, forecast
@@ -112,11 +115,35 @@ def measured_constants(trunk: Trunk, source: Source) -> Constants:
         for _ in crew.run(range(plan.num_shards), partial(_write, trunk, source, plan, folder)):
             pass
         row_s = (_workers_cpu_s() - idle_s) / len(source)
-        ids_began = process_time()
-        compile_manifest(folder)
-        id_s = (process_time() - ids_began) / len(source)
-    inputs = source.read(0, 1).inputs
-    return Constants(worker_s, row_s, plan.shard_rows, driver_shard_s, id_s, plan.row_bytes, inputs.nbytes)
+        look_s, ids_s, all_s = _ending(Path(folder), plan)
+    return Constants(
+        worker_s=worker_s,
+        row_s=row_s,
+        shard_rows=plan.shard_rows,
+        driver_shard_s=driver_shard_s + (all_s - ids_s) / plan.num_shards,
+        look_s=look_s / plan.num_shards,
+        id_s=max(0.0, ids_s - look_s) / len(source),
+        row_bytes=plan.row_bytes,
+        input_bytes=source.read(0, 1).inputs.nbytes,
+    )
+
+
+def _ending(folder: Path, plan: Plan) -> tuple[float, float, float]:
+    """CPU seconds to open all shards, to look through all ids, and to finish the store, the least of a few times."""
+
+    def opened() -> None:
+        for shard in range(plan.num_shards):
+            map_shard(folder, plan, shard, names=["ids"])
+
+    works = (opened, lambda: check_unique_ids(folder, plan), lambda: compile_manifest(folder))
+    least = [min(_cpu_s(work) for _ in range(5)) for work in works]
+    return least[0], least[1], least[2]
+
+
+def _cpu_s(work: Callable[[], object]) -> float:
+    began = process_time()
+    work()
+    return process_time() - began
 
 
 def _trunk() -> Trunk:
@@ -178,26 +205,8 @@ def _write(trunk: Trunk, source: Source, plan: Plan, folder: str, shard: int) ->
 
 
 def _workers_cpu_s() -> float:
-    """CPU seconds of all workers that this process started, from the table of processes."""
-    parents, seconds, names = {}, {}, {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            # The name in parentheses may hold anything; what follows it does not.
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue  # gone meanwhile
-        process = int(entry.name)
-        parents[process], names[process] = int(fields[1]), command
-        seconds[process] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def is_ours(process: int) -> bool:
-        while process in parents and process != os.getpid():
-            process = parents[process]
-        return process == os.getpid()
-
-    workers = [process for process, name in names.items() if name.startswith(("ray::IDLE", "ray::_do"))]
-    return sum(seconds[process] for process in workers if is_ours(process))
+    """CPU seconds of all workers that this process started."""
+    return sum(one.cpu_s for one in descendants() if one.command.startswith(("ray::IDLE", "ray::_do")))
 
 
 def _networks(constants: Constants) -> dict[str, Any]:
@@ -209,14 +218,8 @@ def _networks(constants: Constants) -> dict[str, Any]:
     ):
         plan = make_plan(trunk, source, views=(preprocessing,), shard_mb=64)
         row_s = _row_s(trunk, source, preprocessing)
-        own = Constants(
-            constants.worker_s,
-            row_s,
-            plan.shard_rows,
-            constants.driver_shard_s,
-            constants.id_s,
-            plan.row_bytes,
-            input_bytes,
+        own = replace(
+            constants, row_s=row_s, shard_rows=plan.shard_rows, row_bytes=plan.row_bytes, input_bytes=input_bytes
         )
         rows = [{"rows": rows, "workers": workers, **asdict(forecast(own, rows, workers))} for rows, workers in TABLE]
         told[name] = {"constants": asdict(own), "forecasts": rows}

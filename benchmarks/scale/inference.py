@@ -84,6 +84,7 @@ def inference(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     bars = [Bar("throughput lost to the bare engine", 1 - throughputs["bare"]["median"], 1 - least)]
     for budget, cost in spent.items():
         bars.append(Bar(f"spent beyond a budget of {float(budget):.3g}, share", cost / float(budget) - 1, 0.02))
+        bars.append(Bar(f"left unspent of a budget of {float(budget):.3g}, share", 1 - cost / float(budget), 0.1))
     return figures, bars
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.bars import Bar, report
-from benchmarks.evidence import RESULTS, networks, page, results, with_headline
+from benchmarks.evidence import RESULTS, networks, page, results, with_headline, with_plan
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -17,6 +17,14 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.mark.slow
 def test_the_store_keeps_its_promises_at_a_small_size() -> None:
     command = [sys.executable, "-m", "benchmarks.store", "--check", "--quick"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_many_workers_keep_their_promises_at_a_small_size(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.scale", "--check", "--small", "--into", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -39,13 +47,25 @@ def test_the_evidence_is_what_the_results_say() -> None:
     assert networks(results("trunks")) == (ROOT / "docs" / "networks.md").read_text(), (
         "run python -m benchmarks.evidence"
     )
-    readme = (ROOT / "README.md").read_text()
-    assert with_headline(readme) == readme, "run python -m benchmarks.evidence"
+    for name, filled in (("README.md", with_headline), ("docs/scale.md", with_plan)):
+        document = (ROOT / name).read_text()
+        assert filled(document) == document, "run python -m benchmarks.evidence"
 
 
 @pytest.mark.parametrize(
     "name",
-    ["artifact", "chain", "costs", "few_exits", "frontier_quality", "frontier_time", "runtime", "store", "trunks"],
+    [
+        "artifact",
+        "chain",
+        "costs",
+        "few_exits",
+        "frontier_quality",
+        "frontier_time",
+        "runtime",
+        "scale",
+        "store",
+        "trunks",
+    ],
 )
 def test_committed_results_agree_with_their_own_bars(name: str) -> None:
     found = json.loads((RESULTS / f"{name}.json").read_text())

@@ -74,6 +74,86 @@ def test_a_vanished_object_is_named_and_may_come_back(tmp_path: Path, memory: An
     np.testing.assert_array_equal(data.read(0, 5).ids, expected.ids)
 
 
+@pytest.mark.parametrize("name", ["folder", "parquet", "shards", "tar", "tars"])
+def test_a_broken_connection_is_tried_again(
+    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("offramp.addresses.WAIT_S", 0)
+    address = upload(memory, WRITERS[name](tmp_path))
+    asked = set()
+
+    def breaking(question: Any) -> Any:
+        def put(*given: Any, **more: Any) -> Any:
+            if question.__name__ not in asked:
+                asked.add(question.__name__)
+                raise ConnectionResetError("gone")
+            return question(*given, **more)
+
+        return put
+
+    for question in ("info", "ls", "find", "open", "cat_file", "cat_ranges"):
+        monkeypatch.setattr(MemoryFileSystem, question, breaking(getattr(MemoryFileSystem, question)))
+    assert len(open_data(address).read(0, 5).inputs) == 5
+    assert asked
+
+
+@pytest.mark.parametrize("name", ["csv", "parquet", "tar"])
+def test_a_connection_breaks_while_a_file_is_read(
+    tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr("offramp.addresses.WAIT_S", 0)
+    monkeypatch.setattr("offramp.data.remote.BLOCK_BYTES", 700)
+    path = WRITERS[name](tmp_path)
+    address, whole, breaks = upload(memory, path), MemoryFileSystem.cat_file, iter(range(1_000_000))
+
+    def breaking(files: Any, place: str, **span: Any) -> bytes:
+        if next(breaks) % 2:
+            raise ConnectionResetError("gone")
+        return whole(files, place, **span)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", breaking)
+    there = open_data(address)
+    np.testing.assert_array_equal(there.read(0, 5).ids, open_data(path).read(0, 5).ids)
+    assert next(breaks) > 2
+
+
+def test_errors_that_come_as_answers_are_raised(tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offramp.addresses.WAIT_S", 0)
+    data = open_data(upload(memory, WRITERS["folder"](tmp_path)))
+    monkeypatch.setattr(MemoryFileSystem, "cat_ranges", lambda *_, **__: [TimeoutError("too slow")])
+    with pytest.raises(InputError, match="TimeoutError: too slow; check network"):
+        data.read(0, 1)
+
+
+def test_a_server_that_gives_no_parts(tmp_path: Path, memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = upload(memory, WRITERS["tar"](tmp_path))
+    whole = memory.cat("/bucket/pets.tar")
+    monkeypatch.setattr("offramp.data.remote.BLOCK_BYTES", 700)
+    monkeypatch.setattr(MemoryFileSystem, "cat_file", lambda *_, **__: whole)
+    with pytest.raises(InputError, match=r"pets\.tar is given whole where a part was asked for; copy it to disk"):
+        open_data(address)
+
+
+def test_a_file_in_the_manner_of_python(memory: Any) -> None:
+    memory.pipe("/bucket/numbers", bytes(range(100)))
+    for ahead in (True, False):
+        with RemotePath("memory://bucket/numbers").open(ahead=ahead) as file:
+            assert file.read(3) == bytes([0, 1, 2])
+            assert file.seek(-2, 2) == 98
+            assert (file.tell(), file.read(), file.read(1)) == (98, bytes([98, 99]), b"")
+            assert file.seek(10) == 10
+            assert file.seek(5, 1) == 15
+            assert file.read(1) == bytes([15])
+            file.seek(200)
+            assert file.read(1) == b""
+
+
+def test_names_that_begin_with_a_dot(memory: Any) -> None:
+    memory.pipe("/bucket/images/tom.png", png(2, 1))
+    memory.pipe("/bucket/pets.csv", b"label,image\ncat,./images/tom.png\ndog,images/../images/tom.png")
+    assert len(open_data("memory://bucket/pets.csv").read(0, 2).inputs) == 2
+
+
 def test_an_object_cut_short_is_named(tmp_path: Path, memory: Any) -> None:
     address = upload(memory, WRITERS["tar"](tmp_path))
     data = open_data(address)

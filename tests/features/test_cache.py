@@ -1,5 +1,6 @@
 """Stores that lie elsewhere: read as if they were here, in little room, and through every mishap."""
 
+import gc
 import os
 import shutil
 import subprocess
@@ -100,7 +101,7 @@ def test_little_room_is_enough(store: Store, room: int, tmp_path: Path, fetched:
     assert in_order.ids.tolist() == store.ids().tolist()
     for index in (0, 1, 2, 3, 4, 0, 2, 4):
         assert torch.equal(remote.shard(index)["features.mean"], store.shard(index)["features.mean"])
-    assert cached_mb(tmp_path) <= cache_mb
+        assert cached_mb(tmp_path) <= cache_mb
 
 
 @pytest.mark.usefixtures("files")
@@ -112,6 +113,20 @@ def test_the_next_shards_come_meanwhile(tmp_path: Path) -> None:
         while len(cached(tmp_path)) < 2 and time.monotonic() < deadline_s:
             time.sleep(0.01)
     assert [file.name for file in cached(tmp_path)] == ["000001.safetensors", "000003.safetensors"]
+
+
+@pytest.mark.usefixtures("files")
+def test_a_store_that_is_gone_holds_nothing(tmp_path: Path) -> None:
+    def held() -> int:
+        paths = [Path(f"/proc/self/fd/{file}") for file in os.listdir("/proc/self/fd")]
+        return sum(str(tmp_path) in str(path.readlink()) for path in paths if path.is_symlink())
+
+    remote = Store.open(ADDRESS, cache=tmp_path)
+    remote.shard(0)
+    assert held() == 1
+    del remote
+    gc.collect()
+    assert held() == 0
 
 
 @pytest.mark.usefixtures("files")

@@ -60,7 +60,7 @@ class _Breaking:
 
 
 def test_a_broken_connection_goes_on_where_it_broke(folder: RemoteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offramp.features.remote.WAIT_S", 0)
+    monkeypatch.setattr("offramp.addresses.WAIT_S", 0)
     monkeypatch.setattr("offramp.features.remote.BLOCK_BYTES", 4)
     # More breaks than tries, but something came in between.
     monkeypatch.setattr(folder, "_files", _Breaking(bytes(range(60)), breaks=5))
@@ -70,7 +70,7 @@ def test_a_broken_connection_goes_on_where_it_broke(folder: RemoteFolder, monkey
 
 
 def test_what_stays_broken_is_told(folder: RemoteFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offramp.features.remote.WAIT_S", 0)
+    monkeypatch.setattr("offramp.addresses.WAIT_S", 0)
     monkeypatch.setattr(folder, "_files", _Breaking(b"", breaks=3))
     with pytest.raises(
         StoreError, match=r"cannot read memory://remote/words\.txt: TimeoutError: too slow; check network"

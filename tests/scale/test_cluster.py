@@ -165,6 +165,7 @@ def test_a_job_that_does_not_hear_is_ended(workers: Workers, tmp_path: Path, mon
     assert not worker.exists()
 
 
+@pytest.mark.usefixtures("workers")
 def test_only_some_of_the_workers(tmp_path: Path) -> None:
     def alone(job: int) -> bool:
         place = tmp_path / "here"

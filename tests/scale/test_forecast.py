@@ -9,7 +9,14 @@ from offramp.features.store import IDS_AT_ONCE
 from offramp.scale import Constants, forecast
 
 BASE = Constants(
-    worker_s=3.0, row_s=0.01, shard_rows=100, driver_shard_s=0.002, id_s=0.0, row_bytes=1000, input_bytes=500
+    worker_s=3.0,
+    row_s=0.01,
+    shard_rows=100,
+    driver_shard_s=0.002,
+    look_s=0.0,
+    id_s=0.0,
+    row_bytes=1000,
+    input_bytes=500,
 )
 
 

@@ -2,20 +2,17 @@
 
 import os
 import posixpath
-import re
 import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol, Self, cast
 
-from offramp.addresses import is_address
+from offramp.addresses import is_address, was_address
 from offramp.data.remote import RemotePath
 from offramp.errors import InputError
 
 __all__ = ["Location", "contents", "file_sizes", "folder_name", "locate", "names_in", "opened", "read_range"]
-
-MANGLED_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+-]+:/[^/]")
 
 
 class _Sized(Protocol):
@@ -74,7 +71,7 @@ def locate(path: str | Location) -> Location:
     if isinstance(path, str | Path):
         # Whole, as another process may work in another folder.
         place = Path(path).expanduser().absolute()
-        if isinstance(path, Path) and MANGLED_ADDRESS.match(str(path)) and not place.exists():
+        if isinstance(path, Path) and was_address(path) and not place.exists():
             raise InputError(f"expected an address as text, got Path('{path}'), which lost a slash; give text")
         return place
     return path
@@ -122,6 +119,7 @@ def file_sizes(folder: Location, names: Sequence[str]) -> list[int | None]:
         return [_local_size(folder / name) for name in names]
     if not names:
         return []
+    names = [posixpath.normpath(name) for name in names]  # as `RemotePath` takes them
     shared = posixpath.commonpath([posixpath.dirname(f"./{name}") for name in names])
     listed = _remote(folder / shared if shared else folder).sizes()
     start = len(shared) + 1 if shared else 0

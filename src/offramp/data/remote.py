@@ -1,14 +1,17 @@
 """Files and folders at an address, `s3://bucket/pets.parquet` and the like, in the manner of `pathlib`."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal, cast, final
+from io import SEEK_CUR, SEEK_END, SEEK_SET, BufferedReader, RawIOBase
+from posixpath import normpath
+from typing import Any, BinaryIO, TypeVar, cast, final
 
-from offramp.addresses import connect
-from offramp.errors import InputError, OfframpError
+from offramp.addresses import ask, connect
+from offramp.errors import InputError
 
 __all__ = ["RemotePath", "Status"]
+
+Answer = TypeVar("Answer")
 
 BLOCK_BYTES = 5 << 20  # fetched at a time where a file is read on and on; an object store answers in about 50 ms
 
@@ -68,6 +71,7 @@ class RemotePath:
         return RemotePath(f"{scheme}://{rest.rpartition('/')[0]}")
 
     def __truediv__(self, name: str) -> "RemotePath":
+        name = normpath(name)  # to a store, `./a.png` is another object than `a.png`
         return RemotePath(self.address + name if self.address.endswith("://") else f"{self.address}/{name}")
 
     def is_file(self) -> bool:
@@ -80,24 +84,20 @@ class RemotePath:
 
     def stat(self) -> Status:
         """What the store says of the object."""
-        files, path = self._place()
-        with self._explained(files):
-            size = files.info(path)["size"]
+        size = self._asked(lambda files, path: files.info(path)["size"])
         if size is None:
             raise InputError(f"{self} does not say how large it is; copy it to disk")
         return Status(int(size))
 
-    def open(self, mode: Literal["rb"] = "rb", *, ahead: bool = True) -> BinaryIO:
+    def open(self, *, ahead: bool = True) -> BinaryIO:
         """A file to read and seek in.
 
         Args:
-            mode: As of files.
             ahead: Whether to fetch more than was asked for, as it is going to be read on and on.
         """
-        files, path = self._place()
-        with self._explained(files):
-            caching = {"cache_type": "readahead", "block_size": BLOCK_BYTES} if ahead else {"cache_type": "none"}
-            return cast(BinaryIO, files.open(path, mode, **caching))
+        # By ranges, and not by the library's own files: those are lost when a connection breaks while they are read.
+        stream = _Ranges(self, self.stat().st_size)
+        return cast(BinaryIO, BufferedReader(stream, BLOCK_BYTES) if ahead else stream)
 
     def names(self) -> list[str]:
         """Names of what lies straight inside this folder."""
@@ -110,65 +110,97 @@ class RemotePath:
     def sizes(self) -> dict[str, int]:
         """Bytes of every file below this folder, by its path from here."""
         files, path = self._place()
-        with self._explained(files):
-            found = files.find(path, detail=True)
+        found = self._asked(lambda files, path: files.find(path, detail=True))
         files.invalidate_cache()  # it would hold a million entries for as long as the process lives
         start = len(path.rstrip("/")) + 1
         return {str(name)[start:]: int(facts["size"] or 0) for name, facts in found.items() if len(name) > start}
 
     def read_range(self, start: int, stop: int) -> bytes:
         """Bytes `start` to `stop - 1`, fewer where the object ends before."""
-        files, path = self._place()
-        with self._explained(files):
-            return cast(bytes, files.cat_file(path, start=start, end=stop))
+        found = self._asked(lambda files, path: cast(bytes, files.cat_file(path, start=start, end=stop)))
+        if len(found) > stop - start:
+            raise InputError(f"{self} is given whole where a part was asked for; copy it to disk")
+        return found
 
     def read_files(self, names: Sequence[str]) -> list[bytes]:
         """The bytes of files in this folder, fetched together where the library can."""
         files, path = self._place()
+        places = [f"{path.rstrip('/')}/{normpath(name)}" for name in names]
         try:
             # Not `cat`, which would take a bracket in a name for a pattern.
-            return list(
-                files.cat_ranges([f"{path.rstrip('/')}/{name}" for name in names], None, None, on_error="raise")
-            )
-        except Exception:
+            return ask(files, lambda: _all_answered(files.cat_ranges(places, None, None, on_error="raise")))
+        except Exception as error:
             for name in names:  # which one it was, the error does not always say
                 (self / name).stat()
-            with self._explained(files):
-                raise
+            raise self._failure(error) from error
 
     def _place(self) -> tuple[Any, str]:
         return connect(self.address)
 
     def _entries(self) -> list[tuple[str, str]]:
-        files, path = self._place()
-        with self._explained(files):
-            entries = files.ls(path, detail=True)
+        _, path = self._place()
+        entries = self._asked(lambda files, path: files.ls(path, detail=True))
         found = [(str(entry["name"]).strip("/"), str(entry["type"])) for entry in entries]
         return [(name.rpartition("/")[2], kind) for name, kind in found if name != path.strip("/")]
 
     def _kind(self) -> str | None:
         files, path = self._place()
         try:
-            return str(files.info(path)["type"])
+            return str(ask(files, lambda: files.info(path))["type"])
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except Exception:
-            with self._explained(files):
-                raise
+        except Exception as error:
+            raise self._failure(error) from error
 
-    @contextmanager
-    def _explained(self, files: Any) -> Iterator[None]:
+    def _asked(self, question: Callable[[Any, str], Answer]) -> Answer:
+        """What the store answers, or what is to be said instead."""
+        files, path = self._place()
         try:
-            yield
-        except OfframpError:
-            raise
+            return ask(files, lambda: question(files, path))
         except Exception as error:  # each library has errors of its own
-            files.invalidate_cache()  # so that what is mended is found
-            if isinstance(error, FileNotFoundError):
-                raise InputError(f"found nothing at {self}; check the address, or put it back and try again") from error
-            if isinstance(error, PermissionError):
-                raise InputError(f"{self} may not be read: {error}; give credentials that may") from error
-            kind = type(error).__name__
-            raise InputError(
-                f"{self} cannot be read: {kind}: {error}; check network and credentials, try again"
-            ) from error
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> InputError:
+        if isinstance(error, FileNotFoundError):
+            return InputError(f"found nothing at {self}; check the address, or put it back and try again")
+        if isinstance(error, PermissionError):
+            return InputError(f"{self} may not be read: {error}; give credentials that may")
+        kind = type(error).__name__
+        return InputError(f"{self} cannot be read: {kind}: {error}; check network and credentials, try again")
+
+
+class _Ranges(RawIOBase):
+    """An object as a file, each piece asked for by itself."""
+
+    def __init__(self, place: RemotePath, size: int) -> None:
+        self._place, self._size, self._at = place, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        self._at = offset + {SEEK_SET: 0, SEEK_CUR: self._at, SEEK_END: self._size}[whence]
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        stop = min(self._at + len(buffer), self._size)
+        if stop <= self._at:
+            return 0
+        content = self._place.read_range(self._at, stop)
+        buffer[: len(content)] = content
+        self._at += len(content)
+        return len(content)
+
+
+def _all_answered(found: Sequence[Any]) -> list[bytes]:
+    """What was read; the first error among it is raised, which some versions of fsspec give as an answer."""
+    for one in found:
+        if isinstance(one, Exception):
+            raise one
+    return list(found)

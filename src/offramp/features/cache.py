@@ -3,6 +3,7 @@
 import hashlib
 import os
 import time
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ from torch import Tensor
 from offramp.errors import CorruptFileError, InputError, StoreError
 from offramp.features.plan import Plan
 from offramp.features.remote import RemoteFolder
-from offramp.features.sealed import TEMPORARY, file_sha256, seal, unsealed, whole_file
+from offramp.features.sealed import TEMPORARY, seal, unsealed, whole_file
 from offramp.features.shard import Entry, read_columns, shard_name, shard_path
 
 try:
@@ -67,6 +68,7 @@ class ShardCache:
         self._pool = ThreadPoolExecutor(FETCHERS, thread_name_prefix="offramp-fetch")
         self._fetching: dict[int, Future[None]] = {}
         self._held: dict[int, int] = {}  # the open file of each shard that is held
+        weakref.finalize(self, _close, self._held)
         self._verified: set[int] = set()
         self._wanted: set[int] = set()
         self._reserved_bytes = 0
@@ -153,19 +155,24 @@ class ShardCache:
             return None
         except OSError as error:
             raise StoreError(f"cannot read {path}: {error}; mend that or choose another cache folder") from error
-        fcntl.flock(file, fcntl.LOCK_SH)
-        right = shard in self._verified or file_sha256(path) == self._entries[shard].sha256
-        if right and _is(file, path):
-            self._verified.add(shard)
-            with suppress(OSError):
-                os.utime(file)  # used now: the last to be deleted
-            return file
-        if not right:
+        kept = False
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            if not _is(file, path):  # deleted while the lock was waited for
+                return None
+            if shard in self._verified or _open_sha256(file) == self._entries[shard].sha256:
+                self._verified.add(shard)
+                with suppress(OSError):
+                    os.utime(file)  # used now: the last to be deleted
+                kept = True
+                return file
             with _alone(path):
                 if _is(file, path):
                     path.unlink()
-        os.close(file)
-        return None
+            return None
+        finally:
+            if not kept:
+                os.close(file)
 
     def _fetch(self, shard: int) -> None:
         """Bring a shard from afar."""
@@ -268,6 +275,19 @@ def _listed(content: Mapping[str, Any], plan: Plan) -> tuple[Entry, ...] | None:
         and all(type(one.bytes) is int and one.bytes > 0 and isinstance(one.sha256, str) for one in entries)
     )
     return entries if good else None
+
+
+def _close(held: dict[int, int]) -> None:
+    """Let go of everything, as nobody can ask for it any more."""
+    while held:
+        os.close(held.popitem()[1])
+
+
+def _open_sha256(file: int) -> str:
+    """Hash an open file, whatever has become of its name."""
+    with open(os.dup(file), "rb") as opened:
+        opened.seek(0)
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _is(file: int, path: Path) -> bool:

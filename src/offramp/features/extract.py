@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offramp.addresses import check_local
 from offramp.errors import InputError
 from offramp.features.buffer import empty
 from offramp.features.plan import DTYPES, Plan
@@ -70,6 +71,7 @@ def extract(
         ...     print(store.num_rows, store.widths("rich"), store.own_heads)
         5 (512, 1024, 2048) (2,)
     """
+    check_local(path)
     path = Path(path)
     plan = begin_extraction(
         trunk,
@@ -264,9 +266,10 @@ def _write(values: Tensor, column: Tensor, what: str, first_row: int) -> None:
             f"in the batch from row {first_row}; the width must not depend on the sample"
         )
     column.copy_(values)
-    bad = ~torch.isfinite(column).all(1)
-    if not bad.any():
+    # The extremes alone, which no NaN escapes: twenty times as fast as looking at every number.
+    if values.numel() == 0 or torch.stack(torch.aminmax(values)).to(column.dtype).isfinite().all():
         return
+    bad = ~torch.isfinite(column).all(1)
     row = first_row + int(bad.nonzero()[0])
     if not torch.isfinite(values[bad.to(values.device)]).all():
         raise InputError(f"{what} of row {row} are not finite (NaN or infinity); check this sample and its preparation")

@@ -1,22 +1,14 @@
 """A folder at an address, `s3://bucket/store` and the like, read as a store needs it."""
 
-import time
 from collections.abc import Iterator
-from typing import Any
 
-from offramp.addresses import connect
+from offramp.addresses import ask, connect, wait_or_raise
 from offramp.errors import StoreError
 
 __all__ = ["RemoteFolder"]
 
 BLOCK_BYTES = 4 << 20
 """Read in one go: an object store takes some 50 ms to answer, and then some 100 MB/s come."""
-
-TRIES = 3
-"""Times that a block is asked for: in hours of reading some connection breaks."""
-
-WAIT_S = 0.5
-"""Before asking again; twice as long each time."""
 
 
 class RemoteFolder:
@@ -55,7 +47,10 @@ class RemoteFolder:
                 return
             except Exception as error:  # each library has errors of its own
                 tries += 1
-                self._give_up(name, error, tries)
+                try:
+                    wait_or_raise(self._files, error, tries)
+                except Exception:
+                    raise self._failure(name, error) from error
 
     def read(self, name: str) -> bytes:
         """The whole of a small file."""
@@ -63,26 +58,19 @@ class RemoteFolder:
 
     def read_range(self, name: str, start: int, stop: int) -> bytes:
         """Bytes `start` to `stop - 1` of a file, fewer where it ends before."""
-        tries = 0
-        while True:
-            try:
-                found: Any = self._files.cat_file(f"{self._path}/{name}", start=start, end=stop)
-                return bytes(found)
-            except Exception as error:
-                tries += 1
-                self._give_up(name, error, tries)
+        try:
+            return bytes(ask(self._files, lambda: self._files.cat_file(f"{self._path}/{name}", start=start, end=stop)))
+        except Exception as error:
+            raise self._failure(name, error) from error
 
-    def _give_up(self, name: str, error: Exception, tries: int) -> None:
-        """Wait a little, or raise what is to be said."""
-        self._files.invalidate_cache()  # so that what is mended is found
+    def _failure(self, name: str, error: Exception) -> StoreError:
+        """What is to be said of a question without an answer."""
         address = self.address_of(name)
         if isinstance(error, FileNotFoundError):
-            raise StoreError(
+            return StoreError(
                 f"found nothing at {address}; put it back, or copy the store there again, then run the same call again"
-            ) from error
-        if isinstance(error, PermissionError) or tries == TRIES:
-            raise StoreError(
-                f"cannot read {address}: {type(error).__name__}: {error}; check network and credentials, then run the "
-                "same call again"
-            ) from error
-        time.sleep(WAIT_S * 2 ** (tries - 1))
+            )
+        return StoreError(
+            f"cannot read {address}: {type(error).__name__}: {error}; check network and credentials, then run the "
+            "same call again"
+        )

@@ -32,7 +32,7 @@ from offramp.registry import unknown_name
 if TYPE_CHECKING:
     from offramp.features.cache import ShardCache
 
-__all__ = ["Store", "begin_store", "compile_manifest", "pending_shards", "read_plan"]
+__all__ = ["Store", "begin_store", "check_unique_ids", "compile_manifest", "pending_shards", "read_plan"]
 
 Number = TypeVar("Number", np.int64, np.float32)
 
@@ -165,6 +165,9 @@ there again, then run the same call again
             self._mapped.move_to_end(index)
             return self._mapped[index]
         if self._cache is not None:
+            while len(self._mapped) >= min(OPEN_SHARDS, self._cache.room):  # before: its room is needed
+                closed, _ = self._mapped.popitem(last=False)
+                self._cache.let_go(closed)
             self._cache.hold(index)
         elif index not in self._verified:
             file = shard_path(self.path, index)
@@ -176,10 +179,8 @@ there again, then run the same call again
             self._verified.add(index)
         columns = map_shard(self.path, self.plan, index)
         self._mapped[index] = columns
-        if len(self._mapped) > (OPEN_SHARDS if self._cache is None else min(OPEN_SHARDS, self._cache.room)):
-            closed, _ = self._mapped.popitem(last=False)
-            if self._cache is not None:
-                self._cache.let_go(closed)
+        if self._cache is None and len(self._mapped) > OPEN_SHARDS:
+            self._mapped.popitem(last=False)
         return columns
 
     @property
@@ -316,7 +317,7 @@ def compile_manifest(path: str | Path) -> Store:
         entry = read_entry(path, plan, shard)
         _check_size(shard_path(path, shard), entry)
         entries.append(asdict(entry))
-    _check_unique_ids(path, plan)
+    check_unique_ids(path, plan)
     _remove_leftovers(path)
     write_sealed(path / "manifest.json", {"plan": plan.to_json(), "shards": entries})
     return Store.open(path)
@@ -339,8 +340,13 @@ def _check_size(file: Path, entry: Entry) -> None:
         )
 
 
-def _check_unique_ids(path: Path, plan: Plan) -> None:
-    """Look for an id that appears twice, a share of the ids at a time."""
+def check_unique_ids(path: Path, plan: Plan) -> None:
+    """Refuse a store in which an id appears twice; a share of the ids is looked through at a time.
+
+    Args:
+        path: Its folder.
+        plan: Its plan.
+    """
     passes = ceil(plan.num_rows / IDS_AT_ONCE)
     for turn in range(passes):
         parts = []

@@ -11,7 +11,7 @@ from offramp.policy import OperatingPoint
 
 __all__ = ["exit_shares", "simulate"]
 
-_CELLS = 8_000_000  # points times samples at a time: bounds the memory a sweep takes
+_CELLS = 500_000  # points times samples at a time: what a sweep holds besides its answers stays below 20 MB
 
 
 def simulate(points: Sequence[OperatingPoint], seen: Outcomes, *, seed: int = 0) -> Tensor:

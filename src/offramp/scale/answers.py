@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from offramp.errors import MissingExtraError
-from offramp.features.sealed import whole_file
+from offramp.features.sealed import file_sha256, whole_file
 from offramp.network import Answer
 
 try:
@@ -21,7 +21,7 @@ __all__ = ["write_answers"]
 
 def write_answers(
     path: Path, inputs: Sequence[str], answer: Answer, *, miscoverage: float, classes: Sequence[str] = ()
-) -> None:
+) -> tuple[int, str]:
     """Write answers into a Parquet file, which is there as a whole or not at all.
 
     Columns are `input` (what to know it by), `label`, `confidence`, `exit` (from 0), `cost` (a share of the bare
@@ -34,6 +34,9 @@ def write_answers(
         miscoverage: Of the prediction sets: one that the answer has.
         classes: Names of the classes; their numbers if empty.
 
+    Returns:
+        Bytes and sha256 of what was written here: another writer may have put its own in its place by now.
+
     Example:
         >>> import torch
         >>> from tempfile import TemporaryDirectory
@@ -43,8 +46,9 @@ def write_answers(
         ...     {0.05: torch.tensor([[True, False], [True, True]])},
         ... )
         >>> with TemporaryDirectory() as folder:
-        ...     write_answers(Path(folder, "a.parquet"), ["0", "1"], answer, miscoverage=0.05, classes=["cat", "dog"])
-        ...     rows = parquet.read_table(Path(folder, "a.parquet")).to_pylist()
+        ...     file = Path(folder, "a.parquet")
+        ...     _ = write_answers(file, ["0", "1"], answer, miscoverage=0.05, classes=["cat", "dog"])
+        ...     rows = parquet.read_table(file).to_pylist()
         >>> rows[1]["label"], rows[1]["exit"], rows[0]["set"], rows[1]["set"]
         ('dog', 2, ['cat'], ['cat', 'dog'])
     """
@@ -67,6 +71,7 @@ def write_answers(
     )
     with whole_file(path) as temporary:
         parquet.write_table(table, temporary, write_page_checksum=True)
+        return temporary.stat().st_size, file_sha256(temporary)
 
 
 def _named(labels: Any, classes: Sequence[str]) -> Any:

@@ -27,7 +27,7 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 TRIES = 20
-"""Times that a job is begun again after its worker or machine was lost. A job that ends its worker each time (a crash
+"""Times that a job is begun at most, should its worker or machine be lost each time: one that ends its worker (a crash
 in a decoder, too little memory) must end the run at last."""
 
 ANSWER_S = 10.0
@@ -81,7 +81,7 @@ class Workers:
         """
         ray = _ray()
         kept = ray.put(work)
-        task = ray.remote(_do).options(num_cpus=self.threads, max_retries=TRIES, retry_exceptions=False)
+        task = ray.remote(_do).options(num_cpus=self.threads, max_retries=TRIES - 1, retry_exceptions=False)
         waiting = iter(jobs)
         running: dict[Any, Job] = {}
         try:

@@ -8,6 +8,7 @@ from time import perf_counter
 
 import torch
 
+from offramp.addresses import check_local
 from offramp.features import Plan, Source, Store, compile_manifest, extract_shard
 from offramp.features.extract import begin_extraction
 from offramp.features.shard import is_finished, shard_path
@@ -70,6 +71,7 @@ def extract_on_cluster(
         ...     print(store.num_rows, store.widths("rich"))
         5 (512, 1024, 2048)
     """
+    check_local(path)
     check_portable(trunk=trunk, source=source)
     path = Path(path).absolute()
     if threads is None:

@@ -20,9 +20,11 @@ class Constants:
     shard_rows: int
     """Rows of a shard."""
     driver_shard_s: float
-    """Of the driver for a shard: a job given out, its end noted."""
+    """Of the driver for a shard: a job given out, its end noted, its entry put into the manifest."""
+    look_s: float
+    """Of the driver to open a shard, whenever it looks through all ids at the end."""
     id_s: float
-    """Of the driver for a row whenever it looks through all ids at the end."""
+    """Of the driver for a row, whenever it does."""
     row_bytes: int
     """That a row takes in the store."""
     input_bytes: int
@@ -57,8 +59,8 @@ def forecast(
 ) -> Forecast:
     r"""Foretell an extraction.
 
-    Workers take $W c_w + N c_r$ seconds for $N$ rows on $W$ workers, the driver $c_s \lceil N / n \rceil$ for shards
-    of $n$ rows and $c_i N \lceil N / M \rceil$ to see that no id is there twice, $M$ of them at a time. By the clock
+    Workers take $W c_w + N c_r$ seconds for $N$ rows on $W$ workers, the driver $c_s S$ for $S$ shards and
+    $(c_l S + c_i N) \lceil N / M \rceil$ to see that no id is there twice, $M$ of them at a time. By the clock
     the longest of workers, driver and network counts, for they go on side by side; the ids come after them.
 
     Args:
@@ -69,7 +71,7 @@ def forecast(
         core_hour_price: What a core costs for an hour, in whatever money.
 
     Example:
-        >>> small = Constants(2.0, 0.001, 10_000, 0.005, 1e-8, 2_000, 3_000)
+        >>> small = Constants(2.0, 0.001, 10_000, 0.005, 0.0, 1e-8, 2_000, 3_000)
         >>> found = forecast(small, 1_000_000, 10)
         >>> round(found.worker_cpu_s), round(found.hours, 4), found.bottleneck
         (1020, 0.0283, 'workers')
@@ -78,7 +80,7 @@ def forecast(
         raise InputError(f"expected at least one row and one worker, got {rows} and {workers}")
     shards = ceil(rows / constants.shard_rows)
     turns = ceil(shards / workers)
-    ids_s = constants.id_s * rows * ceil(rows / IDS_AT_ONCE)
+    ids_s = (constants.look_s * shards + constants.id_s * rows) * ceil(rows / IDS_AT_ONCE)
     dealing_s = constants.driver_shard_s * shards
     sides = {
         "workers": constants.worker_s + constants.row_s * min(rows, turns * constants.shard_rows),

@@ -138,10 +138,21 @@ def begun_block_rows(folder: Path) -> int | None:
         return None
 
 
-def write_part(folder: Path, plan: JobPlan, part: int, *, asked: float | None, spent: float) -> Part:
-    """Vouch for a part whose file is written: one without that is as good as not there."""
-    rows, file = plan.rows_of(part), part_path(folder, part)
-    made = Part(rows.start, rows.stop, file.stat().st_size, file_sha256(file), asked, spent)
+def write_part(
+    folder: Path, plan: JobPlan, part: int, *, written: tuple[int, str], asked: float | None, spent: float
+) -> Part:
+    """Vouch for a part whose file is written: one without that is as good as not there.
+
+    Args:
+        folder: Of the answers.
+        plan: What they depend on.
+        part: Which.
+        written: Its bytes and sha256, as `write_answers` gives them.
+        asked: What a sample was to cost.
+        spent: What all of its samples cost.
+    """
+    rows = plan.rows_of(part)
+    made = Part(rows.start, rows.stop, *written, asked, spent)
     write_sealed(entry_path(folder, part), {**asdict(made), "job": seal(_content(plan))})
     return made
 

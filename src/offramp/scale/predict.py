@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from offramp.addresses import check_local
 from offramp.errors import InputError, StoreError
 from offramp.features import Source
 from offramp.features.sealed import write_sealed
@@ -130,6 +131,7 @@ def predict_on_cluster(
         ...     summary.rows, summary.parts, [file.name for file in summary.folder.glob("*.parquet")]
         (60, 1, ['part-000000000.parquet'])
     """
+    check_local(folder)
     folder = Path(folder).absolute()
     plan = JobPlan(
         network=fingerprint(network, dialled=budget is not None),
@@ -151,12 +153,12 @@ def predict_on_cluster(
     network = replace(network)  # without what it made for itself, of which workers make their own
     check_portable(network=network, source=source)
     begin_job(folder, plan)
-    (folder / BOOKS / "finished.json").unlink(missing_ok=True)
     spent, done, found, mended = 0.0, 0, 0, []
     with (
         cluster(workers, address, threads=threads) as crew,
         progress_bar(f"predicting {source.name}", plan.num_rows, unit="inputs", show=progress) as advance,
     ):
+        (folder / BOOKS / "finished.json").unlink(missing_ok=True)
         # Of all parts: to see whether one is finished it is read and hashed, which is work for many as well.
         for asked, made in crew.run(_asked(plan, controller), _Answering(network, source, plan, folder)):
             part = made.part
@@ -232,9 +234,11 @@ class _Answering:
                 "preprocessing step must keep samples apart"
             )
         keys = _keys(self.source, rows)
-        write_answers(part_path(folder, asked.part), keys, answer, miscoverage=plan.miscoverage, classes=plan.classes)
+        file = part_path(folder, asked.part)
+        written = write_answers(file, keys, answer, miscoverage=plan.miscoverage, classes=plan.classes)
         spent = float(answer.relative_cost.double().sum())
-        return _Made(write_part(folder, plan, asked.part, asked=asked.budget, spent=spent), found=False, mended=there)
+        made = write_part(folder, plan, asked.part, written=written, asked=asked.budget, spent=spent)
+        return _Made(made, found=False, mended=there)
 
 
 def _asked(plan: JobPlan, controller: JobBudget | None) -> Iterator[_Asked]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from offramp.errors import InputError
 from offramp.progress import progress_bar
-from offramp.scale.cluster import Workers
+from offramp.scale.cluster import Workers, check_portable
 
 __all__ = ["Trial", "grid", "sweep"]
 
@@ -50,8 +50,8 @@ def sweep(
         work: Does one trial; its result is of what JSON can hold. An error in it ends the sweep, and what was done
             stays.
         file: The results, one JSON object a line, the first of them `depends_on`.
-        depends_on: What all results depend on besides the trial's parameters: fingerprints of stores, a version of
-            `work`. A file of something else is refused.
+        depends_on: What all results depend on besides the trial's parameters: of stores `fingerprint` and
+            `plan.source`, a version of `work`. A file of something else is refused.
         workers: Those of `cluster`; in this process, without starting any, if left out.
         progress: Whether to show a bar.
 
@@ -72,6 +72,8 @@ def sweep(
     if len(set(keys)) < len(keys):
         twice = next(key for place, key in enumerate(keys) if key in keys[:place])
         raise InputError(f"expected different trials, {twice} is there twice; leave one out")
+    if workers is not None:
+        check_portable(work=work)
     results = _read(file, depends_on)
     missing = [trial for trial, key in zip(trials, keys, strict=True) if key not in results]
     done = len(trials) - len(missing)

@@ -1,9 +1,10 @@
 """From many points to few: the best of every step of cost."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
+from torch import Tensor
 
 from offramp.cost import Costs
 from offramp.frontier.outcomes import Outcomes
@@ -14,6 +15,9 @@ __all__ = ["COST_STEP", "area", "thin"]
 
 COST_STEP = 0.005
 """Points are kept about this far apart in relative cost."""
+
+AT_ONCE = 256
+"""Points simulated together."""
 
 
 def thin(points: Sequence[OperatingPoint], seen: Outcomes, costs: Costs) -> list[OperatingPoint]:
@@ -31,7 +35,7 @@ def thin(points: Sequence[OperatingPoint], seen: Outcomes, costs: Costs) -> list
     cheapest: OperatingPoint | None = None
     rows = torch.arange(len(seen.labels))
     table = costs.of(seen.sizes)
-    for point, left in zip(points, simulate(points, seen), strict=True):
+    for point, left in _simulated(points, seen):
         cost = float(table.relative_cost(left, point.active))
         accuracy = float(seen.correct[point.classifier, rows, left].double().mean())
         measured = replace(point, promised={"cost": cost, "accuracy": accuracy})
@@ -45,6 +49,13 @@ def thin(points: Sequence[OperatingPoint], seen: Outcomes, costs: Costs) -> list
         kept = [cheapest, *kept]  # whoever has the least to spend can have it, though a little more buys much
     leaving = exit_shares(simulate(kept, seen), seen, powers=len(costs.tables))
     return [replace(point, leaving=shares) for point, shares in zip(kept, leaving, strict=True)]
+
+
+def _simulated(points: Sequence[OperatingPoint], seen: Outcomes) -> Iterator[tuple[OperatingPoint, Tensor]]:
+    """Each point with the exits of all samples, some points at a time: there may be thousands."""
+    for start in range(0, len(points), AT_ONCE):
+        some = points[start : start + AT_ONCE]
+        yield from zip(some, simulate(some, seen), strict=True)
 
 
 def area(points: Sequence[OperatingPoint]) -> float:
