@@ -70,4 +70,4 @@ class MissingExtraError(OfframpError, ImportError):
 
 
 class WorkerLostError(OfframpError, RuntimeError):
-    """A job that took its worker down each time it was tried."""
+    """A job that took its worker down each time it was tried, or workers that did not start."""

@@ -234,6 +234,8 @@ def test_arguments_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         extract(trunk, source, tmp_path, batch_size=0)
     with pytest.raises(InputError, match="at least one view"):
         extract(trunk, source, tmp_path, views=())
+    with pytest.raises(InputError, match="expected views that are Preprocessing, got <function"):
+        extract(trunk, source, tmp_path, views=(lambda inputs: inputs,))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="preprocessing parameters"):
         extract(trunk, source, tmp_path, views=(CLEAN, SHIFTED.then("shift_and_flip", shift=torch.tensor(1))))
     assert contents(tmp_path) == {}

@@ -149,6 +149,10 @@ def make_plan(
         raise InputError(
             f"expected different poolings and at least one view, got {tuple(poolings)}, {len(views)} views"
         )
+    if strangers := [view for view in views if not isinstance(view, Preprocessing)]:
+        raise InputError(
+            f"expected views that are Preprocessing, got {strangers[0]!r}; give steps, as in docs/store.md"
+        )
     if batch_size < 1 or threads < 1 or shard_mb <= 0:
         raise InputError(
             f"batch_size, threads and shard_mb must be positive, got {batch_size}, {threads} and {shard_mb}"

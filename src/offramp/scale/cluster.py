@@ -21,7 +21,7 @@ import torch
 
 from offramp.errors import InputError, MissingExtraError, OfframpError, StoreError, WorkerLostError
 
-__all__ = ["Workers", "check_portable", "check_shared", "cluster"]
+__all__ = ["Workers", "check_counts", "check_portable", "check_shared", "cluster"]
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -125,8 +125,7 @@ def cluster(workers: int | None = None, address: str | None = None, *, threads: 
         ...     print(sorted(workers.run([1, 2, 3], float)))
         [(1, 1.0), (2, 2.0), (3, 3.0)]
     """
-    if threads < 1 or (workers is not None and workers < 1):
-        raise InputError(f"workers and threads must be positive, got {workers} and {threads}")
+    check_counts(workers, threads)
     ray = _ray()
     if ray.is_initialized():
         yield Workers(threads, workers)
@@ -140,6 +139,22 @@ def cluster(workers: int | None = None, address: str | None = None, *, threads: 
         yield Workers(threads, None if address is None else workers)
     finally:
         ray.shutdown()
+
+
+def check_counts(workers: int | None, threads: int) -> None:
+    """Refuse numbers of workers and threads that are none.
+
+    Args:
+        workers: How many; as many as there are if None.
+        threads: Of each.
+
+    Example:
+        >>> check_counts(0, 1)
+        Traceback (most recent call last):
+        offramp.errors.InputError: workers and threads must be positive, got 0 and 1
+    """
+    if threads < 1 or (workers is not None and workers < 1):
+        raise InputError(f"workers and threads must be positive, got {workers} and {threads}")
 
 
 def check_portable(**things: object) -> None:

@@ -14,7 +14,7 @@ from offramp.features.extract import begin_extraction
 from offramp.features.shard import is_finished, shard_path
 from offramp.features.store import read_plan
 from offramp.progress import progress_bar
-from offramp.scale.cluster import check_portable, check_shared, cluster
+from offramp.scale.cluster import check_counts, check_portable, check_shared, cluster
 from offramp.trunk import DEFAULT_POOLING, Preprocessing, Trunk
 
 __all__ = ["extract_on_cluster"]
@@ -72,6 +72,7 @@ def extract_on_cluster(
         5 (512, 1024, 2048)
     """
     check_local(path)
+    check_counts(workers, 1 if threads is None else threads)
     check_portable(trunk=trunk, source=source)
     path = Path(path).absolute()
     if threads is None:

@@ -17,7 +17,7 @@ from offramp.progress import progress_bar
 from offramp.runtime import BACKENDS
 from offramp.scale.answers import write_answers
 from offramp.scale.budget import JobBudget
-from offramp.scale.cluster import check_portable, check_shared, cluster
+from offramp.scale.cluster import check_counts, check_portable, check_shared, cluster
 from offramp.scale.parts import (
     BOOKS,
     JobPlan,
@@ -151,6 +151,7 @@ def predict_on_cluster(
         dial = network.dial
         controller = JobBudget(budget, cheapest=dial.cheapest, dearest=dial.dearest, rows=len(source))
     network = replace(network)  # without what it made for itself, of which workers make their own
+    check_counts(workers, threads)
     check_portable(network=network, source=source)
     begin_job(folder, plan)
     spent, done, found, mended = 0.0, 0, 0, []
