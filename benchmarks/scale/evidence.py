@@ -25,7 +25,9 @@ its own scheduler). Something is killed when a third of the shards are there; th
 {faults}
 
 **Rows.** Synthetic features of 164 bytes a row, one epoch of classifiers and one of gates, each fit in a process of its
-own: {fits}.
+own: {fits}. The most is taken after the
+last epoch, where points are chosen on the rows held out: candidates are held, and how many there are depends on which
+exits are kept. In a run that was watched the epochs of 10^7 rows took 250 to 257 MB.
 
 **Forecasts.** Constants from {base:,} rows and one worker; CPU time of driver and workers foretold and measured:
 
