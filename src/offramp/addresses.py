@@ -3,7 +3,6 @@
 import re
 import time
 from collections.abc import Callable
-from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -114,12 +113,13 @@ def ask(files: Any, question: Callable[[], Answer]) -> Answer:
         >>> ask(files, lambda: files.info(path)["size"])
         3
     """
-    for tries in count(1):
+    tries = 0
+    while True:
+        tries += 1
         try:
             return question()
         except Exception as error:  # each library has errors of its own
             wait_or_raise(files, error, tries)
-    raise AssertionError
 
 
 def wait_or_raise(files: Any, error: Exception, tries: int) -> None:

@@ -138,8 +138,7 @@ class RemotePath:
         return connect(self.address)
 
     def _entries(self) -> list[tuple[str, str]]:
-        _, path = self._place()
-        entries = self._asked(lambda files, path: files.ls(path, detail=True))
+        path, entries = self._asked(lambda files, path: (path, files.ls(path, detail=True)))
         found = [(str(entry["name"]).strip("/"), str(entry["type"])) for entry in entries]
         return [(name.rpartition("/")[2], kind) for name, kind in found if name != path.strip("/")]
 
