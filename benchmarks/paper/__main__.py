@@ -3,9 +3,9 @@
     python -m benchmarks.paper [--check] [--tasks cifar10 clinc150 ...] [--exits ladder linear ...] [--seeds 3]
 
 A cell is one way to fit exits on one task with one seed. Cells that are there are not computed again, so that a run can
-be interrupted, and several can work side by side on different tasks. Tasks that were not asked for are told as they
-were committed. Figures are on test samples that nothing was
-fitted on, the same for all seeds; intervals are of paired differences, resampling test samples.
+be interrupted, and several can work side by side on different tasks. Tasks and ways to fit exits that were not asked
+for are told as they were committed. Figures are on test samples that nothing was fitted on, the same for all seeds;
+intervals are of paired differences, resampling test samples.
 
 With --check, the bars are those of the committed results (benchmarks/results/paper.json), and one of their cells, drawn
 at random, is computed again and compared.
@@ -15,7 +15,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,7 @@ from benchmarks.paper.cell import identity, run_cell
 from benchmarks.paper.contestants import EXITS, is_tried
 from benchmarks.paper.observations import observations
 from benchmarks.paper.recomputed import drawn, recomputed
-from benchmarks.paper.results import assembled, cell_files
+from benchmarks.paper.results import assembled, cell_files, merged
 from benchmarks.paper.tasks import TASKS
 
 COMMITTED = Path(__file__).parents[1] / "results" / "paper.json"
@@ -75,8 +74,8 @@ def main() -> int:
             for exits in arguments.exits:
                 if is_tried(TASKS[task], exits) and not is_there(task, exits, seed):
                     compute(task, exits, seed)
-    known = json.loads(COMMITTED.read_text())["tasks"] | assembled(arguments.tasks, range(arguments.seeds))
-    results: dict[str, Any] = {name: known[name] for name in TASKS if name in known}
+    committed = json.loads(COMMITTED.read_text())["tasks"]
+    results = merged(committed, assembled(arguments.tasks, range(arguments.seeds)), arguments.exits)
     missing = [name for name in TASKS if name not in results]
     found = {"tasks": results, "observations": observations(results), "missing": missing}
     return report(found, bars(results), check=False)

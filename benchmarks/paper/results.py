@@ -1,7 +1,7 @@
 """All cells put together: areas, paired differences, costs at an accuracy, curves on a common axis."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from benchmarks.paper.tasks import CACHE, TASKS, Task, splits_of
 from offramp.features import StoreSource
 from offramp.uncertainty import bootstrap_interval
 
-__all__ = ["ALLOWED", "assembled", "cell_files"]
+__all__ = ["ALLOWED", "assembled", "cell_files", "merged"]
 
 ALLOWED = 0.005
 """Accuracy that may be lost where costs are compared: half a point."""
@@ -69,6 +69,31 @@ def assembled(tasks: Iterable[str], seeds: Iterable[int]) -> dict[str, Any]:
             "epochs": {name: _kept(task, name, "epochs") for name in ("weighted", "full")},
         }
     return found
+
+
+def merged(committed: Mapping[str, Any], found: Mapping[str, Any], exits: Collection[str]) -> dict[str, Any]:
+    """What was found, and as it was committed what was not asked for.
+
+    Args:
+        committed: Tasks of the committed results.
+        found: Tasks as `assembled` gives them; the others were not asked for.
+        exits: Ways to fit exits that were asked for: of the tasks found, contestants on others are kept as committed.
+    """
+    told = {**committed, **found}
+    for name in found.keys() & committed.keys():
+        before, now = committed[name], found[name]
+        kept = {
+            one: row
+            for one, row in before["contestants"].items()
+            if one in now["contestants"] or (one in CONTESTANTS and CONTESTANTS[one].exits not in exits)
+        }
+        told[name] = {
+            **now,
+            "contestants": kept | now["contestants"],
+            "decomposition": now["decomposition"] or before["decomposition"],
+            "epochs": {one: now["epochs"][one] or before["epochs"][one] for one in now["epochs"]},
+        }
+    return {name: told[name] for name in TASKS if name in told}
 
 
 def _read(task: Task, contestant: Contestant, seeds: Iterable[int]) -> tuple[dict[str, Any], Floats] | None:

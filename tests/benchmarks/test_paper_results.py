@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.paper.bars import bars
 from benchmarks.paper.contestants import CONTESTANTS, EXITS
-from benchmarks.paper.results import _least_cost, _mean_curve, _paired
+from benchmarks.paper.results import _least_cost, _mean_curve, _paired, merged
 from benchmarks.paper.tasks import TASKS
 from offramp.frontier import CANDIDATES
 from offramp.methods import METHODS
@@ -88,6 +88,30 @@ class TestOverSeeds:
         low, high = found["interval"]
         assert low < found["below default"] < high
         assert high - low == pytest.approx(2 * 1.96 / 2000**0.5, rel=0.15)
+
+
+class TestMerged:
+    """What was not asked for stays as it was committed."""
+
+    @staticmethod
+    def told(*, epochs: list[int] | None, **areas: float) -> dict[str, Any]:
+        rows = {name: {"area": area} for name, area in areas.items()}
+        return {"contestants": rows, "decomposition": epochs, "epochs": {"weighted": epochs}}
+
+    def test_tasks_that_were_not_asked_for(self) -> None:
+        before, now = self.told(epochs=[1], offramp=0.1), self.told(epochs=[2], offramp=0.2)
+        assert merged({"nci1": before}, {"cifar10": now}, ["ladder"]) == {"cifar10": now, "nci1": before}
+
+    def test_exits_that_were_not_asked_for(self) -> None:
+        before = {"nci1": self.told(epochs=[1], offramp=0.1, **{"JEI-DNN": 0.3, "ladder, weighted": 0.4})}
+        now = {"nci1": self.told(epochs=None, offramp=0.2)}
+        found = merged(before, now, ["ladder", "ladder, weighted"])["nci1"]
+        assert found["contestants"] == {"offramp": {"area": 0.2}, "JEI-DNN": {"area": 0.3}}  # the third is gone
+        assert found["decomposition"] == found["epochs"]["weighted"] == [1]
+
+    def test_who_is_no_longer_compared_is_not_kept(self) -> None:
+        before, now = self.told(epochs=None, nobody=0.1), self.told(epochs=None, offramp=0.2)
+        assert "nobody" not in merged({"nci1": before}, {"nci1": now}, [])["nci1"]["contestants"]
 
 
 class TestNames:

@@ -1,9 +1,15 @@
 """Exits before they are trained."""
 
+import torch
+
 from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearExits
+from offramp.features import BatchSource
+from offramp.methods.averaging import fit_averaging
 from offramp.methods.settings import DEFAULT, JointSettings
 
-__all__ = ["fresh_exits"]
+__all__ = ["begun_exits", "fresh_exits"]
+
+_SCALE_ROWS = 1024  # give a feature's scale to 3 %
 
 
 def fresh_exits(
@@ -26,3 +32,29 @@ def fresh_exits(
         return LadderExits(widths, stages, num_classes, width=settings.ladder_width, dropout=settings.dropout)
     kind = LinearExits if settings.exits == "linear" else CumulativeLinearExits
     return kind(widths, stages, num_classes)
+
+
+def begun_exits(
+    fit: BatchSource, tune: BatchSource, settings: JointSettings, *, dtype: torch.dtype = torch.float32
+) -> ExitBank:
+    """Fresh exits that know the scale of their features, where they mind it, and how a chain's heads answer together.
+
+    Args:
+        fit: Samples that they will learn from.
+        tune: Samples that tell how far the heads of a chain answer together.
+        settings: How they will be fitted.
+        dtype: Of their weights.
+
+    Example:
+        >>> from offramp.features import MemorySource
+        >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
+        >>> begun_exits(samples, samples, DEFAULT).stages
+        (0,)
+    """
+    bank = fresh_exits(fit.widths, fit.own_heads, fit.num_classes, settings=settings)
+    bank.averaging = fit_averaging(tune)
+    bank.to(dtype)
+    if isinstance(bank, LadderExits):
+        rows = next(fit.shuffled(batch_size=_SCALE_ROWS, seed=settings.seed, epoch=0))
+        bank.standardize(rows.features.to(dtype))
+    return bank

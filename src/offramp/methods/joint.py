@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Adam
 
 from offramp.cost import Prices
-from offramp.exits import Gates, LadderExits, LinearExits, all_logits, stack_exits
+from offramp.exits import Gates, LinearExits, all_logits, stack_exits
 from offramp.features import Batch, BatchSource
 from offramp.functional import (
     best_exit,
@@ -38,10 +38,9 @@ from offramp.functional import (
     rescaled_loss,
     weighted_loss,
 )
-from offramp.methods.averaging import fit_averaging
 from offramp.methods.checkpoint import load_checkpoint, save_checkpoint
 from offramp.methods.fitted import FittedExits
-from offramp.methods.fresh import fresh_exits
+from offramp.methods.fresh import begun_exits
 from offramp.methods.method import METHODS
 from offramp.methods.settings import JointSettings
 from offramp.methods.steps import (
@@ -56,8 +55,6 @@ from offramp.methods.steps import (
 from offramp.policy import GatePolicy
 
 __all__ = ["EpochRecord", "fit_classifiers", "fit_joint"]
-
-_SCALE_ROWS = 1024  # give a feature's scale to 3 %
 
 
 @dataclass(frozen=True)
@@ -149,12 +146,7 @@ class _Run:
     ) -> None:
         self.fit, self.tune, self.settings = fit, tune, settings
         self.cost_weights = torch.tensor(settings.cost_weights, dtype=dtype)
-        self.bank = fresh_exits(fit.widths, fit.own_heads, fit.num_classes, settings=settings)
-        self.bank.averaging = fit_averaging(tune)
-        self.bank.to(dtype)
-        if isinstance(self.bank, LadderExits):
-            rows = next(fit.shuffled(batch_size=_SCALE_ROWS, seed=settings.seed, epoch=0))
-            self.bank.standardize(rows.features.to(dtype))
+        self.bank = begun_exits(fit, tune, settings, dtype=dtype)
         self.gates = Gates(len(fit.widths), stacked=len(self.cost_weights)).to(dtype)
         priced = costs.price(self.bank, GatePolicy())
         self.relative_costs = priced.average(keys.sizes for keys in fit.keys()).relative_costs().to(dtype)

@@ -124,6 +124,16 @@ def test_whatever_is_missing_the_page_is_written(told: dict[str, Any], tmp_path:
     assert "so not on this page: svhn, clinc150." in text
 
 
+def test_contestants_that_came_out_the_same_are_told(told: dict[str, Any], page: str, tmp_path: Path) -> None:
+    apart = json.loads(json.dumps(told))
+    for task in apart["tasks"].values():
+        task["contestants"].get("rescaled", {})["area"] = 0.5  # with the same speed as JEI-DNN's, its curve is the same
+    other = write_paper_page(parse_results(apart), tmp_path / "apart.html").read_text(encoding="utf-8")
+    said = "On nci1, JEI-DNN, rescaled have one and the same curve"
+    texts = [Page(one).text.replace("\N{NO-BREAK SPACE}", " ") for one in (page, other)]
+    assert [said in text for text in texts] == [True, False]
+
+
 def test_odd_curves_can_be_drawn(told: dict[str, Any], tmp_path: Path) -> None:
     """One point, points at one cost, below the axis or above the full cost; exits that nobody leaves at."""
     odd = json.loads(json.dumps(told))
@@ -144,7 +154,7 @@ def test_odd_curves_can_be_drawn(told: dict[str, Any], tmp_path: Path) -> None:
 def test_headline(told: dict[str, Any]) -> None:
     said = headline(parse_results(told))
     assert "offramp is above JEI-DNN with 95 % on 2 of 2 tasks, below it on 0." in said
-    assert f"Of {len(told['observations'])} claims of the paper" in said
+    assert f"Verdicts on {len(told['observations'])} claims of the paper: " in said
     assert said.endswith("1 of 2 bars hold.")
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from string import Template
 
 from offramp.report.page import prose, style
-from offramp.report.paper.results import VERDICTS, PaperResults
-from offramp.report.paper.standing import DEFAULT, MAIN, is_ahead, is_behind
+from offramp.report.paper.results import VERDICTS, PaperResults, Task
+from offramp.report.paper.standing import DEFAULT, MAIN, is_ahead, is_behind, of_kind
 
 __all__ = ["headline", "write_paper_page"]
 
@@ -17,14 +17,6 @@ _OF = (
     "Jointly-Learned Exit and Inference for a Dynamic Neural Network (JEI-DNN, ICLR 2024), its rivals and offramp on "
     "the same frozen networks, features, splits and costs"
 )
-
-_SEVERAL = {
-    "holds": "hold here",
-    "mixed": "are mixed",
-    "not shown": "are not shown",
-    "does not hold": "do not hold",
-    "not tested": "are not tested",
-}
 
 
 def write_paper_page(results: PaperResults, path: str | Path) -> Path:
@@ -91,8 +83,8 @@ def _claims(results: PaperResults) -> str:
     counted = Counter(one.verdict for one in results.observations.values())
     if not counted:
         return ""
-    parts = [f"{counted[verdict]} {_SEVERAL[verdict]}" for verdict in VERDICTS if counted[verdict]]
-    return f"Of {counted.total()} claims of the paper {', '.join(parts)}."
+    parts = [f"{verdict} {counted[verdict]}" for verdict in VERDICTS if counted[verdict]]
+    return f"Verdicts on {counted.total()} claims of the paper: {', '.join(parts)}."
 
 
 def _notes(results: PaperResults) -> Iterator[str]:
@@ -104,8 +96,22 @@ def _notes(results: PaperResults) -> Iterator[str]:
         "Intervals hold 95 % and are of paired differences, resampling test samples; verdicts call a difference level "
         "where it is within them or within two tenths of a point."
     )
+    for task in results.tasks.values():
+        for alike in _alike(task):
+            yield (
+                f"On {task.name}, {', '.join(alike)} have one and the same curve: whatever classifiers learned beside "
+                "the gates was no better on the tune split than what they knew before, and the epoch before was kept."
+            )
     if results.missing:
         yield f"Not measured with all seeds, and so not on this page: {', '.join(results.missing)}."
     missing = [task.name for task in results.tasks.values() if task.alone is None and MAIN[1] not in task.contestants]
     if missing:
         yield f"The paper's method has not been measured on {', '.join(missing)} yet."
+
+
+def _alike(task: Task) -> list[list[str]]:
+    """Names of the paper's method and its ablations that came out the same, to the last digit."""
+    by_curve: dict[object, list[str]] = {}
+    for one in of_kind(task, "paper", "ablation"):
+        by_curve.setdefault((one.area, one.curve), []).append(one.name)
+    return [names for names in by_curve.values() if len(names) > 1]
