@@ -97,6 +97,7 @@ EXITS: dict[str, Exits] = {
         Exits("ladder, twice as wide", "joint", "default", _wide(2), OFFERED[:2]),
         Exits("ladder, half as long", "joint", "default", _default(warmup_epochs=4), OFFERED[:2]),
         Exits("ladder, weighted", "joint", "default", _default(classifier_loss="weighted"), OFFERED),
+        Exits("ladder, distilled", "distilled", "default", _default(epochs=0), OFFERED[:2]),
         Exits("ends", "classifiers", "paper", _paper(warmup_epochs=1, epochs=0), ("ends",)),
     )
 }
@@ -108,6 +109,7 @@ PARTS = (
     "ladder, twice as wide",
     "ladder, half as long",
     "ladder, weighted",
+    "ladder, distilled",
 )
 """The default with one part of it changed."""
 

@@ -15,7 +15,7 @@ from offramp.policy import POLICIES
 from tests.methods.examples import COSTS, QUICK, WIDTHS, clusters, costs, weights_of
 
 GATED = {"joint": "gates", "diff_branch": "branch_gates", "pteenet": "branch_gates"}
-UNGATED = ("boosted", "classifiers", "l2w_den", "ztw")
+UNGATED = ("boosted", "classifiers", "distilled", "l2w_den", "ztw")
 LONG = replace(QUICK, warmup_epochs=10, epochs=10, batch_size=50, cost_weights=(0.01, 10.0), scale_rates_by_depth=False)
 every_method = pytest.mark.parametrize("name", list(METHODS))
 
@@ -146,7 +146,7 @@ def test_exits_are_linear_whatever_settings_say(name: str) -> None:
     assert isinstance(fitted.bank, LinearExits)
 
 
-@pytest.mark.parametrize("name", ["classifiers", "diff_branch", "pteenet", "ztw"])
+@pytest.mark.parametrize("name", ["classifiers", "diff_branch", "distilled", "pteenet", "ztw"])
 def test_a_ladder_is_shared(name: str) -> None:
     fitted = METHODS.get(name)(clusters(), clusters(90, seed=1), COSTS, replace(QUICK, exits="ladder", ladder_width=8))
     assert fitted.bank.stacked == 1

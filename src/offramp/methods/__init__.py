@@ -2,6 +2,7 @@
 
 from offramp.methods.boosted import fit_boosted
 from offramp.methods.branching import fit_diff_branch, fit_pteenet
+from offramp.methods.distilled import fit_distilled
 from offramp.methods.fitted import FittedExits
 from offramp.methods.fresh import fresh_exits
 from offramp.methods.joint import EpochRecord, fit_classifiers, fit_joint
@@ -23,6 +24,7 @@ __all__ = [
     "fit_boosted",
     "fit_classifiers",
     "fit_diff_branch",
+    "fit_distilled",
     "fit_joint",
     "fit_l2w_den",
     "fit_pteenet",
