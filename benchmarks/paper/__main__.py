@@ -4,11 +4,17 @@
 
 A cell is one way to fit exits on one task with one seed. Cells that are there are not computed again, so that a run can
 be interrupted, and several can work side by side on different tasks. Tasks and ways to fit exits that were not asked
-for are told as they were committed. Figures are on test samples that nothing was fitted on, the same for all seeds;
-intervals are of paired differences, resampling test samples.
+for are told as they were committed; the default is always asked for. Figures are on test samples that nothing was
+fitted on, the same for all seeds; intervals are of paired differences, resampling test samples.
 
-With --check, the bars are those of the committed results (benchmarks/results/paper.json), and one of their cells, drawn
-at random, is computed again and compared.
+Results are printed: write them to another file and move it to benchmarks/results/paper.json, from which
+`python -m benchmarks.evidence` and `offramp bench paper` tell them. Cells lie in benchmarks/.cache/paper/cells: remove
+one to compute it again. A new task is an entry of TASKS in benchmarks/paper/tasks.py, a new way to fit exits one of
+EXITS and of CONTESTANTS in benchmarks/paper/contestants.py.
+
+With --check, nothing is printed but bars: those of the committed results, and that of one of their cells, drawn at
+random among --tasks and --exits, which is computed again (from seconds to an hour, as large as its task is) and
+compared.
 """
 
 import json
@@ -63,19 +69,24 @@ def check(tasks: list[str], exits: list[str]) -> int:
 
 def main() -> int:
     options = parser(__doc__)
-    options.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS), help="which")
-    options.add_argument("--exits", nargs="+", default=list(EXITS), choices=list(EXITS), help="which")
-    options.add_argument("--seeds", type=int, default=3, help="how many")
+    tasks = f"datasets and their networks, of: {', '.join(TASKS)} (all)"
+    options.add_argument("--tasks", nargs="+", default=list(TASKS), choices=list(TASKS), metavar="TASK", help=tasks)
+    exits = f"ways to fit exits, in quotes, of: {'; '.join(EXITS)} (all)"
+    options.add_argument("--exits", nargs="+", default=list(EXITS), choices=list(EXITS), metavar="WAY", help=exits)
+    options.add_argument("--seeds", type=int, default=3, metavar="N", help="seeds 0 to N - 1 (3)")
     arguments = options.parse_args()
     if arguments.check:
         return check(arguments.tasks, arguments.exits)
+    asked = list(dict.fromkeys(["ladder", *arguments.exits]))  # everything is compared with the default
     for seed in range(arguments.seeds):
         for task in arguments.tasks:
-            for exits in arguments.exits:
+            for exits in asked:
                 if is_tried(TASKS[task], exits) and not is_there(task, exits, seed):
                     compute(task, exits, seed)
     committed = json.loads(COMMITTED.read_text())["tasks"]
-    results = merged(committed, assembled(arguments.tasks, range(arguments.seeds)), arguments.exits)
+    results = merged(committed, assembled(arguments.tasks, asked, range(arguments.seeds)), asked)
+    for name, task in results.items():
+        task["about"] = TASKS[name].about
     missing = [name for name in TASKS if name not in results]
     found = {"tasks": results, "observations": observations(results), "missing": missing}
     return report(found, bars(results), check=False)

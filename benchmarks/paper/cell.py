@@ -85,7 +85,10 @@ def identity(task: Task, exits: Exits) -> str:
         task: The task.
         exits: How exits are fitted.
     """
-    about = (VERSION, exits.settings(task), exits.method, exits.rules, task.pooling(exits.look), task.shares, task.most)
+    # Where the axis begins, in every cell, follows from what the default's first exit costs.
+    width = task.default.state_width(task.num_classes)
+    how = (exits.settings(task), exits.method, exits.rules, task.pooling(exits.look))
+    about = (VERSION, *how, width, task.shares, task.most)
     return f"{stable_hash(str(about)):x}"
 
 

@@ -45,7 +45,7 @@ def _default(**changes: object) -> Callable[[Task], JointSettings]:
 
 
 def _wide(times: float) -> Callable[[Task], JointSettings]:
-    return lambda task: replace(task.default, ladder_width=int(times * task.default.ladder_width))
+    return lambda task: replace(task.default, ladder_width=int(times * task.default.state_width(task.num_classes)))
 
 
 def _fixed(task: Task) -> JointSettings:
@@ -66,7 +66,7 @@ DEFAULT_RULE = PREFERENCE[0]
 ON_CHAINS = ("ladder", "ends")
 """All that is tried on a chain of networks."""
 
-ABLATED = ("cifar10", "cifar100", "clinc150", "superpixels")
+ABLATED = ("cifar10", "cifar100", "cifar100lt", "clinc150", "superpixels")
 """Tasks on which parts of the default are left out or changed, one at a time."""
 
 EXITS: dict[str, Exits] = {

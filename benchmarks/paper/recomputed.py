@@ -8,12 +8,10 @@ import numpy as np
 from benchmarks.bars import Bar
 from benchmarks.paper.cell import run_cell
 from benchmarks.paper.contestants import CONTESTANTS, EXITS, Contestant
+from benchmarks.paper.results import ALIKE
 from benchmarks.paper.tasks import TASKS
 
 __all__ = ["drawn", "recomputed"]
-
-ALIKE = 0.002
-"""By how much an area may differ: another machine, or another number of threads, sums in another order."""
 
 
 def drawn(

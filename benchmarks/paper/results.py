@@ -17,10 +17,14 @@ from benchmarks.paper.tasks import CACHE, TASKS, Task, splits_of
 from offramp.features import StoreSource
 from offramp.uncertainty import bootstrap_interval
 
-__all__ = ["ALLOWED", "assembled", "cell_files", "merged"]
+__all__ = ["ALIKE", "ALLOWED", "assembled", "cell_files", "merged"]
 
 ALLOWED = 0.005
 """Accuracy that may be lost where costs are compared: half a point."""
+
+ALIKE = 0.002
+"""By how much an area may differ when computed again: another machine, or another number of threads, sums in another
+order."""
 
 SHOWN = ("accuracy", "ece", "set size", "coverage", "early")
 """What a curve tells at each cost; "early": the share that leaves in the first third of the exits."""
@@ -37,11 +41,12 @@ def cell_files(task: str, exits: str, seed: int) -> tuple[Path, Path]:
     return stem.with_suffix(".json"), stem.with_suffix(".npz")
 
 
-def assembled(tasks: Iterable[str], seeds: Iterable[int]) -> dict[str, Any]:
+def assembled(tasks: Iterable[str], exits: Collection[str], seeds: Iterable[int]) -> dict[str, Any]:
     """Everything that the page shows, of the cells that are there for all seeds.
 
     Args:
         tasks: Which.
+        exits: Names of the ways to fit exits, the default's among them.
         seeds: Which.
     """
     found: dict[str, Any] = {}
@@ -49,11 +54,9 @@ def assembled(tasks: Iterable[str], seeds: Iterable[int]) -> dict[str, Any]:
         rows: dict[str, Any] = {}
         areas: dict[str, Floats] = {}
         for contestant in CONTESTANTS.values():
-            read = _read(task, contestant, seeds)
+            read = _read(task, contestant, seeds) if contestant.exits in exits else None
             if read is not None:
                 rows[contestant.name], areas[contestant.name] = read
-        if "offramp" not in rows:
-            continue
         first = json.loads(cell_files(task.name, "ladder", 0)[0].read_text())
         for name, row in _static(task).items():
             rows[name], areas[name] = row
@@ -65,8 +68,8 @@ def assembled(tasks: Iterable[str], seeds: Iterable[int]) -> dict[str, Any]:
             "alone": task.alone,
             **{key: first[key] for key in ("test", "full accuracy", "oracle", "axis from", "exit accuracy")},
             "contestants": rows,
-            "decomposition": _kept(task, "weighted", "decomposition"),
-            "epochs": {name: _kept(task, name, "epochs") for name in ("weighted", "full")},
+            "decomposition": _kept(task, "weighted", "decomposition", exits),
+            "epochs": {name: _kept(task, name, "epochs", exits) for name in ("weighted", "full")},
         }
     return found
 
@@ -76,8 +79,11 @@ def merged(committed: Mapping[str, Any], found: Mapping[str, Any], exits: Collec
 
     Args:
         committed: Tasks of the committed results.
-        found: Tasks as `assembled` gives them; the others were not asked for.
+        found: Tasks as `assembled` gives them.
         exits: Ways to fit exits that were asked for: of the tasks found, contestants on others are kept as committed.
+
+    Raises:
+        ValueError: If contestants that would be kept were measured beside another default.
     """
     told = {**committed, **found}
     for name in found.keys() & committed.keys():
@@ -85,15 +91,28 @@ def merged(committed: Mapping[str, Any], found: Mapping[str, Any], exits: Collec
         kept = {
             one: row
             for one, row in before["contestants"].items()
-            if one in now["contestants"] or (one in CONTESTANTS and CONTESTANTS[one].exits not in exits)
+            if one in CONTESTANTS and CONTESTANTS[one].exits not in exits
         }
+        if kept and not _beside_each_other(before, now):
+            raise ValueError(
+                f"expected the default of {name} as it was committed, for {', '.join(kept)} were measured beside it; "
+                "another was found: run all exits of this task (leave --exits out)"
+            )
+        rows = kept | now["contestants"]
         told[name] = {
             **now,
-            "contestants": kept | now["contestants"],
+            "contestants": {one: rows[one] for one in (*CONTESTANTS, *now["contestants"]) if one in rows},
             "decomposition": now["decomposition"] or before["decomposition"],
             "epochs": {one: now["epochs"][one] or before["epochs"][one] for one in now["epochs"]},
         }
     return {name: told[name] for name in TASKS if name in told}
+
+
+def _beside_each_other(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether both were measured on one axis with one default, as far as another sum of the same numbers can tell."""
+    one, other = (task["contestants"]["offramp"]["areas"] for task in (before, now))
+    same = len(one) == len(other) and np.allclose(one, other, rtol=0, atol=ALIKE)
+    return bool(same and np.isclose(before["axis from"], now["axis from"]))
 
 
 def _read(task: Task, contestant: Contestant, seeds: Iterable[int]) -> tuple[dict[str, Any], Floats] | None:
@@ -181,7 +200,7 @@ def _static(task: Task) -> dict[str, tuple[dict[str, Any], Floats]]:
     return found
 
 
-def _kept(task: Task, exits: str, key: str) -> Any:
-    """A part of the first seed's cell, if there is one."""
+def _kept(task: Task, exits: str, key: str, asked: Collection[str]) -> Any:
+    """A part of the first seed's cell, if it was asked for and there is one."""
     path, _ = cell_files(task.name, exits, 0)
-    return json.loads(path.read_text()).get(key) if path.exists() else None
+    return json.loads(path.read_text()).get(key) if exits in asked and path.exists() else None

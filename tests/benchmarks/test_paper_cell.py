@@ -37,13 +37,14 @@ def source(name: str, count: int, seed: int, *, shuffled: bool = False) -> Array
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Task]:
     """Tasks with features under a folder of their own; those with another name share nothing."""
     monkeypatch.setattr(tasks, "CACHE", tmp_path)
-    for function in (tasks._trunk, tasks._store, tasks.prices_of):
+    for function in (tasks._trunk, tasks._store, tasks._widths, tasks.prices_of):
         function.cache_clear()
 
     def make(name: str, *, shuffled: bool = False) -> Task:
         task = Task(
             name=name,
             kind="image",
+            num_classes=3,
             trunk=network,
             seen=lambda: source("seen", 240, 0),
             unseen=lambda: source("unseen", 120, 1),

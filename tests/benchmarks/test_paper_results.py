@@ -94,9 +94,9 @@ class TestMerged:
     """What was not asked for stays as it was committed."""
 
     @staticmethod
-    def told(*, epochs: list[int] | None, **areas: float) -> dict[str, Any]:
-        rows = {name: {"area": area} for name, area in areas.items()}
-        return {"contestants": rows, "decomposition": epochs, "epochs": {"weighted": epochs}}
+    def told(*, epochs: list[int] | None, axis: float = 0.1, **areas: float) -> dict[str, Any]:
+        rows = {name: {"areas": [area]} for name, area in areas.items()}
+        return {"axis from": axis, "contestants": rows, "decomposition": epochs, "epochs": {"weighted": epochs}}
 
     def test_tasks_that_were_not_asked_for(self) -> None:
         before, now = self.told(epochs=[1], offramp=0.1), self.told(epochs=[2], offramp=0.2)
@@ -104,14 +104,39 @@ class TestMerged:
 
     def test_exits_that_were_not_asked_for(self) -> None:
         before = {"nci1": self.told(epochs=[1], offramp=0.1, **{"JEI-DNN": 0.3, "ladder, weighted": 0.4})}
-        now = {"nci1": self.told(epochs=None, offramp=0.2)}
-        found = merged(before, now, ["ladder", "ladder, weighted"])["nci1"]
-        assert found["contestants"] == {"offramp": {"area": 0.2}, "JEI-DNN": {"area": 0.3}}  # the third is gone
+        now = {"nci1": self.told(epochs=None, offramp=0.1001, **{"ladder, paper's look": 0.5})}
+        found = merged(before, now, ["ladder", "ladder, weighted", "ladder, paper's look"])["nci1"]
+        rows = {name: row["areas"][0] for name, row in found["contestants"].items()}
+        assert rows == {
+            "offramp": 0.1001,
+            "JEI-DNN": 0.3,
+            "ladder, paper's look": 0.5,
+        }  # "weighted" was not found again
+        assert list(rows) == sorted(rows, key=list(CONTESTANTS).index)
         assert found["decomposition"] == found["epochs"]["weighted"] == [1]
 
+    @pytest.mark.parametrize("other", [{"offramp": 0.2}, {"offramp": 0.1, "axis": 0.2}])
+    def test_nobody_is_kept_beside_another_default(self, other: dict[str, float]) -> None:
+        before = {"nci1": self.told(epochs=None, offramp=0.1, **{"JEI-DNN": 0.3})}
+        now = {"nci1": self.told(epochs=None, **other)}
+        with pytest.raises(ValueError, match="expected the default of nci1 as it was committed, for JEI-DNN were"):
+            merged(before, now, ["ladder"])
+        assert merged(before, now, ["ladder", "weighted"])["nci1"]["contestants"].keys() == {"offramp"}
+
     def test_who_is_no_longer_compared_is_not_kept(self) -> None:
-        before, now = self.told(epochs=None, nobody=0.1), self.told(epochs=None, offramp=0.2)
+        before, now = self.told(epochs=None, offramp=0.2, nobody=0.1), self.told(epochs=None, offramp=0.2)
         assert "nobody" not in merged({"nci1": before}, {"nci1": now}, [])["nci1"]["contestants"]
+
+
+class TestWidths:
+    def test_of_a_task_whose_width_follows_its_classes(self) -> None:
+        half, twice = (EXITS[f"ladder, {name} as wide"].settings(TASKS["cifar100lt"]) for name in ("half", "twice"))
+        assert (half.ladder_width, twice.ladder_width) == (100, 400)
+
+    @pytest.mark.data
+    def test_classes_are_those_of_the_network(self) -> None:
+        for name in ("cifar10", "superpixels", "nci1"):
+            assert TASKS[name].trunk().num_classes == TASKS[name].num_classes
 
 
 class TestNames:

@@ -33,7 +33,9 @@ BANKS: dict[str, Build] = {
     "ladder": lambda widths, stages, num_classes: LadderExits(widths, stages, num_classes, width=9),
     "boosted": BoostedExits,
     "ensembled": lambda widths, stages, num_classes: EnsembledExits(LinearExits(widths, stages, num_classes)),
-    "ensembled ladder": lambda widths, stages, num_classes: EnsembledExits(LadderExits(widths, stages, num_classes)),
+    "ensembled ladder": lambda widths, stages, num_classes: EnsembledExits(
+        LadderExits(widths, stages, num_classes, width=8)
+    ),
 }
 # By hand, what a counter of products leaves out: a bias an output, 5 an element of a layer norm, 1 a class for what is
 # added of the answer before, 3 a class for a softmax.

@@ -3,23 +3,30 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from offramp.features import MemorySource
-from offramp.methods import fit_distilled
-from offramp.methods.distilled import distillation_loss, raised_temperature
-from tests.methods.examples import COSTS, QUICK, WIDTHS, clusters
+from offramp.methods import distilled, fit_distilled
+from offramp.methods.distilled import RISE, distillation_loss, raised_temperature
+from tests.methods.examples import COSTS, QUICK, WIDTHS, clusters, costs
 
 
 def test_the_loss_is_that_of_torch() -> None:
     draw = torch.Generator().manual_seed(0)
-    logits, teacher = torch.randn(1, 7, 2, 5, generator=draw), torch.randn(7, 5, generator=draw)
+    logits, teacher = torch.randn(2, 7, 2, 5, generator=draw), torch.randn(7, 5, generator=draw)
     labels = torch.randint(0, 5, (7,), generator=draw)
-    expected = 0.0
-    for exit in range(2):
-        said = logits[0, :, exit]
-        soft = F.kl_div((said / 3).log_softmax(1), (teacher / 3).log_softmax(1), reduction="batchmean", log_target=True)
-        expected += 0.5 * float(F.cross_entropy(said, labels)) + 0.5 * 9 * float(soft)
-    assert float(distillation_loss(logits, teacher, labels, 3.0)) == pytest.approx(expected, rel=1e-5)
+    expected = torch.zeros(2)
+    for point in range(2):
+        for exit in range(2):
+            said, goal = logits[point, :, exit], (teacher / 3).log_softmax(1)
+            soft = F.kl_div((said / 3).log_softmax(1), goal, reduction="batchmean", log_target=True)
+            expected[point] += 0.5 * F.cross_entropy(said, labels) + 0.5 * 9 * soft
+    torch.testing.assert_close(distillation_loss(logits, teacher, labels, temperature=3.0), expected)
+
+
+def test_a_class_that_the_teacher_rules_out() -> None:
+    teacher = torch.tensor([[0.0, -torch.inf, 0.0]])
+    assert distillation_loss(torch.zeros(1, 1, 1, 3), teacher, torch.tensor([0]), temperature=2.0).isfinite()
 
 
 @pytest.mark.parametrize("num_classes", [2, 10, 1000])
@@ -28,17 +35,34 @@ def test_the_temperature_rises_until_the_teacher_is_half_sure(num_classes: int) 
     temperature, before = 1.0, 0.0
     while temperature != before:
         before, temperature = temperature, raised_temperature(teacher, temperature)
-    confidence = float((teacher / temperature).softmax(1).amax(1).mean())
-    assert 0.9 * (0.5 + 0.5 / num_classes) < confidence <= 0.5 + 0.5 / num_classes
+
+    def confidence(temperature: float) -> float:
+        return float((teacher / temperature).softmax(1).amax(1).mean())
+
+    assert confidence(temperature) <= 0.5 + 0.5 / num_classes < confidence(temperature / RISE)
 
 
-def test_what_the_network_says_is_learned_where_labels_say_nothing() -> None:
-    # Labels at random, a teacher that knows the class: exits learn the class from it.
+def test_the_temperature_is_carried_from_step_to_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[float] = []
+
+    def spy(logits: Tensor, teacher: Tensor, labels: Tensor, *, temperature: float) -> Tensor:
+        seen.append(temperature)
+        return distillation_loss(logits, teacher, labels, temperature=temperature)
+
+    monkeypatch.setattr(distilled, "distillation_loss", spy)
+    fit_distilled(clusters(64), clusters(30, seed=1), COSTS, QUICK)  # two epochs of four steps
+    assert seen == pytest.approx([RISE**step for step in range(8)])
+
+
+def test_what_the_last_head_says_is_learned_where_labels_say_nothing() -> None:
+    # Labels at random, a last head that knows the class and one before it that is always wrong: exits learn the class.
     known = next(clusters(1000).in_order(batch_size=1000))
     labels = torch.randint(0, 3, (1000,), generator=torch.Generator().manual_seed(1))
-    source = MemorySource(known.features, {2: 4 * F.one_hot(known.labels, 3).float()}, labels, WIDTHS)
+    heads = {1: 4 * F.one_hot((known.labels + 1) % 3, 3).float(), 2: 4 * F.one_hot(known.labels, 3).float()}
+    source = MemorySource(known.features, heads, labels, WIDTHS)
     settings = replace(QUICK, epochs=10, batch_size=50, scale_rates_by_depth=False)
-    bank = fit_distilled(source, source, COSTS, settings).bank
+    bank = fit_distilled(source, source, costs(3), settings).bank
     with torch.no_grad():
-        second = bank(known.features)[1][0]
-    assert (second.argmax(1) == known.labels).double().mean() > 0.8
+        (first,) = bank(known.features)
+    agrees = (first[0].argmax(1) == known.labels).double().mean()
+    assert agrees > 0.55  # chance is a third, and what the features tell about two thirds

@@ -72,3 +72,8 @@ def test_presets() -> None:
     assert PAPER == JointSettings()
     assert PAPER.least_steps == 1
     assert DEFAULT.exits == "ladder"
+
+
+def test_a_ladder_without_numbers_is_refused() -> None:
+    with pytest.raises(InputError, match="ladder_width must be at least 1, or None for two numbers a class; got 0"):
+        JointSettings(ladder_width=0)

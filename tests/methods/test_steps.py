@@ -39,7 +39,7 @@ def test_early_linear_exits_learn_faster(scaled: bool) -> None:
     settings = replace(QUICK, warmup_learning_rate=0.02, scale_rates_by_depth=scaled)
     optimizer = classifier_optimizer(LinearExits((2, 2, 2, 2), (0, 2), 3), settings)
     assert [group["peak"] for group in optimizer.param_groups] == pytest.approx([0.06, 0.02] if scaled else [0.02] * 2)
-    ladder = classifier_optimizer(LadderExits((2, 2), (0,), 3), settings)
+    ladder = classifier_optimizer(LadderExits((2, 2), (0,), 3, width=8), settings)
     assert [group["peak"] for group in ladder.param_groups] == [0.02]
 
 

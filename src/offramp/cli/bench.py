@@ -58,7 +58,7 @@ def bench(
 
     The benchmark fits the paper's method, its rivals, its ablations and offramp on the same frozen networks, cached
     features, splits and costs, and tests each claim of the paper: it holds, it does not, it is mixed, or it cannot be
-    tested here. Its results are in a checkout of offramp; the page is written from them in seconds.
+    tested here. Its results are in a checkout of offramp; the page is written from them within a minute.
 
     With [bold]--recompute[/bold], what is there is not computed again: stop with Ctrl-C, go on with the same command.
 

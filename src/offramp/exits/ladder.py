@@ -45,7 +45,7 @@ class LadderExits(ExitBank):
         stages: tuple[int, ...],
         num_classes: int,
         *,
-        width: int = 64,
+        width: int,
         dropout: float = 0.1,
     ) -> None:
         super().__init__(widths, stages, num_classes)

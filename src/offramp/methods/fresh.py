@@ -6,6 +6,7 @@ from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearEx
 from offramp.features import BatchSource
 from offramp.methods.averaging import fit_averaging
 from offramp.methods.settings import DEFAULT, JointSettings
+from offramp.methods.steps import check_samples
 
 __all__ = ["begun_exits", "fresh_exits"]
 
@@ -29,7 +30,8 @@ def fresh_exits(
     """
     stages = tuple(stage for stage in range(len(widths)) if stage not in own_heads)
     if settings.exits == "ladder":
-        return LadderExits(widths, stages, num_classes, width=settings.ladder_width, dropout=settings.dropout)
+        width = settings.state_width(num_classes)
+        return LadderExits(widths, stages, num_classes, width=width, dropout=settings.dropout)
     kind = LinearExits if settings.exits == "linear" else CumulativeLinearExits
     return kind(widths, stages, num_classes)
 
@@ -45,12 +47,16 @@ def begun_exits(
         settings: How they will be fitted.
         dtype: Of their weights.
 
+    Raises:
+        InputError: If there are no samples to learn from, or none to tune on.
+
     Example:
         >>> from offramp.features import MemorySource
         >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
         >>> begun_exits(samples, samples, DEFAULT).stages
         (0,)
     """
+    check_samples(fit, tune)
     bank = fresh_exits(fit.widths, fit.own_heads, fit.num_classes, settings=settings)
     bank.averaging = fit_averaging(tune)
     bank.to(dtype)

@@ -45,8 +45,8 @@ from offramp.methods.method import METHODS
 from offramp.methods.settings import JointSettings
 from offramp.methods.steps import (
     batches_of,
+    begin_epoch,
     check_finite,
-    check_samples,
     classifier_optimizer,
     cosine_step,
     remember_rates,
@@ -99,14 +99,12 @@ def fit_joint(
     Returns:
         The exits and gates of each cost weight's best epoch on the tune split.
     """
-    check_samples(fit, tune)
     with seeded(settings.seed):
         run = _Run(fit, tune, costs, settings, dtype)
         if checkpoint is not None and checkpoint.exists():
             run.load(checkpoint)
         while run.epoch < run.epochs and run.stale < settings.patience:
-            # A fit that was resumed must draw the same dropout as one that was not.
-            torch.manual_seed(settings.seed * 1_000_003 + run.epoch)
+            begin_epoch(settings, run.epoch)
             record = run.one_epoch()
             check_finite(record.loss, record.epoch)
             if checkpoint is not None:

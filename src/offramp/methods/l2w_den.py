@@ -1,19 +1,19 @@
 """L2W-DEN: exits on samples that a small network weighs, and learns to."""
 
+from dataclasses import replace
+
 import torch
 from torch.optim import Adam
 
 from offramp.cost import Prices
-from offramp.exits import LinearExits
 from offramp.features import Batch, BatchSource
-from offramp.methods.averaging import fit_averaging
 from offramp.methods.fitted import FittedExits
+from offramp.methods.fresh import begun_exits
 from offramp.methods.method import METHODS
 from offramp.methods.settings import JointSettings
 from offramp.methods.steps import (
     batches_of,
     check_finite,
-    check_samples,
     classifier_optimizer,
     cosine_rate,
     cosine_step,
@@ -60,14 +60,11 @@ def fit_l2w_den(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
         >>> type(fit_l2w_den(samples, samples, costs, JointSettings()).bank).__name__
         'LinearExits'
     """
-    check_samples(fit, tune)
     epochs = settings.warmup_epochs + settings.epochs
     with seeded(settings.seed):
-        stages = tuple(stage for stage in range(len(fit.widths)) if stage not in fit.own_heads)
-        bank = LinearExits(fit.widths, stages, fit.num_classes)
-        bank.averaging = fit_averaging(tune)
+        bank = begun_exits(fit, tune, replace(settings, exits="linear"))
         optimizer = classifier_optimizer(bank, settings)
-        network = weighing_network(len(stages))
+        network = weighing_network(len(bank.stages))
         learned = list(network.parameters())
         weighing = Adam(learned, lr=WEIGHING_RATE, weight_decay=WEIGHING_RATE, fused=True)
         batches = 0

@@ -63,8 +63,8 @@ class JointSettings:
     """L2 penalty (Adam), or decay (AdamW, ladder)."""
     patience: int = 5
     """Epochs without improvement on the tune split, for any cost weight, before stopping."""
-    ladder_width: int = 64
-    """Numbers in the ladder's state."""
+    ladder_width: int | None = None
+    """Numbers in the ladder's state; None: two a class, at least 64, at most 256."""
     dropout: float = 0.1
     """Of the ladder, while training."""
     seed: int = 0
@@ -80,12 +80,29 @@ class JointSettings:
                 raise unknown_name(name, value, known)
         if not self.cost_weights or min(self.cost_weights) < 0:
             raise InputError(f"cost_weights must be at least one number >= 0, got {self.cost_weights}")
+        if self.ladder_width is not None and self.ladder_width < 1:
+            raise InputError(
+                f"ladder_width must be at least 1, or None for two numbers a class; got {self.ladder_width}"
+            )
         counts = (self.switch_every, self.batch_size, self.least_steps, self.patience)
         if min(self.warmup_epochs, self.epochs) < 0 or min(counts) < 1:
             raise InputError(
                 "warmup_epochs and epochs must be >= 0, switch_every, batch_size, least_steps and patience >= 1; got "
                 f"{self.warmup_epochs}, {self.epochs}, {', '.join(map(str, counts))}"
             )
+
+    def state_width(self, num_classes: int) -> int:
+        """Numbers in the ladder's state.
+
+        Args:
+            num_classes: K.
+
+        Example:
+            >>> [DEFAULT.state_width(classes) for classes in (2, 10, 100, 1000)]
+            [64, 64, 200, 256]
+        """
+        # With fewer numbers than classes late exits fall behind linear ones; wider states cost more than they bring.
+        return min(256, max(64, 2 * num_classes)) if self.ladder_width is None else self.ladder_width
 
     def samples_a_step(self, samples: int) -> int:
         """How many of so many samples are taken at a time.

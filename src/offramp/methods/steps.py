@@ -15,6 +15,7 @@ from offramp.methods.settings import JointSettings
 
 __all__ = [
     "batches_of",
+    "begin_epoch",
     "check_finite",
     "check_samples",
     "classifier_optimizer",
@@ -118,6 +119,16 @@ def check_finite(loss: float, epoch: int) -> None:
         raise InputError(f"the loss became {loss} in epoch {epoch}; lower the learning rates")
 
 
+def begin_epoch(settings: JointSettings, epoch: int) -> None:
+    """Draw what an epoch draws, dropout, from its own seed: a fit that was resumed goes on like one that was not.
+
+    Args:
+        settings: Of the fit.
+        epoch: Counted from the start of the fit.
+    """
+    torch.manual_seed(settings.seed * 1_000_003 + epoch)
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Draw everything inside from one seed, and leave the caller's random numbers alone."""
@@ -146,6 +157,7 @@ def descend(
         epochs: How many.
     """
     for epoch in range(first_epoch, first_epoch + epochs):
+        begin_epoch(settings, epoch)
         total = 0.0
         for progress, batch in batches_of(source, settings, epoch, first_epoch=first_epoch, epochs=epochs):
             loss = loss_of(batch)

@@ -90,7 +90,7 @@ def test_coverage_is_drawn_above_what_was_asked() -> None:
     assert coverage(RESULTS.tasks["cifar10-chain"]) is None
     picture = coverage(RESULTS.tasks["nci1"])
     assert picture is not None
-    assert picture.caption == "Farthest from what was asked for: one an exit, from all, by +1.2 points."
+    assert picture.caption == "nci1. Farthest from what was asked for: one an exit, from all, by +1.2 points."
     above = {line.get_label(): line.get_ydata() for line in picture.figure.axes[0].lines}
     assert above["one for all"] == pytest.approx([0.2] * 5)
     assert above["one an exit, from its own"] == pytest.approx([-1.0] * 5)

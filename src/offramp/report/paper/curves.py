@@ -130,7 +130,7 @@ def _picture(
     titles = {f"line-{index}": _told(line.one) for index, line in enumerate(lines)}
     titles |= {f"wide-{index}": _told(line.one) for index, line in enumerate(lines)}
     figure = _drawn(task, shown, lines, points)
-    return Picture(f"{prefix}{shown.name}-{task.name}", caption, figure, titles)
+    return Picture(f"{prefix}{shown.name}-{task.name}", f"{task.name}. {caption}", figure, titles)
 
 
 def _told(one: Contestant) -> str:

@@ -137,7 +137,7 @@ def coverage(task: Task) -> Picture | None:
         ((_VARIANTS[variant][0], float(one)) for variant, row in above.items() for one in row),
         key=lambda one: abs(one[1]),
     )
-    caption = f"Farthest from what was asked for: {label}, by {change(most / 100)} points."
+    caption = f"{task.name}. Farthest from what was asked for: {label}, by {change(most / 100)} points."
     return Picture(f"coverage-{task.name}", caption, _covered(task, above))
 
 
@@ -172,7 +172,7 @@ def convergence(task: Task) -> Picture:
         task: One that has both.
     """
     weighted, full = (task.priced_losses[name] for name in ("weighted", "full"))
-    caption = f"Lowest: {min(weighted):.3f} with the paper's loss, {min(full):.3f} with the full gradient."
+    caption = f"{task.name}. Lowest: {min(weighted):.3f} with the paper's loss, {min(full):.3f} with the full gradient."
     return Picture(f"convergence-{task.name}", caption, _converged(task))
 
 

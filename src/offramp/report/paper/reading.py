@@ -106,6 +106,7 @@ def _task(name: str, task: Mapping[str, Any]) -> Task:
         contestants={str(key): _contestant(str(key), row) for key, row in task["contestants"].items()},
         decomposition=tuple(_decomposition(one) for one in task.get("decomposition") or ()),
         priced_losses={str(key): _losses(rows) for key, rows in (task.get("epochs") or {}).items()},
+        about=str(task.get("about", "")),
     )
 
 

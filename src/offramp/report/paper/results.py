@@ -121,6 +121,8 @@ class Task:
     """Of the paper's gates; empty where they were not fitted."""
     priced_losses: Mapping[str, tuple[float, ...]]
     """By epoch of joint training, a mean over cost weights: of the weighted loss and of the full gradient."""
+    about: str = ""
+    """Dataset and network in words, and what to mind."""
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,24 @@ _NOT_RUN = (
     ("GRIT on superpixels", "no weights; graph networks trained for these benchmarks stand in"),
 )
 
+_NAMES = (
+    ("offramp", "its default: ladder exits on a grid of means and maxima, samples leave by optimal stopping"),
+    ("JEI-DNN", "the paper's method: linear exits on means, trained together with gates, which decide"),
+    ("threshold", "one threshold on confidence for all exits, on linear exits on means trained on all samples"),
+    ("fixed classifiers", "the paper's gates on classifiers that no longer learn"),
+    ("plain, rescaled, full", "the paper's alternation with other losses of the classifiers; full: the whole gradient"),
+    ("exit if min", "gates are asked to open at the best exit alone, not from it on"),
+    ("ladder", "a small state that every sample carries up the network, into which every stage writes"),
+    ("look", "what an exit sees of a stage: the paper's, a mean (of a transformer its first token), or offramp's grid"),
+    (
+        "means alone, one view",
+        "offramp's exits without the maxima; without further views of the images they learn from",
+    ),
+    ("half as wide, twice as wide, half as long", "offramp's state with other widths; fitted for half of the epochs"),
+    ("cost weight, priced loss", "the paper's lambda; cross-entropy plus lambda times the relative cost"),
+)
+"""Words of the page that need some."""
+
 _BASELINES = ("BoostedNet", "L2W-DEN")
 
 
@@ -221,8 +239,12 @@ def _summary(results: PaperResults) -> Iterator[str]:
         yield tables.differences(results)
         yield tables.costs(results)
         yield tables.winners(results)
+        yield tables.about(results)
+    if results.observations:
+        yield tables.claims(results)
     if results.bars:
-        yield tables.bars(results)
+        yield f"<details><summary>{len(results.bars)} bars</summary>\n{tables.bars(results)}\n</details>"
+    yield f"<details><summary>Who is who</summary>\n{tables.names(_NAMES)}\n</details>"
 
 
 def _cards(pictures: Iterable[Picture | None]) -> Iterator[str]:

@@ -10,8 +10,10 @@ __all__ = [
     "PAPER",
     "best_rival",
     "by_contestant",
+    "cheapest",
     "is_ahead",
     "is_behind",
+    "is_dearer",
     "of_kind",
     "rivals",
     "static",
@@ -82,6 +84,29 @@ def is_behind(one: Contestant) -> bool:
         one: The contestant.
     """
     return one.interval[0] > 0
+
+
+def cheapest(task: Task, key: str) -> Contestant | None:
+    """Who reaches an accuracy at the least cost, besides offramp and its parts; None if nobody does.
+
+    Args:
+        task: The task.
+        key: "cost_at_full" or "cost_at_half".
+    """
+    reached = [one for one in of_kind(task, "paper", "rival") if getattr(one, key) is not None]
+    return min(reached, key=lambda one: float(getattr(one, key)), default=None)
+
+
+def is_dearer(task: Task, key: str) -> bool:
+    """Whether somebody else reaches an accuracy at less cost than offramp, or offramp does not reach it.
+
+    Args:
+        task: The task.
+        key: "cost_at_full" or "cost_at_half".
+    """
+    best = cheapest(task, key)
+    ours = getattr(task.contestants[DEFAULT], key) if DEFAULT in task.contestants else None
+    return best is not None and (ours is None or getattr(best, key) < ours)
 
 
 def by_contestant(tasks: Mapping[str, Task], *kinds: str) -> Iterator[str]:

@@ -4,19 +4,32 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from offramp.report.paper.results import Contestant, Observation, PaperResults, Task
-from offramp.report.paper.standing import DEFAULT, MAIN, PAPER, best_rival, by_contestant, is_ahead, is_behind
+from offramp.report.paper.standing import (
+    DEFAULT,
+    MAIN,
+    PAPER,
+    best_rival,
+    by_contestant,
+    cheapest,
+    is_ahead,
+    is_behind,
+    is_dearer,
+)
 from offramp.report.tables import Cell, table
 from offramp.report.words import cost
 
 __all__ = [
+    "about",
     "areas",
     "bars",
     "brought",
     "brought_to_paper",
+    "claims",
     "costs",
     "coverage",
     "differences",
     "figures",
+    "names",
     "points",
     "training",
     "winners",
@@ -64,6 +77,42 @@ def areas(results: PaperResults) -> str:
     return table("Area: mean accuracy over the logarithm of cost, %", [("task", "words"), *heads], rows)
 
 
+def about(results: PaperResults) -> str:
+    """What the tasks are.
+
+    Args:
+        results: All results.
+    """
+    rows: list[tuple[str, Sequence[Cell]]] = [
+        ("", [(task.name, "words"), (task.kind, "words"), (task.about or _NOTHING, "words")])
+        for task in results.tasks.values()
+    ]
+    return table("The tasks", [("task", "words"), ("kind", "words"), ("what", "words")], rows)
+
+
+def names(told: Iterable[tuple[str, str]]) -> str:
+    """Who is meant by names.
+
+    Args:
+        told: Names, and who they are.
+    """
+    rows = [("", [(name, "words"), (who, "words")]) for name, who in told]
+    return table("Who is who", [("name", "words"), ("what", "words")], rows)
+
+
+def claims(results: PaperResults) -> str:
+    """What became of every claim.
+
+    Args:
+        results: All results.
+    """
+    rows: list[tuple[str, Sequence[Cell]]] = [
+        ("", [(one.name, "words"), (one.verdict, "words wrong" if one.verdict == "does not hold" else "words")])
+        for one in results.observations.values()
+    ]
+    return table("Claims of the paper", [("claim", "words"), ("here", "words")], rows)
+
+
 def differences(results: PaperResults) -> str:
     """How far offramp's area lies above the others', paired.
 
@@ -96,17 +145,17 @@ def costs(results: PaperResults) -> str:
     """
     heads = [("task", "words")]
     for what in ("full accuracy", "half a point less"):
-        heads += [(f"{what}: {DEFAULT}", ""), *((name, "") for name in MAIN[1:]), ("cheapest rival", "words")]
+        heads += [(f"{what}: {DEFAULT}", ""), *((name, "") for name in MAIN[1:]), ("cheapest of others", "words")]
     rows: list[tuple[str, Sequence[Cell]]] = []
     for task in results.tasks.values():
         cells: list[Cell] = [(task.name, "words")]
         for key in ("cost_at_full", "cost_at_half"):
-            found = {one.name: getattr(one, key) for one in task.contestants.values()}
-            cells += [(_cost(found.get(name)), "") for name in MAIN]
-            rival = {one.name: found[one.name] for one in task.contestants.values() if one.kind == "rival"}
-            reached = {name: spent for name, spent in rival.items() if spent is not None}
-            name = min(reached, key=lambda name: reached[name]) if reached else None
-            cells.append((_NOTHING if name is None else f"{cost(reached[name])}, {name}", "words"))
+            main = (task.contestants.get(name) for name in MAIN)
+            ours, *others = (_cost(None if one is None else getattr(one, key)) for one in main)
+            best = cheapest(task, key)
+            told = _NOTHING if best is None else f"{cost(getattr(best, key))}, {best.name}"
+            lost = "wrong" if is_dearer(task, key) else ""
+            cells += [(ours, lost), *((other, "") for other in others), (told, f"words {lost}".strip())]
         rows.append(("", cells))
     return table(f"Relative cost at which an accuracy is reached ({_NOTHING}: never, or not measured)", heads, rows)
 
@@ -204,8 +253,10 @@ def _differences(tasks: Mapping[str, Task], name: str, other: str) -> dict[str, 
     for task in tasks.values():
         if name in task.contestants and other in task.contestants:
             one = task.contestants[name]
-            sure = other != DEFAULT or is_ahead(one) or is_behind(one)
-            found[task.name] = (one.area - task.contestants[other].area, "" if sure else "level")
+            look = ""
+            if other == DEFAULT:
+                look = "wrong" if is_ahead(one) else "" if is_behind(one) else "level"
+            found[task.name] = (one.area - task.contestants[other].area, look)
     return found
 
 
@@ -214,7 +265,8 @@ def _by_task(title: str, tasks: Mapping[str, Task], cells: Mapping[str, Mapping[
     rows: list[tuple[str, Sequence[Cell]]] = []
     for name, row in cells.items():
         if row:
-            mean = points(fmean(figure for figure, _ in row.values()))
+            alone = [figure for task, (figure, _) in row.items() if tasks[task].alone is None]
+            mean = points(fmean(alone)) if alone else _NOTHING
             shown = ((points(row[one][0]), row[one][1]) if one in row else (_NOTHING, "") for one in kept)
             rows.append(("", [(name, "words"), (mean, ""), *shown]))
     return table(title, [("", "words"), ("mean", ""), *((name, "") for name in kept)], rows)
