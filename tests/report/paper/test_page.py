@@ -130,7 +130,7 @@ def test_contestants_that_came_out_the_same_are_told(told: dict[str, Any], tmp_p
     rows["ladder, paper's look"] |= {key: rows["offramp"][key] for key in ("area", "curve")}
     pages = [write_paper_page(parse_results(one), tmp_path / "page.html").read_text("utf-8") for one in (told, same)]
     texts = [Page(page).text.replace("\N{NO-BREAK SPACE}", " ") for page in pages]
-    said = "On nci1, offramp, ladder, paper's look came out the same, to the last digit."
+    said = "On nci1 these came out the same, to the last digit: offramp; ladder, paper's look."
     assert [said in text for text in texts] == [False, True]
 
 

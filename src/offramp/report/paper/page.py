@@ -117,7 +117,7 @@ def _notes(results: PaperResults) -> Iterator[str]:
     )
     for task in results.tasks.values():
         for alike in _alike(task):
-            yield f"On {task.name}, {', '.join(alike)} came out the same, to the last digit."
+            yield f"On {task.name} these came out the same, to the last digit: {'; '.join(alike)}."
     if results.missing:
         yield f"Not measured with all seeds, and so not on this page: {', '.join(results.missing)}."
     missing = [task.name for task in results.tasks.values() if task.alone is None and MAIN[1] not in task.contestants]

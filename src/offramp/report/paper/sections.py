@@ -237,7 +237,8 @@ def _summary(results: PaperResults) -> Iterator[str]:
     if results.tasks:
         yield tables.areas(results)
         yield tables.differences(results)
-        yield tables.costs(results)
+        yield tables.costs(results, "cost_at_full", "the full network's accuracy")
+        yield tables.costs(results, "cost_at_half", "half a point less")
         yield tables.winners(results)
         yield tables.about(results)
     if results.observations:

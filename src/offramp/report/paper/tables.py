@@ -137,27 +137,25 @@ def _above(one: Contestant) -> list[Cell]:
     return [(points(one.below_default), look), (f"{points(low)} to {points(high)}", look)]
 
 
-def costs(results: PaperResults) -> str:
-    """What the full network's accuracy costs, and half a point less.
+def costs(results: PaperResults, key: str, accuracy: str) -> str:
+    """What an accuracy costs.
 
     Args:
         results: All results.
+        key: "cost_at_full" or "cost_at_half".
+        accuracy: Which that is.
     """
-    heads = [("task", "words")]
-    for what in ("full accuracy", "half a point less"):
-        heads += [(f"{what}: {DEFAULT}", ""), *((name, "") for name in MAIN[1:]), ("cheapest of others", "words")]
     rows: list[tuple[str, Sequence[Cell]]] = []
     for task in results.tasks.values():
-        cells: list[Cell] = [(task.name, "words")]
-        for key in ("cost_at_full", "cost_at_half"):
-            main = (task.contestants.get(name) for name in MAIN)
-            ours, *others = (_cost(None if one is None else getattr(one, key)) for one in main)
-            best = cheapest(task, key)
-            told = _NOTHING if best is None else f"{cost(getattr(best, key))}, {best.name}"
-            lost = "wrong" if is_dearer(task, key) else ""
-            cells += [(ours, lost), *((other, "") for other in others), (told, f"words {lost}".strip())]
-        rows.append(("", cells))
-    return table(f"Relative cost at which an accuracy is reached ({_NOTHING}: never, or not measured)", heads, rows)
+        main = (task.contestants.get(name) for name in MAIN)
+        ours, *others = (_cost(None if one is None else getattr(one, key)) for one in main)
+        best = cheapest(task, key)
+        lost = "wrong" if is_dearer(task, key) else ""
+        told = [_NOTHING, _NOTHING] if best is None else [cost(getattr(best, key)), best.name]
+        cells: list[Cell] = [(task.name, "words"), (ours, lost), *((other, "") for other in others)]
+        rows.append(("", [*cells, (told[0], lost), (told[1], f"words {lost}".strip())]))
+    heads = [("task", "words"), *((name, "") for name in MAIN), ("cheapest of others", ""), ("which", "words")]
+    return table(f"Relative cost of {accuracy} ({_NOTHING}: never, or not measured)", heads, rows)
 
 
 def _cost(spent: float | None) -> str:
