@@ -24,7 +24,7 @@ where that is not reached. JEI-DNN is the paper's method, *threshold* a global t
 {kept}
 
 What each part of the default brings: the area with that part changed, less the default's. Positive is better than the
-default.
+default; what is empty was not measured.
 
 {parts}
 
@@ -91,10 +91,15 @@ def _kept(tasks: Mapping[str, Any]) -> list[str]:
     ]
     rows = [f"| task | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
     for task, found in tasks.items():
-        costs = [found["contestants"].get(name, {}).get(key) for key in keys for name in names]
-        told = ["never" if cost is None else f"{cost:.2f}" for cost in costs]
-        rows.append(f"| {task} | {' | '.join(told)} |")
+        shown = [(found["contestants"].get(name), key) for key in keys for name in names]
+        rows.append(f"| {task} | {' | '.join(_cost(row, key) for row, key in shown)} |")
     return rows
+
+
+def _cost(row: Mapping[str, Any] | None, key: str) -> str:
+    if row is None:
+        return ""
+    return "never" if row[key] is None else f"{row[key]:.2f}"
 
 
 def _percent(share: float | None) -> str:
