@@ -34,7 +34,7 @@ BANKS: dict[str, Build] = {
     "boosted": BoostedExits,
     "ensembled": lambda widths, stages, num_classes: EnsembledExits(LinearExits(widths, stages, num_classes)),
     "ensembled ladder": lambda widths, stages, num_classes: EnsembledExits(
-        LadderExits(widths, stages, num_classes, width=8)
+        LadderExits(widths, stages, num_classes, width=64)
     ),
 }
 # By hand, what a counter of products leaves out: a bias an output, 5 an element of a layer norm, 1 a class for what is
