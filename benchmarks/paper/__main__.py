@@ -85,8 +85,6 @@ def main() -> int:
                     compute(task, exits, seed)
     committed = json.loads(COMMITTED.read_text())["tasks"]
     results = merged(committed, assembled(arguments.tasks, asked, range(arguments.seeds)), asked)
-    for name, task in results.items():
-        task["about"] = TASKS[name].about
     missing = [name for name in TASKS if name not in results]
     found = {"tasks": results, "observations": observations(results), "missing": missing}
     return report(found, bars(results), check=False)

@@ -66,6 +66,7 @@ def assembled(tasks: Iterable[str], exits: Collection[str], seeds: Iterable[int]
         found[task.name] = {
             "kind": task.kind,
             "alone": task.alone,
+            "about": task.about,
             **{key: first[key] for key in ("test", "full accuracy", "oracle", "axis from", "exit accuracy")},
             "contestants": rows,
             "decomposition": _kept(task, "weighted", "decomposition", exits),

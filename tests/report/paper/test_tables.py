@@ -56,7 +56,7 @@ def test_tasks_claims_and_names() -> None:
     assert rows(tables.about(told))["nci1"] == ["graph", "molecules"]
     found = rows(tables.claims(RESULTS))
     assert found == {name: [one.verdict] for name, one in RESULTS.observations.items()}
-    assert rows(tables.names([("a", "b")])) == {"a": ["b"]}
+    assert rows(tables.pairs("t", ("x", "y"), [("a", "b")])) == {"a": ["b"]}
 
 
 def test_who_is_ahead_is_told_with_how_sure() -> None:

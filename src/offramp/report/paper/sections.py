@@ -10,7 +10,6 @@ from offramp.report.paper.curves import ACCURACY, CALIBRATION, SETS, Shown, agai
 from offramp.report.paper.pictures import calibration_by_depth, convergence, coverage, decomposition
 from offramp.report.paper.results import Observation, PaperResults, Task
 from offramp.report.paper.standing import MAIN, PAPER
-from offramp.report.tables import table
 
 __all__ = ["FIVE", "Section", "sections"]
 
@@ -245,7 +244,8 @@ def _summary(results: PaperResults) -> Iterator[str]:
         yield tables.claims(results)
     if results.bars:
         yield f"<details><summary>{len(results.bars)} bars</summary>\n{tables.bars(results)}\n</details>"
-    yield f"<details><summary>Who is who</summary>\n{tables.names(_NAMES)}\n</details>"
+    names = tables.pairs("Who is who", ("name", "what"), _NAMES)
+    yield f"<details><summary>Who is who</summary>\n{names}\n</details>"
 
 
 def _cards(pictures: Iterable[Picture | None]) -> Iterator[str]:
@@ -291,8 +291,7 @@ def _ablations(results: PaperResults) -> Iterator[str]:
 
 
 def _not_run(results: PaperResults) -> Iterator[str]:
-    rows = [("", [(what, "words"), (why, "words")]) for what, why in _NOT_RUN]
-    yield table("Figures of the paper that are missing", [("what", "words"), ("why", "words")], rows)
+    yield tables.pairs("Figures of the paper that are missing", ("what", "why"), _NOT_RUN)
 
 
 def _five(results: PaperResults) -> Iterator[str]:

@@ -29,7 +29,7 @@ __all__ = [
     "coverage",
     "differences",
     "figures",
-    "names",
+    "pairs",
     "points",
     "training",
     "winners",
@@ -90,14 +90,16 @@ def about(results: PaperResults) -> str:
     return table("The tasks", [("task", "words"), ("kind", "words"), ("what", "words")], rows)
 
 
-def names(told: Iterable[tuple[str, str]]) -> str:
-    """Who is meant by names.
+def pairs(title: str, heads: tuple[str, str], told: Iterable[tuple[str, str]]) -> str:
+    """Two columns of words.
 
     Args:
-        told: Names, and who they are.
+        title: Of the table.
+        heads: Of the columns.
+        told: The rows.
     """
-    rows = [("", [(name, "words"), (who, "words")]) for name, who in told]
-    return table("Who is who", [("name", "words"), ("what", "words")], rows)
+    rows = [("", [(one, "words"), (other, "words")]) for one, other in told]
+    return table(title, [(head, "words") for head in heads], rows)
 
 
 def claims(results: PaperResults) -> str:
