@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from benchmarks.row_ids import row_ids
 from offramp.errors import InputError
-from offramp.features import Rows, Source, Store, extract, sample_ids
+from offramp.features import Rows, Source, Store, extract
 from offramp.trunk import Preprocessing, Trunk, image_preprocessing, load_cifar_resnet
 
 __all__ = ["AUGMENTED", "PREPROCESSING", "Sheets", "cached", "cifar10", "data_folder", "resnet", "store_of"]
@@ -59,7 +60,7 @@ class Sheets:
         for sheet in range(start // SHEET_ROWS, (stop - 1) // SHEET_ROWS + 1):
             first = sheet * SHEET_ROWS
             parts.append(self._sheet(sheet)[max(start - first, 0) : stop - first])
-        return Rows(np.concatenate(parts), self.labels[start:stop], sample_ids(self.name, range(start, stop)))
+        return Rows(np.concatenate(parts), self.labels[start:stop], row_ids(self.name, range(start, stop)))
 
     def _sheet(self, sheet: int) -> npt.NDArray[np.uint8]:
         if self._decoded is None or self._decoded[0] != sheet:

@@ -162,9 +162,7 @@ def bars(curves: dict[str, Any], rotations: list[dict[str, Any]]) -> list[Bar]:
         wanted = 1 - float(name.split()[1])
         made.append(Bar(f"{name} sets: points between coverage and {wanted}", 100 * abs(fmean(shares) - wanted), 1.0))
     for row in curves["budgets"]:
-        made.append(
-            Bar(f"choose(cost={row['asked']}): distance on test", abs(row["cost"]["mean"] - row["asked"]), 0.02)
-        )
+        made.append(Bar(f"choose(cost={row['asked']}): spent beyond on test", row["cost"]["mean"] - row["asked"], 0.02))
     return made
 
 

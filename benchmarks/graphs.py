@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.cifar import data_folder
+from benchmarks.row_ids import row_ids
 from offramp.errors import InputError
-from offramp.features import Rows, sample_ids
+from offramp.features import Rows
 
 __all__ = ["Columns", "Graphs", "read_columns", "tu_graphs"]
 
@@ -68,7 +69,7 @@ class Graphs:
             "edge_index": self._ends[:, _blocks(self._edges, rows)] + first,
             "nodes": nodes,
         }
-        return Rows(inputs, self._labels[rows], sample_ids(self._file, rows.tolist()))
+        return Rows(inputs, self._labels[rows], row_ids(self._file, rows.tolist()))
 
 
 def _blocks(counts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

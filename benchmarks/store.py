@@ -24,8 +24,9 @@ from torch import Tensor, nn
 
 from benchmarks.bars import Bar, parser, report, say
 from benchmarks.cifar import PREPROCESSING, cifar10, resnet
+from benchmarks.row_ids import row_ids
 from offramp.errors import CorruptFileError
-from offramp.features import Rows, Store, StoreSource, extract, sample_ids, split_by_id
+from offramp.features import Rows, Store, StoreSource, extract, split_by_id
 from offramp.frontier import fit_frontier
 from offramp.methods import DEFAULT
 from offramp.trunk import Hidden, Trunk
@@ -215,7 +216,7 @@ class _Numbers:
 
     def read(self, start: int, stop: int) -> Rows:
         numbers = torch.rand(stop - start, self._width, generator=torch.Generator().manual_seed(start))
-        return Rows(numbers, np.arange(start, stop) % 10, sample_ids(self.name, range(start, stop)))
+        return Rows(numbers, np.arange(start, stop) % 10, row_ids(self.name, range(start, stop)))
 
 
 class _Passing(Trunk):
@@ -273,7 +274,8 @@ def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _files(path: Path) -> list[Path]:
-    return sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
+    files = (file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))  # but for locks
+    return sorted(file.relative_to(path) for file in files)
 
 
 def _differences(one: Path, other: Path, returned: int) -> list[str]:

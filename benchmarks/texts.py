@@ -11,6 +11,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import benchmarks.torchvision_ops  # noqa: F401 (before transformers loads a model)
 from benchmarks.cifar import data_folder
+from benchmarks.row_ids import row_ids
 from offramp.features import ArraySource
 from offramp.trunk import SplitTrunk
 from offramp.trunk.transformers import MeanClassifier, text_trunk
@@ -31,7 +32,8 @@ def intents(task: str, split: str) -> ArraySource:
     with gzip.open(data_folder() / task / f"{split}.tsv.gz", "rt", encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t", 1) for line in file][1:]
     texts = np.array([text for _, text in rows], dtype=object)
-    return ArraySource(texts, np.array([int(label) for label, _ in rows]), name=f"{task}/{split}")
+    labels, name = np.array([int(label) for label, _ in rows]), f"{task}/{split}"
+    return ArraySource(texts, labels, name=name, ids=row_ids(name, range(len(rows))))
 
 
 def train_rows(task: str, *, seen: bool) -> ArraySource:

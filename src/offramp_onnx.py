@@ -24,6 +24,9 @@ __all__ = ["Answer", "FolderError", "Network", "load", "open_session", "read_man
 
 FORMAT, VERSION, SINGLE = "offramp-onnx", 1, "single.onnx"
 
+ROUNDING = 1e-6
+"""By which a point may be dearer than the budget: the same as in `offramp.runtime.dial`."""
+
 PARTS = {
     "name": str,
     "made_of": dict,
@@ -124,9 +127,8 @@ class Network:
         Args:
             inputs: An array of N samples, or a dictionary of arrays by the names of the network's inputs.
             point: The number of the operating point, or `N` of them; may be left out where there is one.
-            budget: Instead of it: the point that was most accurate on the tune split, of any policy, among those that
-                cost no more than this share of the network: a limit. (`budget` of `offramp.EarlyExitNetwork.predict` is
-                aimed at instead: it takes the setting of one policy that cost nearest to it, be it a little dearer.)
+            budget: Instead of it: the point that was most accurate on the tune split among those that cost no more
+                than this share of the network, the cheapest of equals; as `offramp.EarlyExitNetwork.predict` does.
             generator: Of the draws of a policy that samples.
 
         Returns:
@@ -238,11 +240,7 @@ class Network:
         if budget is not None:
             if not isinstance(budget, int | float):
                 raise ValueError(f"expected one share of the network's cost as budget, such as 0.6, got {budget!r}")
-            affordable = [row for row, one in enumerate(self.points) if one["promised"].get("cost", np.inf) <= budget]
-            if not affordable:
-                cheapest = min(one["promised"].get("cost", np.inf) for one in self.points)
-                raise ValueError(f"no point costs {budget} or less; the cheapest costs {cheapest:.4f}")
-            point = max(affordable, key=lambda row: self.points[row]["promised"]["accuracy"])
+            point = self._within(budget)
         rows = np.asarray(point)
         if rows.dtype.kind not in "iu" or rows.ndim > 1 or (rows.ndim and len(rows) != count):
             raise ValueError(f"expected one number of an operating point, or {count}, got {point!r}")
@@ -250,9 +248,24 @@ class Network:
             raise ValueError(f"expected numbers of operating points, 0 to {len(self.points) - 1}, got {point!r}")
         return np.broadcast_to(rows, (count,)).astype(np.int64)
 
+    def _within(self, budget: float) -> int:
+        """The point for a budget, by the rule of `offramp.runtime.Dial`."""
+        costs = [point["promised"].get("cost", np.inf) for point in self.points]
+        affordable = [row for row, cost in enumerate(costs) if cost <= budget * (1 + ROUNDING)]
+        if not affordable:
+            raise ValueError(
+                f"no point costs {budget} or less; the cheapest costs {min(costs):.4f}: ask for that or more"
+            )
+        return max(affordable, key=lambda row: (self.points[row]["promised"]["accuracy"], -costs[row]))
+
     def _checked(self, inputs: Any) -> dict[str, Array]:
         """The inputs by name, of the types and shapes that the graphs take."""
         given = dict(inputs) if isinstance(inputs, Mapping) else {next(iter(self._inputs)): inputs}
+        types = "token_type_ids"  # tokenizers return them whether a network takes them or not
+        if types in self._inputs and "input_ids" in given:
+            given.setdefault(types, np.zeros_like(given["input_ids"]))
+        elif types in given and not np.any(given[types]):
+            del given[types]
         if set(given) != set(self._inputs):
             raise ValueError(f"expected inputs {sorted(self._inputs)}, got {sorted(map(str, given))}")
         values = {}

@@ -1,4 +1,4 @@
-"""Ways to change a saved artifact and make its hashes right again, as somebody with bad intentions would."""
+"""Change a saved artifact and make its hashes right again, as somebody with bad intentions would."""
 
 import hashlib
 import json
@@ -7,36 +7,41 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 import offramp
-from offramp.artifact import _sealed
 
 Content = dict[str, Any]
 
 
-def reseal(folder: Path, change: Callable[[Content], object]) -> None:
-    """Change what a manifest says, its content included, and seal it again."""
+def change_manifest(folder: Path, change: Callable[[Content], object]) -> None:
+    """Change what a manifest says, its content included."""
     file = folder / "manifest.json"
     whole = json.loads(file.read_bytes())
-    del whole["seal"]
     change(whole)
-    file.write_bytes(_sealed(whole))
+    file.write_bytes(json.dumps(whole, sort_keys=True, indent=1).encode())
 
 
-def rewrite(folder: Path, name: str, change: Callable[[dict[str, Tensor]], object]) -> None:
-    """Change the tensors of a file, and everything that vouches for it."""
-    tensors = load_file(folder / name)
+def tensor_file(folder: Path, name: str) -> Path:
+    """Return the path of the file that the manifest has under a name such as 'exits'."""
+    entry = json.loads((folder / "manifest.json").read_bytes())["files"][name]
+    return folder / f"{name}-{entry['sha256'][:16]}.safetensors"
+
+
+def change_tensors(folder: Path, name: str, change: Callable[[dict[str, Tensor]], object]) -> None:
+    """Change the tensors of a file, its hash and its name included."""
+    tensors = load_file(tensor_file(folder, name))
     change(tensors)
-    save_file(tensors, folder / name)
-    rehash(folder, name)
+    change_bytes(folder, name, save(tensors))
 
 
-def rehash(folder: Path, name: str) -> None:
-    raw = (folder / name).read_bytes()
+def change_bytes(folder: Path, name: str, raw: bytes) -> None:
+    """Put other bytes in place of a file, its hash and its name included."""
+    tensor_file(folder, name).unlink()
     entry = {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
-    reseal(folder, lambda whole: whole["files"].update({name: entry}))
+    change_manifest(folder, lambda whole: whole["files"].update({name: entry}))
+    tensor_file(folder, name).write_bytes(raw)
 
 
 def at(whole: Content, path: str) -> tuple[Any, Any]:

@@ -1,6 +1,8 @@
 """The format itself: what is refused before anything is made of it."""
 
+import hashlib
 import json
+import math
 import os
 import random
 import struct
@@ -12,10 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-import offramp.artifact
-from offramp.artifact import DEEPEST, LARGEST_MANIFEST, Field, _sealed, read_artifact, write_artifact
+from offramp.artifact import DEEPEST, LARGEST_MANIFEST, Field, as_json, is_artifact_file, read_artifact, write_artifact
 from offramp.errors import ArtifactError
-from tests.artifact_examples import rehash, reseal
+from tests.artifact_examples import change_bytes, change_manifest, tensor_file
 
 CONTENT = {"numbers": [1, 2.5], "text": "ä", "nested": {"flag": True, "none": None}}
 TENSORS = {"exits": {"weight": torch.arange(6.0).view(2, 3)}, "points": {"cost": torch.ones(1, dtype=torch.float64)}}
@@ -34,10 +35,10 @@ def nested(levels: int) -> Any:
     return made
 
 
-def header(file: Path, entries: dict[str, Any], size: int = 24) -> None:
+def header(entries: Any, size: int = 24) -> bytes:
     """A safetensors file whose header says this, with so many bytes behind it."""
     raw = json.dumps(entries).encode()
-    file.write_bytes(struct.pack("<Q", len(raw)) + raw + bytes(size))
+    return struct.pack("<Q", len(raw)) + raw + bytes(size)
 
 
 def _reads(folder: Path) -> bool:
@@ -68,13 +69,17 @@ def test_the_manifest_is_as_documented(folder: Path) -> None:
     raw = (folder / "manifest.json").read_bytes()
     whole = json.loads(raw)
     assert raw == json.dumps(whole, sort_keys=True, indent=1).encode()
-    assert sorted(whole) == ["content", "files", "format", "seal", "version"]
-    assert (whole["format"], whole["version"]) == ("offramp", 4)
+    assert sorted(whole) == ["content", "files", "format", "version"]
+    assert (whole["format"], whole["version"]) == ("offramp", 1)
+    assert sorted(whole["files"]) == ["exits", "points"]
+    for name, entry in whole["files"].items():
+        raw = (folder / f"{name}-{entry['sha256'][:16]}.safetensors").read_bytes()
+        assert entry == {"bytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest()}
 
 
-def test_a_flipped_byte_anywhere_is_refused_by_name(folder: Path) -> None:
+def test_a_flipped_byte_of_tensors_is_refused_by_name(folder: Path) -> None:
     places = random.Random(0)
-    for file in folder.iterdir():
+    for file in folder.glob("*.safetensors"):
         whole = file.read_bytes()
         for place in {0, len(whole) - 1, *(places.randrange(len(whole)) for _ in range(40))}:
             changed = bytearray(whole)
@@ -86,11 +91,11 @@ def test_a_flipped_byte_anywhere_is_refused_by_name(folder: Path) -> None:
     read_artifact(folder)
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "exits.safetensors"])
+@pytest.mark.parametrize("name", [r"manifest\.json", "exits"])
 def test_a_file_cut_short_too_long_missing_or_something_else(folder: Path, name: str, tmp_path: Path) -> None:
-    file = folder / name
+    file = folder / "manifest.json" if name != "exits" else tensor_file(folder, name)
     whole = file.read_bytes()
-    for changed in (b"", whole[:7], whole[: len(whole) // 2], whole[:-1], whole + b" "):
+    for changed in (b"", whole[:7], whole[: len(whole) // 2], whole[:-1], whole + b"x"):
         file.write_bytes(changed)
         with pytest.raises(ArtifactError, match=name):
             read_artifact(folder)
@@ -119,12 +124,15 @@ def test_a_file_cut_short_too_long_missing_or_something_else(folder: Path, name:
         b"null",
         b"[1]",
         b"{}",
-        b'{"seal": 1e999}',
-        b'{"seal": NaN}',
+        b'{"format": 1e999}',
+        b'{"format": NaN}',
+        b'{"format": -Infinity}',
         b"[" * 100_000,
         b'{"a":' * 100_000,
         b"9" * 10_000,
-        b'{"seal": "\\ud800"}',
+        b'{"format": "\\ud800"}',
+        '{"format": "offramp"}'.encode("utf-16"),
+        b"\xef\xbb\xbf{}",
         b"PK\x03\x04",
         b"\x80\x04\x95",
     ],
@@ -138,7 +146,7 @@ def test_garbage_is_refused_by_name(folder: Path, garbage: bytes) -> None:
 def test_a_key_that_comes_twice_is_refused(folder: Path) -> None:
     file = folder / "manifest.json"
     file.write_bytes(file.read_bytes().replace(b' "format": "offramp",', b' "format": "no",\n "format": "offramp",'))
-    with pytest.raises(ArtifactError, match="seal"):
+    with pytest.raises(ArtifactError, match="a key comes twice"):
         read_artifact(folder)
 
 
@@ -150,8 +158,8 @@ def test_a_huge_manifest_is_not_read(folder: Path) -> None:
 
 
 HOSTILE: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
-    ("deep", lambda whole: whole["content"].update(numbers=nested(DEEPEST)), "seal"),
-    ("half characters", lambda whole: whole["content"].update(text="\ud800"), "seal"),
+    ("deep", lambda whole: whole["content"].update(numbers=nested(DEEPEST)), "within one another"),
+    ("half characters", lambda whole: whole["content"].update(text="\ud800"), "surrogates not allowed"),
     ("no format", lambda whole: whole.pop("format"), "format"),
     ("another format", lambda whole: whole.update(format="pickle"), "format"),
     ("no version", lambda whole: whole.pop("version"), "version"),
@@ -159,38 +167,43 @@ HOSTILE: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("version as text", lambda whole: whole.update(version="1"), "version"),
     ("version true", lambda whole: whole.update(version=True), "version"),
     ("version huge", lambda whole: whole.update(version=10**4000), "version"),
-    ("newer version", lambda whole: whole.update(version=5), "install a newer offramp"),
+    ("newer version", lambda whole: whole.update(version=2), "install the offramp that saved it"),
     ("no files", lambda whole: whole.pop("files"), "files"),
-    ("files a list", lambda whole: whole.update(files=["exits.safetensors"]), "files"),
-    ("file an integer", lambda whole: whole["files"].update({"exits.safetensors": 3}), "files.exits"),
+    ("files a list", lambda whole: whole.update(files=["exits"]), "files"),
+    ("file an integer", lambda whole: whole["files"].update({"exits": 3}), "files.exits"),
     ("no content", lambda whole: whole.pop("content"), "content"),
     ("content a list", lambda whole: whole.update(content=[]), "content"),
-    ("no hash", lambda whole: whole["files"]["exits.safetensors"].pop("sha256"), "sha256"),
-    ("hash a number", lambda whole: whole["files"]["exits.safetensors"].update(sha256=1), "sha256"),
-    ("negative size", lambda whole: whole["files"]["exits.safetensors"].update(bytes=-1), "bytes"),
-    ("huge size", lambda whole: whole["files"]["exits.safetensors"].update(bytes=2**60), "bytes"),
-    ("wrong size", lambda whole: whole["files"]["exits.safetensors"].update(bytes=2**30), "exits.safetensors"),
+    ("no hash", lambda whole: whole["files"]["exits"].pop("sha256"), "sha256"),
+    ("hash a number", lambda whole: whole["files"]["exits"].update(sha256=1), "sha256"),
+    ("hash of a path", lambda whole: whole["files"]["exits"].update(sha256="../" + "0" * 61), "sha256"),
+    ("hash in capitals", lambda whole: whole["files"]["exits"].update(sha256="A" * 64), "sha256"),
+    (
+        "hash too long",
+        lambda whole: whole["files"]["exits"].update(sha256=whole["files"]["exits"]["sha256"] * 2),
+        "sha256",
+    ),
+    ("negative size", lambda whole: whole["files"]["exits"].update(bytes=-1), "bytes"),
+    ("huge size", lambda whole: whole["files"]["exits"].update(bytes=2**60), "bytes"),
+    ("wrong size", lambda whole: whole["files"]["exits"].update(bytes=2**30), "is not the file that was saved"),
 ]
 HOSTILE += [
     (
         f"file {name!r}",
-        lambda whole, name=name: whole["files"].update({name: whole["files"]["exits.safetensors"]}),  # type: ignore[misc]
+        lambda whole, name=name: whole["files"].update({name: whole["files"]["exits"]}),  # type: ignore[misc]
         "files",
     )
     for name in (
-        "../exits.safetensors",
+        "../exits",
         "/etc/passwd",
-        "/tmp/exits.safetensors",
-        "sub/exits.safetensors",
-        "..\\exits.safetensors",
-        "exits.safetensors\n",
-        "exits.safetensors\x00",
-        "Exits.safetensors",
+        "sub/exits",
+        "..\\exits",
+        "exits\n",
+        "exits\x00",
+        "Exits",
         "exits.pkl",
-        ".safetensors",
         "manifest.json",
         "",
-        "a" * 1000 + ".safetensors",
+        "a" * 1000,
     )
 ]
 
@@ -199,9 +212,9 @@ HOSTILE += [
 def test_a_made_up_manifest_is_refused(
     folder: Path, change: Callable[[dict[str, Any]], object], told: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "exits.safetensors").write_bytes((folder / "exits.safetensors").read_bytes())
-    reseal(folder, change)
-    with pytest.raises(ArtifactError, match=r"manifest\.json|exits\.safetensors") as caught:
+    (tmp_path / tensor_file(folder, "exits").name).write_bytes(tensor_file(folder, "exits").read_bytes())
+    change_manifest(folder, change)
+    with pytest.raises(ArtifactError, match=r"manifest\.json|exits-[0-9a-f]{16}\.safetensors") as caught:
         read_artifact(folder)
     assert told in str(caught.value)
 
@@ -210,8 +223,8 @@ def test_a_listed_file_must_be_there_and_an_unlisted_one_is_ignored(folder: Path
     (folder / "more.safetensors").write_bytes(b"anything")
     (folder / "code.py").write_text("raise SystemExit")
     assert set(read_artifact(folder).tensors) == {"exits", "points"}
-    (folder / "points.safetensors").unlink()
-    with pytest.raises(ArtifactError, match=r"points\.safetensors is missing"):
+    tensor_file(folder, "points").unlink()
+    with pytest.raises(ArtifactError, match=r"points-.*\.safetensors is missing; copy the whole folder"):
         read_artifact(folder)
 
 
@@ -225,22 +238,30 @@ def test_a_listed_file_must_be_there_and_an_unlisted_one_is_ignored(folder: Path
         {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [24, 0]}},
         {"weight": {"dtype": "F32", "shape": [1, 3], "data_offsets": [0, 12]}},
         {"weight": {"dtype": "O", "shape": [6], "data_offsets": [0, 24]}},
+        {"weight": {"dtype": "F32", "shape": [1] * 5000, "data_offsets": [0, 4]}},
         {"weight": 3},
         [],
     ],
 )
-def test_a_lying_header_is_refused(folder: Path, entries: dict[str, Any]) -> None:
-    header(folder / "exits.safetensors", entries)
-    rehash(folder, "exits.safetensors")
-    with pytest.raises(ArtifactError, match=r"exits\.safetensors"):
+def test_a_lying_header_is_refused(folder: Path, entries: Any) -> None:
+    change_bytes(folder, "exits", header(entries))
+    with pytest.raises(ArtifactError, match=r"exits-.*\.safetensors"):
         read_artifact(folder)
+
+
+@pytest.mark.parametrize("dimensions", [33, 65, 5000])
+def test_a_tensor_of_many_dimensions_is_refused(folder: Path, dimensions: int) -> None:
+    change_bytes(folder, "exits", header({"w": {"dtype": "F32", "shape": [1] * dimensions, "data_offsets": [0, 4]}}, 4))
+    with pytest.raises(ArtifactError, match=f"tensor 'w': expected at most 32 dimensions, got {dimensions}; save"):
+        read_artifact(folder)
+    with pytest.raises(ArtifactError, match=r"reshape it|cannot write"):
+        write_artifact(folder, CONTENT, {"exits": {"w": torch.ones([1] * dimensions)}})
 
 
 @pytest.mark.parametrize("length", [0, 7, 2**62, 2**63])
 def test_a_lying_header_length_is_refused(folder: Path, length: int) -> None:
-    (folder / "exits.safetensors").write_bytes(struct.pack("<Q", length) + b"{}")
-    rehash(folder, "exits.safetensors")
-    with pytest.raises(ArtifactError, match=r"exits\.safetensors"):
+    change_bytes(folder, "exits", struct.pack("<Q", length) + b"{}")
+    with pytest.raises(ArtifactError, match=r"exits-.*\.safetensors"):
         read_artifact(folder)
 
 
@@ -249,35 +270,9 @@ def test_a_lying_header_length_is_refused(folder: Path, length: int) -> None:
 )
 def test_every_type_is_read_or_refused(folder: Path, dtype: str) -> None:
     for shape in ([24], [12], [3], [32]):
-        header(folder / "exits.safetensors", {"weight": {"dtype": dtype, "shape": shape, "data_offsets": [0, 24]}})
-        rehash(folder, "exits.safetensors")
-        with pytest.raises(ArtifactError, match=r"exits\.safetensors") if not _reads(folder) else nullcontext():
+        change_bytes(folder, "exits", header({"weight": {"dtype": dtype, "shape": shape, "data_offsets": [0, 24]}}))
+        with pytest.raises(ArtifactError, match=r"exits-.*\.safetensors") if not _reads(folder) else nullcontext():
             read_artifact(folder)
-
-
-class TestUpgrades:
-    def test_an_older_version_is_brought_up(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        now = offramp.artifact.VERSION
-        monkeypatch.setattr(offramp.artifact, "VERSION", now + 2)
-        steps = {
-            now: lambda content: {**content, "steps": [1]},
-            now + 1: lambda content: {"steps": [*content["steps"], 2]},
-        }
-        monkeypatch.setattr(offramp.artifact, "_UPGRADES", steps)
-        assert read_artifact(folder).content.value == {"steps": [1, 2]}
-
-    @pytest.mark.parametrize("step", [lambda content: content["gone"], lambda content: content + 1])
-    def test_content_that_does_not_come_up_is_refused(
-        self, folder: Path, monkeypatch: pytest.MonkeyPatch, step: Any
-    ) -> None:
-        now = offramp.artifact.VERSION
-        monkeypatch.setattr(offramp.artifact, "VERSION", now + 1)
-        monkeypatch.setattr(offramp.artifact, "_UPGRADES", {now: step})
-        with pytest.raises(ArtifactError, match=rf"manifest\.json, field 'content': is not of version {now}"):
-            read_artifact(folder)
-
-    def test_every_older_version_has_a_step(self) -> None:
-        assert sorted(offramp.artifact._UPGRADES) == list(range(1, offramp.artifact.VERSION))
 
 
 class TestWriting:
@@ -288,38 +283,101 @@ class TestWriting:
 
     @pytest.mark.parametrize("value", [object(), float("nan"), float("inf"), {1, 2}, b"bytes"])
     def test_what_json_does_not_hold(self, tmp_path: Path, value: Any) -> None:
-        with pytest.raises(ArtifactError, match="must be numbers, texts or lists"):
+        with pytest.raises(ArtifactError, match="must be numbers, texts, or lists"):
             write_artifact(tmp_path, {"option": value}, {})
-        assert not (tmp_path / "manifest.json").exists()
+        assert not list(tmp_path.iterdir())
 
-    @pytest.mark.parametrize("content", [{"deep": nested(40)}, {"long": "x" * LARGEST_MANIFEST}])
-    def test_what_could_not_be_read_again(self, tmp_path: Path, content: Any) -> None:
-        with pytest.raises(ArtifactError, match="are read again"):
+    @pytest.mark.parametrize("content", [{"deep": nested(40)}, {"deep": nested(DEEPEST - 1)}, {"text": "\ud800"}])
+    def test_what_is_too_deep_or_no_text(self, tmp_path: Path, content: Any) -> None:
+        with pytest.raises(ArtifactError, match=r"cannot write manifest\.json: .*; options must be"):
             write_artifact(tmp_path, content, {})
-        assert not (tmp_path / "manifest.json").exists()
+        assert not list(tmp_path.iterdir())
 
-    def test_an_interrupted_one_is_not_taken_for_whole(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def interrupted(*_: Any) -> None:
-            raise OSError("no space left")
+    def test_the_deepest_comes_back(self, tmp_path: Path) -> None:
+        write_artifact(tmp_path, {"deep": nested(DEEPEST - 2)}, {})
+        assert read_artifact(tmp_path).content.value == {"deep": nested(DEEPEST - 2)}
 
-        monkeypatch.setattr(offramp.artifact, "save_file", interrupted)
-        with pytest.raises(ArtifactError, match="no space left; make room"):
-            write_artifact(folder, CONTENT, TENSORS)
-        with pytest.raises(ArtifactError, match="saving was interrupted"):
-            read_artifact(folder)
+    def test_what_could_not_be_read_again(self, folder: Path) -> None:
+        with pytest.raises(ArtifactError, match="are read again; save fewer points"):
+            write_artifact(folder, {"long": "x" * LARGEST_MANIFEST}, {"exits": {"weight": torch.ones(3)}})
+        assert read_artifact(folder).content.value == CONTENT
+        assert len([*folder.glob("exits-*")]) == 1  # what was written for nothing is gone
 
-    def test_a_link_that_lies_there_is_not_followed(self, folder: Path, tmp_path: Path) -> None:
-        outside = tmp_path / "outside"
-        outside.write_bytes(b"mine")
-        for name in ("exits.safetensors", "manifest.json"):
-            (folder / name).unlink()
-            (folder / name).symlink_to(outside)
+    def test_keys_that_are_numbers_come_back_as_texts(self, tmp_path: Path) -> None:
+        names = {index: f"intent {index}" for index in range(1000)}
+        write_artifact(tmp_path, {"id2label": names, "sizes": (3, 4)}, {})
+        content = read_artifact(tmp_path).content.value
+        assert content == {"id2label": {str(key): name for key, name in names.items()}, "sizes": [3, 4]}
+
+    def test_keys_that_would_become_one_are_refused(self) -> None:
+        with pytest.raises(ArtifactError, match="a key comes twice"):
+            as_json({"names": {1: "a", "1": "b"}})
+
+    def test_the_same_content_over_itself_leaves_the_files_alone(self, folder: Path) -> None:
+        before = {file.name: file.stat().st_ino for file in folder.glob("*.safetensors")}
         write_artifact(folder, CONTENT, TENSORS)
-        assert outside.read_bytes() == b"mine"
-        read_artifact(folder)
+        assert {file.name: file.stat().st_ino for file in folder.glob("*.safetensors")} == before
+        file = tensor_file(folder, "exits")
+        file.write_bytes(bytes(file.stat().st_size))  # of the right name and size, and not what it should be
+        write_artifact(folder, CONTENT, TENSORS)
+        assert torch.equal(read_artifact(folder).tensors["exits"]["weight"], TENSORS["exits"]["weight"])
+
+    def test_tensors_that_share_memory_are_not_numbers_or_empty(self, tmp_path: Path) -> None:
+        shared = torch.tensor([1.0, math.nan, math.inf])
+        tensors = {"a": shared, "b": shared[1:], "empty": torch.zeros(0, 3), "one": torch.tensor(True)}
+        write_artifact(tmp_path, {}, {"exits": tensors})
+        read = read_artifact(tmp_path).tensors["exits"]
+        assert torch.equal(read["b"].view(torch.uint8), shared[1:].clone().view(torch.uint8))
+        assert read["empty"].shape == (0, 3)
+        assert bool(read["one"])
+
+    @pytest.mark.parametrize("broken", ["exits-", "points-", "manifest.json"])
+    def test_what_is_not_read_back_as_it_was_written_is_refused(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+    ) -> None:
+        write_bytes = Path.write_bytes
+
+        def forgetful(file: Path, raw: bytes) -> int:
+            return write_bytes(file, raw[:-1] + b" " if broken in file.name else raw)
+
+        monkeypatch.setattr(Path, "write_bytes", forgetful)
+        with pytest.raises(ArtifactError, match=r"read back and is not what was written.*then save again"):
+            write_artifact(folder, {"new": True}, {name: {"new": torch.ones(5)} for name in TENSORS})
+        assert read_artifact(folder).content.value == CONTENT
+
+    def test_files_nobody_knows_stay(self, folder: Path) -> None:
+        kept = [
+            "model.safetensors",
+            "notes.txt",
+            "exits-0123.safetensors",
+            "Exits-0123456789abcdef.safetensors",
+            "x.tmp",
+        ]
+        gone = [
+            "exits-0123456789abcdef.safetensors",
+            "more-0123456789abcdef.safetensors",
+            f"points-0123456789abcdef.safetensors.{'a' * 32}.tmp",
+            f"manifest.json.{'0' * 32}.tmp",
+            f"exits-0123456789abcdef.safetensors.{'0' * 32}.tmp",
+        ]
+        for name in kept + gone:
+            (folder / name).write_text("x")
+            assert is_artifact_file(name) == (name in gone)
+        (folder / "trunk-0123456789abcdef.safetensors").mkdir()
+        write_artifact(folder, {"new": True}, TENSORS)
+        left = {file.name for file in folder.iterdir()}
+        assert left >= {*kept, "trunk-0123456789abcdef.safetensors"}
+        assert not left & set(gone)
+        assert read_artifact(folder).content.value == {"new": True}
 
 
 class TestField:
+    def test_numbers_have_a_range(self) -> None:
+        assert Field("file.json", "a", 1).number(low=0, high=1) == 1
+        for value in (-0.1, 1.1, 7):
+            with pytest.raises(ArtifactError, match="expected a number from 0 to 1, got"):
+                Field("file.json", "a", value).number(low=0, high=1)
+
     @pytest.mark.parametrize(
         ("kind", "value"),
         [
@@ -327,6 +385,7 @@ class TestField:
             ("number", "1"),
             ("number", True),
             ("number", None),
+            ("number", -1e31),
             ("integer", 1.0),
             ("integer", True),
             ("integer", -1),
@@ -346,6 +405,3 @@ class TestField:
         with pytest.raises(ArtifactError, match=r"^file\.json, field 'a\.b(\[1\])?': expected ") as caught:
             getattr(Field("file.json", "a.b", value), kind)()
         assert len(str(caught.value)) < 300
-
-    def test_a_seal_is_of_everything_but_itself(self) -> None:
-        assert json.loads(_sealed({"a": 1}))["seal"] != json.loads(_sealed({"a": 2}))["seal"]

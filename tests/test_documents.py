@@ -31,7 +31,7 @@ def test_the_readme_runs_and_saves_without_losing_much(capsys: pytest.CaptureFix
     assert isinstance(answer, offramp.Answer)
     assert isinstance(test, Rows)
     assert (answer.labels.numpy() == test.labels).mean() > 0.95
-    assert 0.1 < float(answer.relative_cost.mean()) < 0.3
+    assert 0 < float(answer.relative_cost.mean()) < 0.22
     assert "frontier of digitscnn+digitstransformer" in capsys.readouterr().out
 
 
@@ -54,7 +54,7 @@ def test_the_guide_to_guarantees_runs() -> None:
 def test_the_guide_to_the_dial_runs() -> None:
     names = run_guide("docs/dial.md")
     assert names["controller"].count == 1000  # type: ignore[attr-defined]
-    assert names["controller"].average == pytest.approx(0.6, abs=0.02)  # type: ignore[attr-defined]
+    assert 0.3 < names["controller"].average <= 0.62  # type: ignore[attr-defined]
 
 
 def test_the_guide_to_monitoring_runs() -> None:

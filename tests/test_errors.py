@@ -9,8 +9,10 @@ from offramp.errors import OfframpError
 BUILTINS: dict[str, type[Exception]] = {
     "ArtifactError": OSError,
     "BudgetError": ValueError,
+    "BusyError": RuntimeError,
     "CorruptFileError": OSError,
     "DuplicateNameError": ValueError,
+    "GuessingError": ValueError,
     "InputError": ValueError,
     "MissingExtraError": ImportError,
     "SplitError": ValueError,
@@ -23,7 +25,7 @@ BUILTINS: dict[str, type[Exception]] = {
 
 
 def test_every_error_is_here() -> None:
-    assert sorted([*BUILTINS, "OfframpError"]) == errors.__all__
+    assert sorted([*BUILTINS, "GuessingWarning", "OfframpError", "OfframpWarning", "OverlapWarning"]) == errors.__all__
     defined = {name for name, thing in vars(errors).items() if isinstance(thing, type)}
     assert defined == set(errors.__all__)
 

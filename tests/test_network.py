@@ -10,7 +10,7 @@ import torch
 
 import offramp
 from offramp.errors import BudgetError, InputError, UnknownNameError
-from offramp.runtime import Backend, Compaction, CompiledBackend, Dial, EagerBackend
+from offramp.runtime import Backend, Compaction, CompiledBackend, Dial, EagerBackend, same_setting
 from offramp.trunk import Preprocessing
 from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
 
@@ -93,9 +93,10 @@ def part(answer: offramp.Answer, rows: torch.Tensor) -> offramp.Answer:
 
 
 def dialled(settings: offramp.JointSettings, policy: str) -> offramp.EarlyExitNetwork:
-    """A network all of whose points are settings: as accurate as one another, as if the tune split said so."""
+    """A network all of whose points are settings: the dearer the more accurate, as if the tune split said so."""
     given = frontier(settings).choose(cost=1.1, policy=policy)
-    points = [replace(point, promised={**point.promised, "accuracy": 0.9}) for point in given.points]
+    alike = [one for one in frontier(settings).points[policy] if one.classifier == given.point.classifier]
+    points = [replace(point, promised={**point.promised, "accuracy": point.promised["cost"] / 2}) for point in alike]
     return replace(given, point=points[-1], points=points)
 
 
@@ -136,7 +137,7 @@ class TestBudgets:
                 active=active,
                 parameters={"threshold": torch.tensor(2.0)},
                 conformal_thresholds=thresholds,
-                promised={"cost": cost, "accuracy": 0.9},
+                promised={"cost": cost, "accuracy": cost / 2},
             )
             for active, thresholds, cost in zip(((2,), (0, 1, 2)), levels, (0.5, 1.0), strict=True)
         ]
@@ -151,18 +152,33 @@ class TestBudgets:
         assert answer.prediction_sets[0.05].sum(1).tolist() == [3, 0] * 10
         assert list(moved.predict(inputs, budget=1.0).prediction_sets) == [0.05, 0.1]
 
-    def test_the_dial_has_the_points_of_one_policy_and_one_set_of_classifiers(self) -> None:
+    def test_the_dial_has_the_settings_of_one_policy_and_one_set_of_classifiers(self) -> None:
         for policy, points in frontier().points.items():
             chosen = frontier().choose(cost=1.1, policy=policy)
             alike = [point for point in points if point.classifier == chosen.point.classifier]
-            assert list(chosen.points) == alike
-            assert any(point is chosen.point for point in alike)
+            assert chosen.points == Dial(alike).settings
+            assert any(point is chosen.point for point in chosen.points)
+
+    @pytest.mark.parametrize("settings", [LINEAR, SMALL])
+    @pytest.mark.parametrize("policy", ["threshold", "gates", "stopping"])
+    def test_a_budget_is_the_point_that_would_be_chosen_for_that_cost(
+        self, policy: str, settings: offramp.JointSettings
+    ) -> None:
+        given, inputs = frontier(settings), images(30, seed=3)[0]
+        whole = Dial(given.points[policy])
+        for cost in torch.linspace(whole.cheapest, 1.2, 7).tolist():
+            chosen = given.choose(cost=cost, policy=policy)
+            assert same(chosen.predict(inputs, budget=cost), chosen.predict(inputs))
+            elsewhere = given.choose(cost=1.2, policy=policy)
+            if {point.classifier for point in given.points[policy]} == {chosen.point.classifier}:
+                assert same(elsewhere.predict(inputs, budget=cost), chosen.predict(inputs))
 
     @pytest.mark.parametrize("policy", ["threshold", "gates", "stopping"])
     def test_a_point_that_was_chosen_for_a_promise_is_there_once(self, policy: str) -> None:
         chosen = frontier().choose(max_drop=0.5, confidence=0.8, loss="disagreement", policy=policy)
         assert chosen.point.guarantee is not None
-        assert len(chosen.engine.points.points) == len(chosen.points)
+        alike = [one for one in chosen.points if same_setting(one, chosen.point)]
+        assert len(chosen.engine.points.points) == len(chosen.points) + 1 - len(alike)
         assert chosen.engine.points.points[0] is chosen.point
         assert len(chosen.dial) == len(Dial(chosen.points))
 

@@ -15,6 +15,7 @@ import torch
 
 import offramp_onnx
 from offramp.network import EarlyExitNetwork
+from offramp.runtime import Dial
 from tests.runtime.onnx.examples import COUNT, KINDS, Example, engine, example, mixed
 
 
@@ -73,14 +74,22 @@ def test_batches_of_any_size(size: int) -> None:
     np.testing.assert_allclose(np.concatenate([part.probabilities for part in parts]), whole.probabilities, atol=1e-5)
 
 
-def test_a_budget_finds_the_most_accurate_point_it_pays_for() -> None:
+def test_a_budget_picks_as_the_dial_does() -> None:
     given = example("ladder")
-    runner = offramp_onnx.load(given.folder)
+    runner, draw = offramp_onnx.load(given.folder), np.random.default_rng(0)
     costs = [point.promised["cost"] for point in given.points]
-    dear = max(range(len(costs)), key=lambda row: given.points[row].promised["accuracy"])
+    dear = int(Dial(given.points).rows(torch.tensor([9.0]))[0])
     np.testing.assert_array_equal(
         runner.predict(given.arrays, budget=9.0).exits, runner.predict(given.arrays, point=dear).exits
     )
+    for _ in range(50):  # other figures, many of them equal
+        figures = [{"cost": float(c), "accuracy": float(a)} for c, a in draw.integers(1, 5, (len(costs), 2)) / 5]
+        runner.points = [{**one, "promised": figure} for one, figure in zip(runner.points, figures, strict=True)]
+        points = [replace(one, promised=figure) for one, figure in zip(given.points, figures, strict=True)]
+        for budget in draw.uniform(Dial(points).cheapest, 1.1, 20):
+            row = int(Dial(points).rows(torch.tensor([budget]))[0])
+            assert runner._rows(None, float(budget), 3).tolist() == [row] * 3
+    runner = offramp_onnx.load(given.folder)
     with pytest.raises(ValueError, match=f"the cheapest costs {min(costs):.4f}"):
         runner.predict(given.arrays, budget=0.001)
 
@@ -133,8 +142,13 @@ def test_inputs_that_do_not_fit() -> None:
 @pytest.mark.slow
 def test_inputs_that_are_missing() -> None:
     text = example("text")
-    with pytest.raises(ValueError, match=r"expected inputs \['attention_mask', 'input_ids'\], got \['input_ids'\]"):
-        offramp_onnx.load(text.folder).predict({"input_ids": text.arrays["input_ids"]}, point=0)
+    runner, names = offramp_onnx.load(text.folder), ("input_ids", "attention_mask")
+    with pytest.raises(
+        ValueError, match=r"expected inputs \['attention_mask', .*\], got \['input_ids', 'token_type_ids'\]"
+    ):
+        runner.predict({"input_ids": text.arrays["input_ids"]}, point=0)
+    found = runner.predict({name: text.arrays[name] for name in names}, point=0)
+    assert np.array_equal(found.labels, runner.predict(text.arrays, point=0).labels)
 
 
 def _not_json(folder: Path) -> None:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from benchmarks.cifar import Sheets, data_folder
 from benchmarks.graphs import Graphs, read_columns, tu_graphs
-from offramp.features import Rows, Source, sample_ids
+from benchmarks.row_ids import row_ids
+from offramp.features import Rows, Source
 from offramp.registry import unknown_name
 
 __all__ = ["PARTS", "Chosen", "cifar10", "cifar100", "cifar100_long_tailed", "nci1", "ranks", "superpixels", "svhn"]
@@ -101,7 +102,7 @@ def svhn(part: str) -> Source:
     """
     with np.load(data_folder() / "svhn" / "train-labels.npz", allow_pickle=False) as labels:
         photographs = labels["src"][:SVHN_ROWS].tolist()
-    hashed = sample_ids("svhn/train/photograph", photographs)
+    hashed = row_ids("svhn/train/photograph", photographs)
     return _images("svhn", part, lambda _: hashed % UNSEEN_OF == UNSEEN_OF - 1, rows=SVHN_ROWS)
 
 
@@ -118,7 +119,7 @@ def superpixels(part: str) -> Graphs:
     if part == "test":
         return Graphs(columns, features, file=file)
     labels = columns["y"].astype(np.int64)
-    unseen = ranks(labels, sample_ids(file, range(len(labels)))) % UNSEEN_OF == UNSEEN_OF - 1
+    unseen = ranks(labels, row_ids(file, range(len(labels)))) % UNSEEN_OF == UNSEEN_OF - 1
     return Graphs(columns, features, file=file, rows=_part(part, unseen).nonzero()[0], name=f"{file}/{part}")
 
 
@@ -148,4 +149,4 @@ def _part(part: str, unseen: Booleans) -> Booleans:
 
 
 def _ranks(sheets: Sheets) -> Integers:
-    return ranks(sheets.labels, sample_ids(sheets.name, range(len(sheets))))
+    return ranks(sheets.labels, row_ids(sheets.name, range(len(sheets))))

@@ -1,8 +1,9 @@
 """Whether what is promised holds.
 
-    python -m benchmarks.guarantees [--check] [--only risk dial monitoring conformal] [--into FOLDER]
+    python -m benchmarks.guarantees [--check] [--only risk default dial monitoring conformal] [--into FOLDER]
 
-Risk: promises of a loss at most, with labels and without, over a thousand calibration sets drawn again. Dial: budgets
+Risk: promises of a loss at most, with labels and without, over a thousand calibration sets drawn again. Default: what
+the point that is taken unasked loses and costs, over two hundred tune and calibrate splits drawn again. Dial: budgets
 asked of one artifact, and kept on a stream. Monitoring: false alarms, and how soon real shifts are found. Conformal:
 coverage of prediction sets. Parts are kept in FOLDER, so that each may be run by itself.
 """
@@ -19,7 +20,7 @@ import benchmarks.torchvision_ops  # noqa: F401 (before transformers loads a mod
 from benchmarks.bars import Bar, parser, report, say
 from benchmarks.guarantees.pools import CACHE
 
-PARTS = ("risk", "dial", "monitoring", "conformal")
+PARTS = ("risk", "default", "dial", "monitoring", "conformal")
 """Each is a module of this package with a function of its name that gives figures and bars."""
 
 

@@ -17,6 +17,7 @@ CLINC150), by a threshold on the default's exits. What each part does, and its f
 
 _PARTS = {
     "risk": "share of broken promises, and of savings given up for a promise",
+    "default": "guarantees of the default that are broken, and its cost over the least",
     "dial": "asked and spent, a stream that turns harder, the time of a switch",
     "monitoring": "false alarms, shifts missed, promises after calibrating again",
     "conformal": "coverage short of what is claimed, in standard errors",

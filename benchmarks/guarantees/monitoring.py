@@ -33,8 +33,8 @@ SHADOW = 0.05
 FALSE_ALARM = 0.01
 
 DROPS = {"default": 0.005, "cheap": 0.03}
-"""Points: the cheapest that lost at most this on tune. The first is what commands choose where nothing is asked; the
-other sees less of a sample before it leaves."""
+"""Points: the cheapest that lost at most this on tune. The first is what commands once chose where nothing was asked
+for; the other sees less of a sample before it leaves."""
 
 COSTLY, OUTSIDE = 0.05, 0.2
 """Shifts that must be found: the accuracy they cost, or the share of out-of-scope inputs they bring, at least."""

@@ -1,8 +1,8 @@
 """Real outcomes of samples that nothing was fitted or tuned on, to draw calibration sets and streams from."""
 
+import json
 from dataclasses import dataclass, fields
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from benchmarks.bars import say
 from benchmarks.paper.joined import JoinedSource
-from benchmarks.paper.tasks import TASKS, Splits, Task, splits_of
+from benchmarks.paper.tasks import SHORTER, TASKS, Splits, Task, splits_of
+from offramp.artifact import VERSION
 from offramp.cost import Costs
 from offramp.features import BatchSource
 from offramp.features.stable_hash import stable_hash
@@ -61,15 +62,15 @@ def pool(name: str) -> Pool:
     """A task's pool; its exits are fitted on first use, some minutes, and kept.
 
     Args:
-        name: One of POOLS.
+        name: A task of `benchmarks.paper`, of TASKS or SHORTER.
     """
-    task = TASKS[name]
+    task = {**TASKS, **SHORTER}[name]
     splits, trunk = splits_of(task, "default", seed=0), task.trunk()
     held_out = JoinedSource([splits.calibrate, splits.test])
     key = f"{name}-{identity(task, trunk)}"
     frontier = _frontier(task, trunk, splits, CACHE / key)
     # Exits that were fitted again answer otherwise.
-    exits = sha256((CACHE / key / "exits.safetensors").read_bytes()).hexdigest()[:12]
+    exits = json.loads((CACHE / key / "manifest.json").read_text())["files"]["exits"]["sha256"][:12]
     tune, seen = (
         _outcomes(f"{key}-{part}-{exits}", frontier, source)
         for part, source in (("tune", splits.tune), ("pool", held_out))
@@ -84,7 +85,7 @@ def identity(task: Task, trunk: Trunk) -> str:
         task: The task.
         trunk: Its network.
     """
-    about = (task.default, task.pooling("default"), task.shares, task.most, trunk.fingerprint())
+    about = (VERSION, task.default, task.pooling("default"), task.shares, task.most, trunk.fingerprint())
     return f"{stable_hash(str(about)):x}"
 
 

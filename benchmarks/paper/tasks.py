@@ -14,11 +14,11 @@ from benchmarks.paper.joined import JoinedSource
 from benchmarks.paper.narrowed import NarrowedSource
 from benchmarks.texts import intents, minilm, train_rows
 from offramp.cost import TrunkMulAdds, count_trunk
-from offramp.features import BatchSource, Source, Store, StoreSource, check_disjoint, extract, split_by_id
+from offramp.features import BatchSource, Source, Store, StoreSource, extract, keep_apart, split_by_id
 from offramp.methods import DEFAULT, PAPER, JointSettings, spread_cost_weights
 from offramp.trunk import POOLINGS, Preprocessing, Trunk, chain
 
-__all__ = ["CACHE", "TASKS", "Look", "Splits", "Task", "prices_of", "splits_of"]
+__all__ = ["CACHE", "SHORTER", "TASKS", "Look", "Splits", "Task", "prices_of", "splits_of"]
 
 CACHE = Path(__file__).parents[1] / ".cache" / "paper"
 
@@ -85,13 +85,13 @@ class Splits:
 
 @cache
 def _trunk(name: str) -> Trunk:
-    return TASKS[name].trunk()
+    return {**TASKS, **SHORTER}[name].trunk()
 
 
 @cache
 def _store(name: str, part: str) -> Store:
     """Features of a part of a task's samples, by both poolings, extracted on first use."""
-    task, trunk = TASKS[name], _trunk(name)
+    task, trunk = {**TASKS, **SHORTER}[name], _trunk(name)
     # Features of another network, or of this one with other weights, are another store.
     folder = CACHE / "stores" / f"{name}-{part}-{trunk.fingerprint()[:12]}"
     if not (folder / "manifest.json").exists():
@@ -123,7 +123,7 @@ def splits_of(task: Task, look: Look, seed: int) -> Splits:
     views: Literal["first", "all"] = "first" if look == "one view" else "all"
     learned = StoreSource(seen, pooling=pooling, rows=np.arange(0, seen.num_rows, step), views=views)
     fit: BatchSource = JoinedSource([learned, *more]) if more else learned
-    check_disjoint(fit=fit.ids(), tune=tune.ids(), calibrate=calibrate.ids(), test=test.ids())
+    keep_apart(fit=fit, tune=tune, calibrate=calibrate, test=test)
     if look != "means":
         return Splits(fit, tune, calibrate, test)
     widths = _widths(task.name)
@@ -252,3 +252,8 @@ TASKS: dict[str, Task] = {
     )
 }
 """Everything that is compared."""
+
+SHORTER: dict[str, Task] = {
+    "cifar10-20k": replace(TASKS["cifar10"], name="cifar10-20k", seen=lambda: cifar10("train", rows=20_000))
+}
+"""Tasks whose exits learn from fewer samples: for promises, which hold of any exits, with less time to wait."""

@@ -125,16 +125,20 @@ def bars(parts: dict[str, Any]) -> list[Bar]:
 
 def _felt_bars(found: dict[str, Any]) -> list[Bar]:
     rows = {row["name"]: row for row in found["images"]}
-    chain, text = rows["offramp chain"], found["texts"]
+    chain, text = rows["offramp chain"], {row["name"]: row for row in found["texts"]}
     return [
         Bar("chain: points lost", -100 * chain["change"], 0.0),
         Bar("chain: time at 64, of the bare network's", 1 / chain["speedup at 64"]["median"], 1 / 1.8),
         Bar("chain: time at 1, of the bare network's", 1 / chain["speedup at 1"]["median"], 1 / 1.5),
-        Bar("MiniLM: points lost", -100 * text["change"], 0.0),
-        Bar("MiniLM: time at 64, of the bare network's", 1 / text["speedup at 64"]["median"], 1 / 3),
+        Bar("MiniLM, guarantee: points lost", -100 * text["guarantee"]["change"], 1.0),
+        Bar("MiniLM, level on tune: time at 64, of the full network's", _time_of(text["level on tune"]), 1 / 3),
         Bar("chain: time at 64, of earlyon's as accurate", _against(chain, rows, graphs=False), 1 / 1.5),
         Bar("the same, both in ONNX Runtime", _against(rows["offramp chain, ONNX"], rows, graphs=True), 1 / 1.5),
     ]
+
+
+def _time_of(row: dict[str, Any]) -> float:
+    return float(1 / row["speedup at 64"]["median"])
 
 
 def _against(ours: dict[str, Any], rows: dict[str, Any], *, graphs: bool) -> float:

@@ -3,12 +3,18 @@
 from pathlib import Path
 from typing import Any
 
-__all__ = ["draw", "section"]
+__all__ = ["TEXT_POINTS", "draw", "section"]
 
 PICTURE = Path(__file__).parents[2] / "docs" / "runtime.svg"
 
 STYLES = {"offramp": ("#1e8449", "o"), "earlyon": ("#c0392b", "x"), "": ("#555555", "s")}
 """Colour and mark of whoever's name begins so."""
+
+TEXT_POINTS = {
+    "guarantee": "At most one point lost, with 95 % confidence (`max_drop=0.01`)",
+    "level on tune": "The cheapest point that is level with the full network on the tune split",
+}
+"""Descriptions of the text network's points."""
 
 WAYS = ("together", "one by one", "ONNX")
 """How names of earlyon's rows end."""
@@ -54,9 +60,15 @@ and .5, where `benchmarks.few_exits` finds it just below and above ResNet-56 in 
 
 {sentences}
 
-MiniLM on Banking77 from raw texts, tokenising included, at batch 64, against the encoder itself as transformers runs
-it: {texts}. Which stages keep exits and the cost asked (.2) were settled after looking at five choices on the test
-rows.
+The rows "offramp chain" are of exits that an earlier default fitted. The chain in INT8 is to be compared with ResNet-56
+in static INT8: over that it is {over_64:.1f} times as fast at batch 64 and {over_1:.1f} times at batch 1, where another
+machine read 1.0.
+
+MiniLM on Banking77 from raw texts, tokenising included, against the encoder itself as transformers runs it: the
+shipped default, an exit after every stage. Exits are fitted on the train rows that the encoder was tuned on, points are
+chosen on train rows it has not seen, accuracy is that of the official test rows.
+
+{texts}
 
 {bars}
 """
@@ -74,7 +86,11 @@ def section(found: dict[str, Any], bars: list[str]) -> str:
         f"{network} {', '.join(map(str, points.values()))}"
         for network, points in parity["flipped by half precision"].items()
     ]
-    text = felt["texts"]
+    speed_int8 = {
+        size: _speed(felt["images"], "offramp chain, ONNX INT8", size)
+        / _speed(felt["images"], "ResNet-56, ONNX static INT8", size)
+        for size in (1, 64)
+    }
     return SECTION.format(
         parity="\n".join(_parity(parity["cells"])),
         flipped="; ".join(flipped) + " of 10,000 at the five points",
@@ -82,11 +98,24 @@ def section(found: dict[str, Any], bars: list[str]) -> str:
         count=felt["count"],
         alternatives="\n".join(_alternatives(felt["images"])),
         sentences="\n".join(_sentences({row["name"]: row for row in felt["images"]})),
-        texts=f"{text['speedup at 64']['median']:.1f} x the bare network's throughput "
-        f"({text['speedup at 64']['least']:.1f} to {text['speedup at 64']['most']:.1f}), "
-        f"{100 * text['change']:+.2f} ± {100 * text['half_width']:.2f} points",
+        over_1=speed_int8[1],
+        over_64=speed_int8[64],
+        texts="\n".join(_texts(felt["texts"])),
         bars="\n".join(bars),
     )
+
+
+def _speed(rows: list[dict[str, Any]], name: str, batch_size: int) -> float:
+    return float(next(row for row in rows if row["name"] == name)[f"speedup at {batch_size}"]["median"])
+
+
+def _texts(rows: list[dict[str, Any]]) -> list[str]:
+    lines = ["| point | cost on test | change | throughput at 64 (range) | at 1 (range) |", "|---|---|---|---|---|"]
+    for row in rows:
+        speeds = [row[f"speedup at {size}"] for size in (64, 1)]
+        cells = [f"{speed['median']:.1f} x ({speed['least']:.1f} to {speed['most']:.1f})" for speed in speeds]
+        lines.append(f"| {TEXT_POINTS[row['name']]} | {row['cost']:.2f} | {_change(row)} | {' | '.join(cells)} |")
+    return lines
 
 
 def _parity(cells: list[dict[str, Any]]) -> list[str]:

@@ -16,6 +16,7 @@ from benchmarks.cifar import PREPROCESSING, cached, cifar10, resnet, store_of
 from benchmarks.few_exits import ENDS, fit_few
 from benchmarks.frontier_quality import SIZES, rotation_splits
 from benchmarks.texts import intents, minilm
+from offramp.artifact import VERSION
 from offramp.cost import count_trunk, price, thinned
 from offramp.exits import ExitBank, LadderExits
 from offramp.features import BatchSource, StageView, StoreSource, split_by_id
@@ -109,7 +110,7 @@ def _image() -> Tensor:
 
 def _kept(name: str, trunk: Trunk, fit: Callable[[], Frontier]) -> Frontier:
     """A frontier under `benchmarks/.cache`, fitted on first use."""
-    folder = CACHE / name
+    folder = CACHE / f"{name}-format{VERSION}"
     if not (folder / "manifest.json").exists():
         say(f"fitting {name}")
         save(fit(), folder)

@@ -78,8 +78,7 @@ def plan(found: dict[str, Any]) -> str:
             f"{name}: {1e3 * one['row_s']:.1f} ms of CPU a row ({1 / one['row_s']:,.0f} inputs a second and core), "
             f"{one['row_bytes']:,} bytes a row in the store, {one['input_bytes']:,} read; a worker takes "
             f"{one['worker_s']:.1f} s of CPU to begin, the driver {1e3 * one['driver_shard_s']:.1f} ms a shard of "
-            f"{one['shard_rows']:,} rows; each time it looks through the ids, {1e3 * one['look_s']:.2f} ms a shard and "
-            f"{1e6 * one['id_s']:.2f} us a row.",
+            f"{one['shard_rows']:,} rows.",
             "",
             "| inputs | workers | hours | core-hours of the workers | price at .04 a core-hour | store | what limits |",
             "|---|---|---|---|---|---|---|",

@@ -17,8 +17,6 @@ from benchmarks.scale.processes import descendants
 from benchmarks.texts import intents, minilm
 from offramp.features import Plan, Rows, Source, compile_manifest, extract_shard, make_plan
 from offramp.features.extract import begin_extraction
-from offramp.features.shard import map_shard
-from offramp.features.store import check_unique_ids
 from offramp.scale.cluster import Workers, cluster
 from offramp.scale.extract import extract_on_cluster
 from offramp.scale.forecast import Constants, forecast
@@ -115,29 +113,15 @@ def measured_constants(trunk: Trunk, source: Source) -> Constants:
         for _ in crew.run(range(plan.num_shards), partial(_write, trunk, source, plan, folder)):
             pass
         row_s = (_workers_cpu_s() - idle_s) / len(source)
-        look_s, ids_s, all_s = _ending(Path(folder), plan)
+        ending_s = min(_cpu_s(lambda: compile_manifest(folder)) for _ in range(5))
     return Constants(
         worker_s=worker_s,
         row_s=row_s,
         shard_rows=plan.shard_rows,
-        driver_shard_s=driver_shard_s + (all_s - ids_s) / plan.num_shards,
-        look_s=look_s / plan.num_shards,
-        id_s=max(0.0, ids_s - look_s) / len(source),
+        driver_shard_s=driver_shard_s + ending_s / plan.num_shards,
         row_bytes=plan.row_bytes,
         input_bytes=source.read(0, 1).inputs.nbytes,
     )
-
-
-def _ending(folder: Path, plan: Plan) -> tuple[float, float, float]:
-    """CPU seconds to open all shards, to look through all ids, and to finish the store, the least of a few times."""
-
-    def opened() -> None:
-        for shard in range(plan.num_shards):
-            map_shard(folder, plan, shard, names=["ids"])
-
-    works = (opened, lambda: check_unique_ids(folder, plan), lambda: compile_manifest(folder))
-    least = [min(_cpu_s(work) for _ in range(5)) for work in works]
-    return least[0], least[1], least[2]
 
 
 def _cpu_s(work: Callable[[], object]) -> float:
@@ -157,7 +141,7 @@ def _shard_mb(trunk: Trunk, source: Source) -> float:
 
 
 def _begin(trunk: Trunk, source: Source, folder: Path) -> Plan:
-    return begin_extraction(
+    with begin_extraction(
         trunk,
         source,
         folder,
@@ -167,7 +151,8 @@ def _begin(trunk: Trunk, source: Source, folder: Path) -> Plan:
         shard_mb=_shard_mb(trunk, source),
         threads=1,
         dtype=torch.float16,
-    )
+    ) as plan:
+        return plan
 
 
 def _extraction(rows: int, workers: int) -> dict[str, float]:

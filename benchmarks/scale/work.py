@@ -40,5 +40,5 @@ def hashes(path: Path) -> dict[str, str]:
     Args:
         path: The folder.
     """
-    files = [file for file in sorted(path.rglob("*")) if file.is_file()]
+    files = [file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith(".")]
     return {str(file.relative_to(path)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}

@@ -1,4 +1,4 @@
-"""The format of a saved frontier: a folder with one manifest and safetensors files, every byte of it vouched for.
+"""The format of a saved frontier: a folder with one manifest and safetensors files named by their hashes.
 
 docs/artifact.md specifies it. Reading never runs code found in an artifact: it holds numbers, texts and names, and what
 a name stands for is looked up where the caller allows it.
@@ -6,25 +6,38 @@ a name stands for is looked up where the caller allows it.
 
 import hashlib
 import json
+import math
+import os
 import re
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from offramp.errors import ArtifactError
+from offramp.files import TEMPORARY, hold_lock, replacing
 
-__all__ = ["VERSION", "Artifact", "Field", "read_artifact", "write_artifact"]
+__all__ = ["VERSION", "Artifact", "Field", "as_json", "is_artifact_file", "read_artifact", "write_artifact"]
 
-VERSION = 4
-"""Of the format. A reader takes this version and, through `_UPGRADES`, every older one."""
+VERSION = 1
+"""Version of the format; no other one is read."""
 
 MANIFEST = "manifest.json"
+
+LOCK = ".lock"
+"""Held while an artifact is saved; loading takes no lock, so that a folder may be read-only."""
+
+WAIT_S = 60.0
+"""Seconds to wait for another process that saves into the same folder: writing 4 GB takes about as long."""
+
+ATTEMPTS = 100
+"""Times to read an artifact that is saved over meanwhile: each attempt fails only if another save has just finished."""
 
 LARGEST_MANIFEST = 4 * 2**20
 """Bytes of a manifest at most: one of 36 exits and 400 points has 0.2 MB. One made to be slow may take some seconds and
@@ -36,14 +49,17 @@ DEEPEST = 32
 LONGEST = 1000
 """Characters of a text at most."""
 
-_UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    1: lambda content: {**content, "classes": []},  # version 2 names classes, and attaches files to preprocessing
-    2: lambda content: {**content, "bare_ms": None},  # version 3 knows milliseconds, and who leaves where at a point
-    3: lambda content: {**content, "calibration": None},  # version 4 has the losses that promises are made from
-}
-"""For each older version, the step from its content to the next version's."""
+LARGEST = 1e30
+"""Numbers, and the inverse of those above 0, at most: quotients and products of two of them are finite."""
 
-_FILE_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}\.safetensors")
+MOST_DIMENSIONS = 32
+"""Dimensions of a tensor at most: with more than 64, most operations of torch end in an error."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_TENSORS = rf"{_NAME.pattern}-[0-9a-f]{{16}}\.safetensors"
+_TEMPORARY = rf"({_TENSORS}|{re.escape(MANIFEST)})\.[0-9a-f]{{32}}{re.escape(TEMPORARY)}"
+_REMOVABLE = re.compile(rf"{_TENSORS}|{_TEMPORARY}")
 
 
 @dataclass(frozen=True)
@@ -53,7 +69,9 @@ class Artifact:
     content: "Field"
     """The manifest's content."""
     tensors: Mapping[str, Mapping[str, Tensor]]
-    """The tensors of each file, by the file's name without its suffix."""
+    """The tensors of each file, by the name the manifest gives it."""
+    files: Mapping[str, str]
+    """The path of each file, by the same name."""
 
 
 @dataclass(frozen=True)
@@ -108,11 +126,11 @@ class Field:
         """A list of whole numbers in a range."""
         return tuple(item.integer(low=low, high=high) for item in self.items())
 
-    def number(self) -> float:
-        """A finite number."""
+    def number(self, *, low: float = -LARGEST, high: float = LARGEST) -> float:
+        """A number in a range."""
         # Compared, not converted: whole numbers may be too large for a float.
-        if type(self.value) not in (int, float) or not abs(self.value) <= 1e300:
-            raise self.wrong("a number")
+        if type(self.value) not in (int, float) or not low <= self.value <= high:
+            raise self.wrong(f"a number from {low:g} to {high:g}")
         return float(self.value)
 
     def text(self) -> str:
@@ -131,34 +149,40 @@ class Field:
         return f"{self.place}.{name}" if self.place else name
 
 
+def is_artifact_file(name: str) -> bool:
+    """Tell whether a file of this name may be part of an artifact, or of one whose saving was interrupted.
+
+    Example:
+        >>> is_artifact_file("exits-0123456789abcdef.safetensors"), is_artifact_file("model.safetensors")
+        (True, False)
+    """
+    return name in (MANIFEST, LOCK, f"{LOCK}.owner") or _REMOVABLE.fullmatch(name) is not None
+
+
 def write_artifact(path: str | Path, content: Mapping[str, Any], tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-    """Write an artifact; the manifest comes last, so that one that was interrupted is not taken for whole.
+    """Write an artifact, or replace one: a kill at any moment leaves the old one or the new one, whole.
+
+    What was written is read back and compared before the old artifact is given up.
 
     Args:
-        path: A folder; made if it is not there. An artifact in it is replaced.
-        content: What the manifest says, as JSON holds it.
+        path: A folder; made if it is not there. Files in it that are no part of an artifact are left alone.
+        content: What the manifest says. Keys that are numbers become texts, as JSON has no others.
         tensors: The tensors of each file, by a name of lower-case letters, digits and underscores.
+
+    Raises:
+        ArtifactError: If the folder cannot be written, or the content is not what JSON holds.
+        BusyError: If another process has been saving into the folder for a minute.
     """
-    folder = Path(path)
+    folder, plain = Path(path), as_json(content)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / MANIFEST).unlink(missing_ok=True)
-        files = {}
-        for name, named in sorted(tensors.items()):
-            file = folder / f"{name}.safetensors"
-            assert _FILE_NAME.fullmatch(file.name), file.name
-            file.unlink(missing_ok=True)  # or a link that lies there would be followed
-            # Copied: safetensors refuses tensors that share memory.
-            save_file({key: tensor.detach().cpu().clone().contiguous() for key, tensor in named.items()}, file)
-            files[file.name] = {"bytes": file.stat().st_size, "sha256": _sha256(file)}
-        whole = {"format": "offramp", "version": VERSION, "files": files, "content": dict(content)}
-        raw = _sealed(whole)
-        if len(raw) > LARGEST_MANIFEST or _depth(whole) > DEEPEST:
-            raise ArtifactError(
-                f"cannot write {folder / MANIFEST}: {len(raw)} bytes and {_depth(whole)} levels, at most "
-                f"{LARGEST_MANIFEST} and {DEEPEST} are read again; save fewer points, or plainer options"
-            )
-        (folder / MANIFEST).write_bytes(raw)
+        with hold_lock(folder / LOCK, wait_s=WAIT_S):
+            try:
+                files = {name: _write_tensors(folder, name, named) for name, named in sorted(tensors.items())}
+                whole = {"format": "offramp", "version": VERSION, "files": files, "content": plain}
+                _write_manifest(folder / MANIFEST, whole)
+            finally:
+                _remove_unnamed(folder)
     except ArtifactError:
         raise
     except (OSError, SafetensorError) as error:
@@ -166,35 +190,84 @@ def write_artifact(path: str | Path, content: Mapping[str, Any], tensors: Mappin
 
 
 def read_artifact(path: str | Path) -> Artifact:
-    """Read an artifact; refuse it where a byte, a name or a size is not what the manifest says.
+    """Read an artifact; refuse it where a name, a size or a hash is not what the manifest says.
 
     Args:
-        path: The folder.
+        path: The folder. If it is saved over meanwhile, the old artifact or the new one is read.
 
     Returns:
         Its content and tensors.
+
+    Raises:
+        ArtifactError: If the folder holds no artifact, or a damaged one.
     """
-    folder = Path(path)
-    manifest = Field(str(folder / MANIFEST), "", _unsealed(folder / MANIFEST))
+    file = Path(path) / MANIFEST
+    for attempt in range(ATTEMPTS):
+        raw, identity = _manifest_bytes(file)
+        try:
+            return _read(file, raw)
+        except ArtifactError:
+            # A save replaces the manifest before it removes files: a file that is gone by then is no damage.
+            if attempt == ATTEMPTS - 1 or identity == _identity_of(file):
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _read(file: Path, raw: bytes) -> Artifact:
+    try:
+        whole = _parse(raw)
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(
+            f"{file} is not what `offramp.save` writes: {str(error)[:200]}; copy it again, or save the frontier again"
+        ) from error
+    manifest = Field(str(file), "", whole)
     if manifest.at("format").value != "offramp":
         raise manifest.at("format").wrong("'offramp'")
     version = manifest.at("version").integer(low=1, high=10**6)
-    if version > VERSION:
+    if version != VERSION:
         raise ArtifactError(
-            f"{manifest.file} has version {version}, this offramp reads up to {VERSION}; install a newer offramp"
+            f"{file} has version {version}, this offramp reads version {VERSION}; install the offramp that saved it"
         )
-    tensors = {}
+    content = manifest.at("content")
+    content.entries()
+    tensors, files = {}, {}
     for name, entry in manifest.at("files").entries().items():
-        if not _FILE_NAME.fullmatch(name):
-            raise Field(manifest.file, "files", name).wrong("names such as 'exits.safetensors'")
-        tensors[name.removesuffix(".safetensors")] = _read_tensors(folder / name, entry)
-    content = {key: entry.value for key, entry in manifest.at("content").entries().items()}
+        if not _NAME.fullmatch(name):
+            raise Field(manifest.file, "files", name).wrong("names such as 'exits'")
+        if not _SHA256.fullmatch(entry.at("sha256").text()):
+            raise entry.at("sha256").wrong("a SHA-256, 64 digits of 0-9 and a-f")
+        named = file.with_name(_file_name(name, entry.at("sha256").text()))
+        tensors[name], files[name] = _read_tensors(named, entry), str(named)
+    return Artifact(content, tensors, files)
+
+
+def _manifest_bytes(file: Path) -> tuple[bytes, tuple[int, ...]]:
+    """The bytes of a manifest, and which of those that replace each other it is."""
     try:
-        for older in range(version, VERSION):
-            content = _UPGRADES[older](content)
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ArtifactError(f"{manifest.file}, field 'content': is not of version {version}: {error!r}") from error
-    return Artifact(Field(manifest.file, "content", content), tensors)
+        if file.is_symlink() or not file.is_file():
+            raise ArtifactError(f"{file} is not there: no frontier was saved in this folder, or saving was interrupted")
+        with open(file, "rb") as opened:
+            stat = os.fstat(opened.fileno())
+            if stat.st_size > LARGEST_MANIFEST:
+                raise ArtifactError(
+                    f"{file} has {stat.st_size} bytes, expected {LARGEST_MANIFEST} at most; save the frontier again"
+                )
+            return opened.read(LARGEST_MANIFEST + 1), _identity(stat)
+    except ArtifactError:
+        raise
+    except OSError as error:
+        raise ArtifactError(f"cannot read {file}: {error}; give permission, or copy the folder again") from error
+
+
+def _identity_of(file: Path) -> tuple[int, ...] | None:
+    try:
+        return _identity(os.stat(file, follow_symlinks=False))
+    except OSError:
+        return None
+
+
+def _identity(stat: os.stat_result) -> tuple[int, ...]:
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def _read_tensors(file: Path, entry: Field) -> dict[str, Tensor]:
@@ -210,53 +283,137 @@ def _read_tensors(file: Path, entry: Field) -> dict[str, Tensor]:
                 "other content; copy the folder again, or save the frontier again"
             )
         with safe_open(file, framework="pt") as opened:
+            for key in opened.keys():
+                if len(opened.get_slice(key).get_shape()) > MOST_DIMENSIONS:
+                    raise ArtifactError(
+                        f"{file}, tensor '{key[:LONGEST]}': expected at most {MOST_DIMENSIONS} dimensions, got "
+                        f"{len(opened.get_slice(key).get_shape())}; save the frontier again"
+                    )
             return {key: opened.get_tensor(key).clone() for key in opened.keys()}
     except ArtifactError:
         raise
-    # The latter three where a header asks torch for a type or a shape it does not have.
-    except (OSError, SafetensorError, AttributeError, RuntimeError, TypeError) as error:
-        raise ArtifactError(f"cannot read {file}: {error}; save the frontier again") from error
+    except Exception as error:  # whatever a header makes safetensors or torch end with
+        raise ArtifactError(f"cannot read {file}: {str(error)[:500]}; save the frontier again") from error
 
 
-def _sealed(whole: Mapping[str, Any]) -> bytes:
-    """A manifest's bytes: canonical JSON that carries the hash of itself without it."""
-    try:
-        plain = _canonical(whole)
-    except (TypeError, ValueError) as error:
-        raise ArtifactError(f"cannot write {MANIFEST}: {error}; options must be numbers, texts or lists") from error
-    return _canonical({**json.loads(plain), "seal": hashlib.sha256(plain).hexdigest()})
+def _write_tensors(folder: Path, name: str, named: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Write a file of tensors under the name of its hash, unless it is there; return its entry in the manifest."""
+    assert _NAME.fullmatch(name), name
+    for key, tensor in named.items():
+        if tensor.ndim > MOST_DIMENSIONS:
+            raise ArtifactError(
+                f"cannot write tensor '{key}' of {tensor.ndim} dimensions, at most {MOST_DIMENSIONS} are read again; "
+                "reshape it, or save with weights=False"
+            )
+    raw = save(_apart(named))
+    size, digest = len(raw), hashlib.sha256(raw).hexdigest()
+    file = folder / _file_name(name, digest)
+    if file.is_symlink() or not file.is_file() or file.stat().st_size != size or _sha256(file) != digest:
+        with replacing(file) as temporary:
+            temporary.write_bytes(raw)
+            if _sha256(temporary) != digest:
+                _differs(file)
+    return {"bytes": size, "sha256": digest}
 
 
-def _canonical(whole: Mapping[str, Any]) -> bytes:
-    return json.dumps(whole, sort_keys=True, indent=1, allow_nan=False).encode()
+def _apart(named: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors as safetensors takes them: contiguous, and no two in the same memory."""
+    apart: dict[str, Tensor] = {}
+    taken: set[int] = set()
+    for key, tensor in named.items():
+        plain = tensor.detach().cpu().contiguous()
+        apart[key] = plain.clone() if plain.untyped_storage().data_ptr() in taken else plain
+        taken.add(plain.untyped_storage().data_ptr())
+    return apart
 
 
-def _unsealed(file: Path) -> dict[str, Any]:
-    """A manifest's content, if its bytes are what its seal says."""
-    try:
-        if file.is_symlink() or not file.is_file():
-            raise ArtifactError(f"{file} is not there: no frontier was saved in this folder, or saving was interrupted")
-        if file.stat().st_size > LARGEST_MANIFEST:
-            raise ArtifactError(f"{file} has {file.stat().st_size} bytes, expected {LARGEST_MANIFEST} at most")
-        raw = file.read_bytes()
-    except ArtifactError:
-        raise
-    except OSError as error:
-        raise ArtifactError(f"cannot read {file}: {error}") from error
-    try:
-        content = json.loads(raw)
-        canonical = isinstance(content, dict) and _depth(content) <= DEEPEST and _canonical(content) == raw
-        intact = canonical and content.pop("seal", None) == hashlib.sha256(_canonical(content)).hexdigest()
-        json.dumps(content, ensure_ascii=False).encode()  # half characters, which nothing can print, are ValueErrors
-    except (ValueError, RecursionError):
-        intact = False
-    if not intact:
+def _differs(file: Path) -> NoReturn:
+    raise ArtifactError(
+        f"{file} was read back and is not what was written; the artifact that was there is kept: check the disk, then "
+        "save again"
+    )
+
+
+def _write_manifest(file: Path, whole: Mapping[str, Any]) -> None:
+    """Put a manifest in place of the old one, once what was written is what is read."""
+    raw = json.dumps(whole, sort_keys=True, indent=1, allow_nan=False).encode()
+    if len(raw) > LARGEST_MANIFEST:
         raise ArtifactError(
-            f"{file}, field 'seal': does not match the file, or the file is not what `offramp.save` writes; copy it "
-            "again, or save the frontier again"
+            f"cannot write {file}: {len(raw)} bytes, at most {LARGEST_MANIFEST} are read again; save fewer points, or "
+            "plainer options"
         )
-    whole: dict[str, Any] = content
-    return whole
+    with replacing(file) as temporary:
+        temporary.write_bytes(raw)
+        try:
+            same = _parse(temporary.read_bytes()) == whole
+        except ValueError:
+            same = False
+        if not same:
+            _differs(file)
+
+
+def _remove_unnamed(folder: Path) -> None:
+    """Remove files of our naming that the manifest does not name: those of the artifact before, or of a killed save."""
+    named: set[str] = set()
+    if os.path.lexists(folder / MANIFEST):
+        try:
+            files = _parse(_manifest_bytes(folder / MANIFEST)[0])["files"]
+            named = {_file_name(name, entry["sha256"]) for name, entry in files.items()}
+        except (ArtifactError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return  # saving has failed, and the manifest that was there cannot be read: its files are left alone
+    with suppress(OSError):
+        for file in list(folder.iterdir()):
+            if _REMOVABLE.fullmatch(file.name) and file.name not in named:
+                with suppress(OSError):  # a folder, or a file that another process has open on Windows
+                    file.unlink()
+
+
+def _file_name(name: str, sha256: str) -> str:
+    return f"{name}-{sha256[:16]}.safetensors"
+
+
+def as_json(content: Mapping[str, Any]) -> Any:
+    """Return content as it will be read again: JSON has lists for tuples, and texts for all keys.
+
+    Raises:
+        ArtifactError: If JSON does not hold the content, or two keys become one text.
+
+    Example:
+        >>> as_json({"id2label": {0: "yes", 1: "no"}, "sizes": (3, 4)})
+        {'id2label': {'0': 'yes', '1': 'no'}, 'sizes': [3, 4]}
+    """
+    try:
+        return _parse(json.dumps(content, allow_nan=False).encode(), most=DEEPEST - 1)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArtifactError(
+            f"cannot write {MANIFEST}: {str(error)[:200]}; options must be numbers, texts, or lists or dictionaries "
+            "of these"
+        ) from error
+
+
+def _parse(raw: bytes, *, most: int = DEEPEST) -> Any:
+    """Bounded JSON: UTF-8, finite numbers, no key twice, no half characters, nothing too deep; else a ValueError."""
+    content = json.loads(raw.decode(), object_pairs_hook=_object, parse_constant=_not_finite, parse_float=_finite)
+    if _depth(content) > most:
+        raise ValueError(f"more than {DEEPEST} objects and lists within one another")
+    json.dumps(content, ensure_ascii=False).encode()  # half characters, which nothing can print, are ValueErrors
+    return content
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        raise ValueError(f"a key comes twice in an object of {len(pairs)}, {reprlib.repr(list(made))}")
+    return made
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    return value if math.isfinite(value) else _not_finite(text)
+
+
+def _not_finite(text: str) -> NoReturn:
+    raise ValueError(f"{text[:20]} is no finite number")
 
 
 def _depth(value: Any) -> int:

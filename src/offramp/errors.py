@@ -1,4 +1,4 @@
-"""Every error `offramp` raises, in one tree.
+"""Every error `offramp` raises, in one tree, and its warnings.
 
 Each also inherits the builtin a caller would catch without knowing `offramp`. A message says what was expected, what
 came, and what to do next.
@@ -7,11 +7,16 @@ came, and what to do next.
 __all__ = [
     "ArtifactError",
     "BudgetError",
+    "BusyError",
     "CorruptFileError",
     "DuplicateNameError",
+    "GuessingError",
+    "GuessingWarning",
     "InputError",
     "MissingExtraError",
     "OfframpError",
+    "OfframpWarning",
+    "OverlapWarning",
     "SplitError",
     "SplitRefusedError",
     "StoreError",
@@ -57,8 +62,16 @@ class SplitError(OfframpError, ValueError):
     """Splits share samples, or a split is empty."""
 
 
+class BusyError(OfframpError, RuntimeError):
+    """Another process is writing to the same place."""
+
+
 class BudgetError(OfframpError, ValueError):
     """No operating point meets what was asked for."""
+
+
+class GuessingError(OfframpError, ValueError):
+    """A full network that is right no more often than the commonest class comes."""
 
 
 class SplitRefusedError(OfframpError, ValueError):
@@ -71,3 +84,15 @@ class MissingExtraError(OfframpError, ImportError):
 
 class WorkerLostError(OfframpError, RuntimeError):
     """A job that took its worker down each time it was tried, or workers that did not start."""
+
+
+class OfframpWarning(UserWarning):
+    """Something the caller should know; the work goes on."""
+
+
+class GuessingWarning(OfframpWarning):
+    """The full network is right no more often than the commonest class comes, and the caller goes on anyway."""
+
+
+class OverlapWarning(OfframpWarning):
+    """A few samples of a split are in an earlier one too, and were left out of the later."""

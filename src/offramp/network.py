@@ -43,6 +43,8 @@ class Answer:
     """`N` costs, as shares of the bare network's."""
     prediction_sets: Mapping[float, Tensor]
     """`N x K` booleans for each miscoverage: the true class is among them with probability 1 - miscoverage."""
+    names: tuple[str, ...] = ()
+    """`N` names of the predicted classes; empty where the network does not know its classes."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,13 @@ class EarlyExitNetwork:
     point: OperatingPoint
     """Where samples are unless a budget is named."""
     points: Sequence[OperatingPoint] = ()
-    """Where budgets may take them, in any order: points of the same policy that ask the same classifiers."""
+    """Where budgets may take them, in any order: settings of the same policy that ask the same classifiers."""
     backend: Backend | None = None
     """How stages and exits are computed; as torch does by itself if left out."""
     compaction: Compaction | None = None
     """When those who left are taken out of a batch; at once if left out."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes, in the order of their numbers; empty where they are not known."""
 
     @torch.inference_mode()
     def predict(
@@ -82,9 +86,10 @@ class EarlyExitNetwork:
         """Answer a batch of raw inputs.
 
         Args:
-            inputs: N inputs as the preprocessing takes them: arrays or tensors, a list of images, a list of texts.
-            budget: Spend about this share of the bare network's cost, or `N` shares, one a sample: at the setting of
-                the `dial` that cost nearest to it on the tune split. At `point` if left out.
+            inputs: N inputs as the preprocessing takes them: arrays or tensors, a list of images, a list of texts, or
+                what a tokenizer returns. Of one input, add the batch axis: `inputs[None]`, `[text]`.
+            budget: Spend at most this share of the full network's cost, as far as tune can tell, or `N` shares, one
+                per sample: at the most accurate setting of the `dial` within it. At `point` if left out.
             generator: Of the draws of a policy that samples; torch's own if left out.
 
         Returns:
@@ -92,6 +97,7 @@ class EarlyExitNetwork:
 
         Raises:
             BudgetError: If a budget is lower than the cheapest setting.
+            InputError: If the network cannot take the inputs, such as a single one without a batch axis.
         """
         hidden, sizes = self._prepared(inputs)
         rows = self._rows(budget, len(sizes))
@@ -121,7 +127,8 @@ class EarlyExitNetwork:
             >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
             >>> quick = offramp.JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
             >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
-            >>> network = offramp.fit(CifarResNet(8), *data, settings=quick, progress=False).choose(cost=1.1)
+            >>> frontier = offramp.fit(CifarResNet(8), *data, settings=quick, anyway=True, progress=False)
+            >>> network = frontier.choose(cost=1.1)
             >>> network.predict_many(images.split(16)).labels.shape
             torch.Size([60])
         """
@@ -159,7 +166,9 @@ class EarlyExitNetwork:
                 f"{int(unanswered[0])}; check it for NaN or infinite numbers"
             )
         spent, sets = self._told(probabilities, exits, sizes, rows)
-        return Answer(probabilities.argmax(1), probabilities, exits, spent, sets)
+        labels = probabilities.argmax(1)
+        names = tuple(self.classes[label] for label in labels.tolist()) if self.classes else ()
+        return Answer(labels, probabilities, exits, spent, sets, names)
 
     @cached_property
     def dial(self) -> Dial:
@@ -188,7 +197,8 @@ class EarlyExitNetwork:
             >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
             >>> quick = offramp.JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
             >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
-            >>> network = offramp.fit(CifarResNet(8), *data, settings=quick, progress=False).choose(cost=1.1)
+            >>> frontier = offramp.fit(CifarResNet(8), *data, settings=quick, anyway=True, progress=False)
+            >>> network = frontier.choose(cost=1.1)
             >>> controller = network.controller(0.8)
             >>> for batch in images.split(20):
             ...     answer = network.predict(batch, budget=controller.asked)
@@ -196,7 +206,7 @@ class EarlyExitNetwork:
             >>> controller.count
             60
         """
-        return BudgetController(budget, cheapest=self.dial.cheapest, dearest=self.dial.dearest, window=window)
+        return BudgetController(budget, settings=self.dial.costs, window=window)
 
     def on(
         self, backend: str | Backend, *, example: Any = None, compaction: Compaction | None = None
@@ -220,7 +230,7 @@ class EarlyExitNetwork:
             >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
             >>> quick = offramp.JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
             >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
-            >>> frontier = offramp.fit(CifarResNet(8), *data, settings=quick, progress=False)
+            >>> frontier = offramp.fit(CifarResNet(8), *data, settings=quick, anyway=True, progress=False)
             >>> network = frontier.choose(cost=1.1).on("bfloat16")
             >>> network.predict(images).labels.shape
             torch.Size([60])

@@ -3,14 +3,16 @@
 import pytest
 import torch
 
-from benchmarks.guarantees.dial import STREAM, Served, aimed, bound, harder_half_way, kept
+from benchmarks.guarantees.dial import STREAM, Served, bound, harder_half_way, kept, spent_at
 from offramp.policy import OperatingPoint
 from offramp.runtime import Dial
 
 
 def dial(settings: int = 10) -> Dial:
     points = [
-        OperatingPoint("threshold", {}, (0, 1), torch.ones(2), promised={"cost": (row + 1) / settings, "accuracy": 0.9})
+        OperatingPoint(
+            "threshold", {}, (0, 1), torch.ones(2), promised={"cost": (row + 1) / settings, "accuracy": row / settings}
+        )
         for row in range(settings)
     ]
     return Dial(points)
@@ -27,7 +29,7 @@ def samples(count: int = 4000, settings: int = 10) -> Served:
 
 def test_one_setting_costs_what_is_spent_over_the_bare_network() -> None:
     seen = samples()
-    found = aimed(seen, dial(), torch.tensor([0.1, 0.52, 3.0]))
+    found = spent_at(seen, dial(), torch.tensor([0.1, 0.58, 3.0]))
     expected = [float(seen.spent[row].sum() / seen.bare.sum()) for row in (0, 4, 9)]
     assert found.tolist() == pytest.approx(expected)
     assert found.tolist() == pytest.approx([0.1, 0.5, 1.0], abs=0.02)

@@ -269,3 +269,13 @@ def test_all_of_it_is_json_and_missing_cells_are_no_error() -> None:
         del tasks["cifar10"]["contestants"][name]
         observations(tasks)
     assert set(TASKS) >= set(tasks)
+
+
+def test_no_verdict_is_given_while_contestants_have_not_had_the_same_training() -> None:
+    task = only(JEI=line(0.9), BoostedNet=line(0.87), L2W=line(0.8))
+    assert joint_training({"a": task}).verdict == "holds"
+    claim = next(claim for claim in observations({"a": task}) if claim["name"] == "1. Joint training")
+    assert claim["verdict"] == "not yet tested fairly"
+    assert {measure["verdict"] for measure in claim["figures"]} == {"not yet tested fairly"}
+    assert claim["why"].startswith("JEI-DNN was trained for 5 + 10 epochs")
+    assert claim["figures"][0]["by_task"]["a"]["figure"] > 0  # the figures stay

@@ -41,7 +41,7 @@ def test_refusals_and_broken_contracts_are_told() -> None:
 
     def broken() -> Any:
         network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
-        trunk = split(network, torch.randn(2, 4))
+        trunk = split(network, torch.randn(2, 4), at=["0"])
         return trunk, lambda inputs: network(inputs) + 1, torch.randn(2, 4), torch.randn(2, 4)
 
     make = partial(Network, "by hand", "bad", 1)

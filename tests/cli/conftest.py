@@ -45,7 +45,7 @@ def _fitted(
 ) -> Path:
     out = folders.mktemp("fitted") / "artifact"
     with _imports_undone(), contextlib.chdir(workshop), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("offramp.cli.fit.DEFAULT", QUICK)
+        patch.setattr("offramp.methods.DEFAULT", QUICK)
         assert main(["fit", *trunk, *data, "--out", str(out), "--epochs", "2"]) == 0
     return out
 
@@ -55,8 +55,7 @@ def offramp(workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     """Runs commands in the workshop."""
     monkeypatch.chdir(workshop)
     monkeypatch.setenv("COLUMNS", "1000")  # or long paths would be broken
-    monkeypatch.setattr("offramp.cli.fit.DEFAULT", QUICK)
-    monkeypatch.setattr("offramp.cli.estimate.DEFAULT", QUICK)
+    monkeypatch.setattr("offramp.methods.DEFAULT", QUICK)
     with _imports_undone():
         yield Shell(capsys)
 

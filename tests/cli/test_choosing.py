@@ -1,6 +1,7 @@
 """The operating point that a command asks for."""
 
 import json
+import warnings
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -83,14 +84,6 @@ def test_budgets_that_cannot_be_met_tell_where_to_look(offramp: Shell, artifact:
     assert "settings=" not in ran.told
 
 
-@pytest.mark.parametrize("option", ["--cost", "--budget"])
-def test_what_is_not_spent_is_told(offramp: Shell, artifact: Path, tmp_path: Path, option: str) -> None:
-    line = ("predict", artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", "--out", tmp_path / "a.csv")
-    told = f"Careful: {option} 1.9 is more than the dearest point costs, which is "
-    assert told in offramp(*line, option, "1.9").told
-    assert told not in offramp(*line, option, "0.6").told
-
-
 def test_a_budget_that_cannot_be_met_speaks_no_python(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
     line = ("--data", "test.npz", "--trust", f"{MODELS}:make", "--out", tmp_path / "a.csv")
     ran = offramp("predict", artifact, *line, "--budget", "0.001")
@@ -99,19 +92,35 @@ def test_a_budget_that_cannot_be_met_speaks_no_python(offramp: Shell, artifact: 
 
 
 @pytest.mark.parametrize("policy", ["stopping", "threshold", "gates", None])
-def test_nothing_asked_for_is_the_cheapest_that_keeps_the_accuracy(
-    offramp: Shell, artifact: Path, policy: str | None
-) -> None:
+def test_nothing_asked_for_is_what_the_library_takes(offramp: Shell, artifact: Path, policy: str | None) -> None:
     frontier = opened(artifact)
-    listed = frontier.points[policy or frontier.preferred]
-    best = max(point.promised["accuracy"] for point in listed)
-    least = min(best, frontier.full_accuracy - 0.005)
-    expected = next(point.promised for point in listed if point.promised["accuracy"] >= least)
+    with pytest.warns(UserWarning, match="no guarantee") as caught:  # 60 calibrate samples
+        network = frontier.choose(policy=policy)
     wish = [] if policy is None else ["--policy", policy]
-    found = offramp.json("evaluate", artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", *wish)
-    assert found["policy"] == (policy or frontier.preferred)
-    chosen = frontier.choose(accuracy=least, policy=policy).point
-    assert chosen.promised == expected
+    ran = offramp("evaluate", artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", *wish, "--json")
+    found = json.loads(ran.out)
+    assert found["policy"] == network.point.policy
+    assert f"{artifact.name}: {caught[0].message}" in ran.told
+    chosen = offramp.json(
+        "evaluate",
+        artifact,
+        *("--data", "test.npz", "--trust", f"{MODELS}:make", *wish, "--accuracy", network.point.promised["accuracy"]),
+    )
+    assert found["chosen"] == chosen["chosen"]
+
+
+def test_a_guarantee_that_nobody_asked_for_is_told(
+    offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offramp.frontier.default.MAX_DROP", 0.4)
+    monkeypatch.setattr("offramp.frontier.default.CONFIDENCE", 0.8)
+    expected = opened(artifact).choose().point.guarantee
+    line = ("--data", "test.npz", "--trust", f"{MODELS}:make", "--out", tmp_path / "a.csv")
+    ran = offramp("predict", artifact, *line)
+    assert f"{artifact.name}: took the cheapest point with this guarantee: {expected}" in ran.told
+    assert f"Promised: {expected}." in ran.told
+    coarse = offramp("predict", artifact, *line[:-1], tmp_path / "b.csv", "--backend", "bfloat16")
+    assert "nothing is promised" in coarse.told
 
 
 @pytest.mark.parametrize("loss", ["accuracy", "disagreement"])
@@ -137,6 +146,18 @@ def test_a_coarser_backend_is_promised_nothing(offramp: Shell, artifact: Path, t
     ran = offramp("predict", artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", *wish)
     assert ran.status == 0
     assert "nothing is promised: the network was calibrated in its own precision, and 'bfloat16'" in ran.told
+
+
+def test_a_backend_that_is_slow_here(
+    offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offramp.runtime.processor.missing_instructions", lambda kind: ("amx_bf16",))
+    line = ("--data", "test.npz", "--trust", f"{MODELS}:make", "--backend", "bfloat16", "--out", tmp_path / "a.csv")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("default", category=UserWarning)
+        ran = offramp("predict", artifact, *line)
+    assert ran.status == 0
+    assert "bfloat16 is slower than float32 on this processor: it has no instructions for it (amx_bf16)" in ran.told
     assert "Promised:" not in ran.told
 
 

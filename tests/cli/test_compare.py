@@ -100,7 +100,7 @@ class TestRefused:
             inputs, labels = samples(40, seed=len(places))
             np.savez(tmp_path / "data.npz", x=inputs, y=np.array(NAMES)[labels])
             places.append(tmp_path / f"artifact{len(places)}")
-            line = ("--train", tmp_path / "data.npz", "--classes", tmp_path / "names", "--epochs", "1")
+            line = ("--train", tmp_path / "data.npz", "--classes", tmp_path / "names", "--epochs", "1", "--anyway")
             offramp.json("fit", "--trunk", f"{MODELS}:make", *line, "--out", places[-1])
         ran = offramp("compare", *places, "--data", tmp_path / "data.npz", *TRUST)
         assert ran.status == 1
@@ -110,7 +110,7 @@ class TestRefused:
         inputs, labels = samples(40, seed=0, classes=2)
         np.savez(tmp_path / "data.npz", x=inputs, y=labels)
         line = ("--train", tmp_path / "data.npz", "--epochs", "1", "--out", tmp_path / "two")
-        offramp.json("fit", "--trunk", f"{MODELS}:make,classes=2", *line)
+        offramp.json("fit", "--trunk", f"{MODELS}:make,classes=2", *line, "--anyway")
         ran = offramp("compare", artifact, tmp_path / "two", *DATA, *TRUST)
         assert ran.status == 1
         assert "expected two frontiers of the same classes, got 3 and 2 classes" in ran.told

@@ -2,10 +2,22 @@
 
 import io
 import sys
+import warnings
 
 import pytest
 
-from offramp.cli.console import interval, points, print_json, print_table, print_text, say, tell_error, warn
+from offramp.cli.console import (
+    interval,
+    points,
+    print_json,
+    print_table,
+    print_text,
+    say,
+    show_warnings,
+    tell_error,
+    warn,
+)
+from offramp.errors import OfframpWarning
 
 HOSTILE = "a[/b] [bold]c [link=x]"
 
@@ -16,6 +28,12 @@ def test_brackets_are_no_markup(tell: object, capsys: pytest.CaptureFixture[str]
     tell(HOSTILE)
     out, err = capsys.readouterr()
     assert HOSTILE in out + err
+
+
+def test_warnings_of_the_library_are_told_as_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    with show_warnings():
+        warnings.warn("take another one", OfframpWarning, stacklevel=1)
+    assert capsys.readouterr().err == "Careful: take another one\n"
 
 
 def test_brackets_in_tables(capsys: pytest.CaptureFixture[str]) -> None:

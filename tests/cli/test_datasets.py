@@ -160,7 +160,7 @@ class TestClasses:
             (b"\n \n", "names is empty"),
             (b"bad\ndull\nbad\n", "names the class 'bad' twice; give each class one line"),
             (b"\xff\xfe", "cannot read the classes"),
-            (b"bad\ndull\n", "unknown class 'good'; Known: bad, dull"),
+            (b"bad\ndull\n", "unknown class 'good'.* the classes are 'bad', 'dull'"),
             (b"bad\ndull\ngood\nfine", r"has 4 classes \(bad, dull, good, fine\), the network 'tiny' has 3"),
         ],
     )

@@ -16,7 +16,7 @@ from tests.cli.workshop import Shell, stopped_after
 def _hardly_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     demo = import_module("offramp.demo.run")
     quick = replace(library.DEFAULT, warmup_epochs=1, epochs=1)
-    monkeypatch.setattr(demo, "EPOCHS", 1)
+    monkeypatch.setattr(demo, "EPOCHS", 4)
     monkeypatch.setattr(demo, "fit", partial(library.fit, settings=quick))
 
 

@@ -41,6 +41,22 @@ def test_as_a_table(offramp: Shell, artifact: Path) -> None:
     assert "the full network" in ran.out
 
 
+def test_one_row_is_no_certainty(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    inputs, labels = samples(1, seed=7)
+    np.savez(tmp_path / "row.npz", x=inputs, y=labels)
+    line = ("--data", tmp_path / "row.npz", "--trust", f"{MODELS}:make", "--cost", "0.6", "--anyway")
+    ran = offramp("evaluate", artifact, *line, "--report", tmp_path / "report")
+    assert ran.status == 0
+    assert "0.0 to 0.0" not in ran.out + ran.err
+    assert "+0.00 to +0.00" not in ran.out
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert "n/a: one row" in page
+    assert "0.0 to 0.0" not in page
+    found = offramp.json("evaluate", artifact, *line)["chosen"]
+    assert found["cost_interval"] is None
+    assert found["accuracy_interval"][1] - found["accuracy_interval"][0] > 0.7
+
+
 def test_a_report(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
     ran = offramp("evaluate", artifact, *LINE, "--report", tmp_path / "report")
     assert ran.status == 0
@@ -52,7 +68,7 @@ def test_a_report(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
 class TestReportsRefusedBeforeTheLongWork:
     @pytest.fixture(autouse=True)
     def no_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("offramp.cli.evaluate.features_of", lambda *_, **__: pytest.fail("the long work began"))
+        monkeypatch.setattr("offramp.cli.datasets.features_of", lambda *_, **__: pytest.fail("the long work began"))
 
     def test_a_place_that_cannot_be_written(self, offramp: Shell, artifact: Path) -> None:
         ran = offramp("evaluate", artifact, *LINE, "--report", "/dev/null/report")
@@ -88,7 +104,7 @@ def test_interrupted(
         ran = offramp("evaluate", artifact, *LINE, *store)
     assert (ran.status, ran.out) == (130, "")
     more = "." if kept else "; --store FOLDER keeps what is done."
-    assert ran.told == f"Stopped. Run the same command again{more}"
+    assert ran.told.endswith(f"Stopped. Run the same command again{more}")
     assert offramp("evaluate", artifact, *LINE, *store).status == 0
 
 
@@ -113,9 +129,10 @@ def test_hardly_any_samples(offramp: Shell, artifact: Path, tmp_path: Path, coun
     inputs, labels = samples(count, seed=2)
     np.savez(tmp_path / "few.npz", x=inputs, y=labels)
     line = ("--data", tmp_path / "few.npz", *LINE[2:])
-    found = offramp.json("evaluate", artifact, *line, "--report", tmp_path / "report")
+    assert "on the test split" in offramp("evaluate", artifact, *line).told  # so few tell nothing of the network
+    found = offramp.json("evaluate", artifact, *line, "--anyway", "--report", tmp_path / "report")
     assert found["samples"] == count
-    assert offramp("evaluate", artifact, *line).status == 0
+    assert offramp("evaluate", artifact, *line, "--anyway").status == 0
 
 
 def test_unlabelled_data(offramp: Shell, artifact: Path) -> None:
@@ -124,17 +141,21 @@ def test_unlabelled_data(offramp: Shell, artifact: Path) -> None:
     assert "bare.npz has no labels; name their column with --label" in ran.told
 
 
-def test_samples_that_were_fitted_on_are_doubted(offramp: Shell, artifact: Path) -> None:
+def test_samples_that_were_fitted_on_are_refused(offramp: Shell, artifact: Path) -> None:
     trust = ("--trust", f"{MODELS}:make")
-    for data, doubted in (("train.npz", True), ("val.npz", True), ("test.npz", False)):
+    for data, used in (("train.npz", True), ("val.npz", True), ("test.npz", False)):
         ran = offramp("evaluate", artifact, "--data", data, *trust)
-        assert ran.status == 0
-        assert ("on these very samples; measure on others" in ran.told) == doubted, data
+        assert ran.status == int(used), data
+        assert ("Give 'test' other rows" in ran.told) == used, data
 
 
 def test_other_data_is_doubted(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
     inputs, labels = samples(90, seed=5)
     np.savez(tmp_path / "other.npz", x=-inputs, y=labels)
-    ran = offramp("evaluate", artifact, "--data", tmp_path / "other.npz", "--trust", f"{MODELS}:make")
+    line = ("evaluate", artifact, "--data", tmp_path / "other.npz", "--trust", f"{MODELS}:make")
+    ran = offramp(*line)
+    assert ran.status == 1
+    assert "no better than guessing on the test split" in ran.told
+    ran = offramp(*line, "--anyway")
     assert ran.status == 0
     assert "other data, inputs of another kind or size, or classes in another order?" in ran.told

@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 
 import offramp_onnx
+from offramp.runtime import Dial
 from tests.cli.workshop import MODELS, Shell, opened, samples
 
 TRUST = ("--trust", f"{MODELS}:make")
@@ -18,7 +19,7 @@ def test_a_folder_with_all_points_and_a_single_graph(offramp: Shell, artifact: P
     out = tmp_path / "graphs"
     found = offramp.json("export", "onnx", artifact, out, *DATA, *TRUST, "--single", "--cost", "0.6")
     frontier = opened(artifact)
-    assert found["points"] == sum(map(len, frontier.points.values()))
+    assert found["points"] == len(Dial(frontier.points[frontier.preferred]))
     assert found["bytes"] == sum(path.stat().st_size for path in out.iterdir())
     network = frontier.choose(cost=0.6)
     runner, raw = offramp_onnx.load(out), samples(30, seed=2)[0]
@@ -28,6 +29,10 @@ def test_a_folder_with_all_points_and_a_single_graph(offramp: Shell, artifact: P
     np.testing.assert_array_equal(answer.exits, expected.exits)
     np.testing.assert_allclose(answer.probabilities, expected.probabilities, atol=1e-5)
     np.testing.assert_allclose(answer.relative_cost, expected.relative_cost, rtol=1e-5)
+    for budget in (Dial(frontier.points[frontier.preferred]).cheapest, 0.6, 1.0):
+        alike = frontier.choose(cost=budget).predict(raw)
+        np.testing.assert_array_equal(runner.predict(prepared, budget=budget).exits, alike.exits)
+        np.testing.assert_array_equal(network.predict(raw, budget=budget).exits, alike.exits)
     session = onnxruntime.InferenceSession(out / "single.onnx")
     exits = [session.run(["exit"], {"input": prepared[row : row + 1]})[0][0] for row in range(30)]
     assert exits == expected.exits.tolist()
@@ -38,6 +43,14 @@ def test_in_eight_bits(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
     offramp.json("export", "onnx", artifact, tmp_path / "graphs", *DATA, *TRUST, "--int8")
     assert json.loads((tmp_path / "graphs" / "manifest.json").read_text())["precision"] == "int8"
     assert offramp_onnx.load(tmp_path / "graphs").points
+
+
+def test_texts_in_eight_bits_are_refused(offramp: Shell, of_texts: Path, tmp_path: Path) -> None:
+    line = ("--data", "texts-test.tsv", "--trust", f"{MODELS}:texts", "--int8")
+    ran = offramp("export", "onnx", of_texts, tmp_path / "graphs", *line)
+    assert ran.status == 1
+    assert "export it in float32, without int8 (--int8)" in ran.told
+    assert not (tmp_path / "graphs").exists()
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_nothing_is_written_that_was_not_measured(offramp: Shell, more: tuple[st
 @pytest.mark.parametrize("busy", [True, False])
 def test_times_that_do_not_add_up_are_warned_of(offramp: Shell, monkeypatch: pytest.MonkeyPatch, busy: bool) -> None:
     table = LatencyTable("eager", 1, (1,), *(((1.0,),) * 4,) * 4, whole=(1.0,), adds_up=(1.41 if busy else 1.1,))
-    monkeypatch.setattr("offramp.cli.inspect.measure_latency", lambda *arguments, **options: table)
+    monkeypatch.setattr("offramp.runtime.measure_latency", lambda *arguments, **options: table)
     line = ("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", "--measure")
     told = "the machine was busy: stages add up to 1.41 of the bare network's time; measure again when it is quiet"
     assert (told in offramp(*line).told) == busy

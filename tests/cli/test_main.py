@@ -1,7 +1,11 @@
 """The command as a whole: what it ends with, and what reaches a user when something is wrong."""
 
+import builtins
+import os
 import re
+import resource
 import shlex
+import statistics
 import subprocess
 import sys
 from importlib.metadata import version
@@ -11,12 +15,16 @@ from typing import Any
 import pytest
 import typer
 
+from offramp import trunk
 from offramp.cli import main as package_main
+from offramp.cli import options
 from offramp.cli.main import VERBS, app, main
 from tests.cli.workshop import Shell
 
 COMMAND: Any = typer.main.get_command(app)
 NAMES = [verb.__name__ for verb in VERBS]
+SLOW = ("torch", "numpy", "pydantic", "rich.console")
+"""What help has no need of, each a noticeable part of a second."""
 
 
 def test_the_package_gives_the_same_command() -> None:
@@ -75,7 +83,7 @@ class TestUnforeseen:
         def fail(path: Path, trust: object) -> None:
             raise ZeroDivisionError("[/bold] of nothing")
 
-        monkeypatch.setattr("offramp.cli.frontier.open_artifact", fail)
+        monkeypatch.setattr("offramp.cli.networks.open_artifact", fail)
 
     @pytest.mark.usefixtures("broken")
     def test_is_one_panel(self, offramp: Shell) -> None:
@@ -99,7 +107,7 @@ class TestUnforeseen:
         def fail(path: Path, trust: object) -> None:
             raise OSError(28, "No space left on device", file)
 
-        monkeypatch.setattr("offramp.cli.frontier.open_artifact", fail)
+        monkeypatch.setattr("offramp.cli.networks.open_artifact", fail)
         ran = offramp("frontier", "anything")
         assert ran.status == 1
         place = "" if file is None else ": report.html"
@@ -162,16 +170,80 @@ class TestHelp:
                 assert context.params
 
 
-def test_stopped_before_the_package_is_there(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    import offramp_command
+def test_stopped_while_torch_is_imported(offramp: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
 
     def interrupt(name: str, *rest: Any) -> Any:
-        raise KeyboardInterrupt
+        if name == "offramp.cli.networks":
+            raise KeyboardInterrupt
+        return real(name, *rest)
 
     monkeypatch.setattr("builtins.__import__", interrupt)
-    status = offramp_command.main()
-    monkeypatch.undo()
-    assert status == 130
-    assert capsys.readouterr().err == "Stopped.\n"
+    ran = offramp("frontier", "anything")
+    assert ran.status == 130
+    assert ran.told == "Stopped. Run the same command again."
+
+
+class TestQuick:
+    """Neither help nor completion waits for torch."""
+
+    @pytest.mark.parametrize("line", [["--version"], ["--help"], [], *([name, "--help"] for name in NAMES)])
+    def test_without_torch(self, line: list[str]) -> None:
+        code = (
+            "import sys; from offramp.cli import main; main(sys.argv[1:]); "
+            f"print([name for name in {SLOW} if name in sys.modules])"
+        )
+        ran = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, check=True)
+        assert ran.stdout.splitlines()[-1] == "[]"
+
+    @pytest.mark.parametrize(
+        ("words", "expected"),
+        [
+            ("fi", ["fit"]),
+            ("fit --tr", ["--trunk", "--train"]),
+            ("fit --seed 3 --method p", ["paper"]),
+        ],
+    )
+    def test_completion(self, words: str, expected: list[str]) -> None:
+        completion = {
+            "_OFFRAMP_COMPLETE": "complete_bash",
+            "COMP_WORDS": f"offramp {words}",
+            "COMP_CWORD": str(len(words.split())),
+        }
+        code = (
+            "import atexit, sys; from offramp.cli import main; "
+            f"atexit.register(lambda: print([name for name in {SLOW} if name in sys.modules])); main([])"
+        )
+        ran = subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, **completion}, capture_output=True, text=True, check=True
+        )
+        assert ran.stdout.split("\n") == [*expected, "[]", ""]
+
+    @pytest.mark.slow
+    def test_in_little_time(self, tmp_path: Path) -> None:
+        """At most 2.5 times the processor time of importing what the command line is built on."""
+        completion = {"_OFFRAMP_COMPLETE": "complete_bash", "COMP_WORDS": "offramp fit --tr", "COMP_CWORD": "2"}
+        command = [sys.executable, "-m", "offramp.cli"]
+        lines: dict[str, tuple[list[str], dict[str, str]]] = {
+            "imports": ([sys.executable, "-c", "import typer, rich"], {}),
+            "--version": ([*command, "--version"], {}),
+            "--help": ([*command, "--help"], {}),
+            "predict --help": ([*command, "predict", "--help"], {}),
+            "completion": (command, completion),
+        }
+        # Compiled files, as an installation has them.
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        kept["PYTHONPYCACHEPREFIX"] = str(tmp_path)
+        times: dict[str, list[float]] = {name: [] for name in lines}
+        for _ in range(6):
+            for name, (line, more) in lines.items():
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                subprocess.run(line, env={**kept, **more}, stdout=subprocess.DEVNULL, check=True)
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                times[name].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        medians = {name: statistics.median(took[1:]) for name, took in times.items()}  # the first time compiles
+        assert all(took <= 2.5 * medians["imports"] for took in medians.values()), medians
+
+
+def test_the_default_pooling_is_that_of_the_library() -> None:
+    assert options.DEFAULT_POOLING == trunk.DEFAULT_POOLING

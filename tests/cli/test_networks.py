@@ -1,48 +1,18 @@
 """Networks by what `--trunk` says, artifacts by their folder, and whose code runs."""
 
+import csv
 import json
 import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+import torch
 
 from offramp.artifact import write_artifact
-from offramp.cli.networks import parse_network
-from offramp.errors import InputError
 from tests.cli.workshop import MODELS, Shell
-
-
-class TestParsing:
-    @pytest.mark.parametrize(
-        ("spec", "expected"),
-        [
-            ("timm", ("timm", {})),
-            ("a.b:c", ("a.b:c", {})),
-            ("a:b,x=1", ("a:b", {"x": 1})),
-            ("a:b, x=1 , y=2.5", ("a:b", {"x": 1, "y": 2.5})),
-            ("a:b,x=[1,2],y=z", ("a:b", {"x": [1, 2], "y": "z"})),
-            ("a:b,x=true,y=False,z=null,w=None", ("a:b", {"x": True, "y": False, "z": None, "w": None})),
-            ("a:b,x=one,two", ("a:b", {"x": "one,two"})),
-            ("a:b,x=", ("a:b", {"x": ""})),
-            ("a:b,x=y=z", ("a:b", {"x": "y=z"})),
-            ('a:b,x="1"', ("a:b", {"x": "1"})),
-        ],
-    )
-    def test_names_and_values(self, spec: str, expected: tuple[str, dict[str, Any]]) -> None:
-        name, options = parse_network(spec)
-        assert (name.strip(), {key: _stripped(value) for key, value in options.items()}) == expected
-
-    @pytest.mark.parametrize("spec", ["", " ", ",", "a:b,", "a:b,depth", "a:b,=3", "a:b,3=x", ",x=1", "a:b,x,y=2"])
-    def test_refused(self, spec: str) -> None:
-        with pytest.raises(InputError, match=r"expected package:function .* KEY=VALUE after commas, got '"):
-            parse_network(spec)
-
-
-def _stripped(value: Any) -> Any:
-    return value.strip() if isinstance(value, str) else value
+from tests.trunk.folder_examples import NAMES, save_text_folder, tiny_tokenizer
 
 
 class TestMaking:
@@ -92,6 +62,54 @@ class TestMaking:
         assert "not foreseen" not in ran.told
 
 
+class TestFolders:
+    """`hf:FOLDER`, from the folder to answers by name, with nobody's code."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        model = save_text_folder(tmp_path / "my-model", hidden_size=64)
+        texts = [f"w{number % 30} w{number % 7} w{number % 11}" for number in range(240)]
+        encoded = tiny_tokenizer()(texts, return_tensors="pt", padding=True)
+        with torch.no_grad():
+            labels = model(encoded["input_ids"], encoded["attention_mask"]).logits.argmax(1).tolist()
+        named = [model.config.id2label[label] for label in labels]
+        for name, rows in (("train", range(120)), ("val", range(120, 240))):
+            lines = [f"{texts[row]},{named[row]}" for row in rows]
+            (tmp_path / f"{name}.csv").write_text("\n".join(["text,label", *lines]) + "\n")
+        return tmp_path
+
+    def test_from_the_folder_to_names(self, offramp: Shell, folder: Path) -> None:
+        data = ("--train", folder / "train.csv", "--validation", folder / "val.csv")
+        line = ("fit", "--trunk", f"hf:{folder / 'my-model'}", *data, "--epochs", "1", "--out", folder / "artifact")
+        fitted = offramp.json(*line)
+        assert fitted["classes"] == list(NAMES)
+        assert fitted["full_accuracy"] == 1
+        shutil.rmtree(folder / "my-model")
+        offramp.json("predict", folder / "artifact", "--data", folder / "val.csv", "--out", folder / "a.csv")
+        with (folder / "a.csv").open() as file:
+            assert {row["label"] for row in csv.DictReader(file)} <= set(NAMES)
+
+    def test_labels_that_do_not_fit_are_refused(self, offramp: Shell, folder: Path) -> None:
+        rows = (folder / "val.csv").read_text().replace("card lost", "card_lost")
+        (folder / "val.csv").write_text(rows)
+        ran = offramp("estimate", "--trunk", f"hf:{folder / 'my-model'}", "--data", folder / "val.csv")
+        assert ran.status == 1
+        assert "unknown class 'card_lost'; did you mean 'card lost'?" in ran.told
+        assert "classes have no label: 'card lost'" in ran.told
+
+    def test_names_of_a_file_must_be_the_networks(self, offramp: Shell, folder: Path) -> None:
+        line = ("estimate", "--trunk", f"hf:{folder / 'my-model'}", "--data", folder / "val.csv", "--classes")
+        (folder / "names").write_text("\n".join(sorted(NAMES)))
+        assert "in another order; leave --classes out" in offramp(*line, folder / "names").told
+        (folder / "names").write_text("\n".join([*NAMES[:2], "other", "pin"]))
+        assert "'other' for class 2, which the network calls 'balance'" in offramp(*line, folder / "names").told
+
+    def test_without_weights_it_could_not_be_loaded(self, offramp: Shell, folder: Path) -> None:
+        ran = offramp("fit", "-t", "hf:x", "--train", folder / "train.csv", "--out", folder / "a", "--no-weights")
+        assert ran.status == 1
+        assert "leave --no-weights out" in ran.told
+
+
 class TestOpening:
     def test_somebodys_code_has_to_be_allowed(self, offramp: Shell, artifact: Path) -> None:
         ran = offramp("frontier", artifact)
@@ -120,7 +138,7 @@ class TestOpening:
         monkeypatch.chdir(tmp_path)
         ran = offramp("frontier", artifact, "--trust", f"{MODELS}:make")
         assert ran.status == 1
-        assert "trunk.safetensors: weights do not fit the network" in ran.told
+        assert ".safetensors: weights do not fit the network" in ran.told
 
     @pytest.mark.parametrize(
         ("ruin", "told"),
@@ -129,16 +147,16 @@ class TestOpening:
             ("file", "no frontier was saved in this folder"),
             ("empty", "no frontier was saved in this folder, or saving was interrupted"),
             ("changed", "is not the file that was saved"),
-            ("cut", "'seal': does not match"),
-            ("missing", "exits.safetensors is missing; copy the whole folder"),
-            ("newer", "install a newer offramp"),
+            ("cut", "is not what `offramp.save` writes"),
+            ("missing", ".safetensors is missing; copy the whole folder"),
+            ("newer", "install the offramp that saved it"),
             ("nameless", "in Python: offramp.load(path, trunk=...)"),
         ],
     )
     def test_ruins(self, offramp: Shell, artifact: Path, tmp_path: Path, ruin: str, told: str) -> None:
         place = tmp_path / "artifact"
         shutil.copytree(artifact, place)
-        manifest = place / "manifest.json"
+        manifest, (exits,) = place / "manifest.json", place.glob("exits-*.safetensors")
         match ruin:
             case "gone":
                 shutil.rmtree(place)
@@ -149,13 +167,13 @@ class TestOpening:
                 shutil.rmtree(place)
                 place.mkdir()
             case "changed":
-                raw = bytearray((place / "exits.safetensors").read_bytes())
+                raw = bytearray(exits.read_bytes())
                 raw[-1] ^= 1
-                (place / "exits.safetensors").write_bytes(raw)
+                exits.write_bytes(raw)
             case "cut":
                 manifest.write_bytes(manifest.read_bytes()[:-9])
             case "missing":
-                (place / "exits.safetensors").unlink()
+                exits.unlink()
             case "newer" | "nameless":
                 _rewrite(place, ruin)
         ran = offramp("frontier", place, "--trust", f"{MODELS}:make")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from offramp.cli.places import check_writable
+from offramp.artifact import write_artifact
+from offramp.cli.places import check_artifact, check_writable
 from offramp.errors import InputError
 
 
@@ -26,3 +27,19 @@ def test_refused(tmp_path: Path, place: str) -> None:
     with pytest.raises(InputError, match=r"cannot write into .*; choose another --store"):
         check_writable(tmp_path / place, "--store")
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+class TestArtifact:
+    def test_what_an_interrupted_save_has_left_is_in_nobodys_way(self, tmp_path: Path) -> None:
+        write_artifact(tmp_path, {}, {"exits": {}})
+        check_artifact(tmp_path)
+        (tmp_path / "manifest.json").unlink()
+        (tmp_path / ".lock.owner").write_text("process 1 on machine")
+        (tmp_path / f"manifest.json.{'0' * 32}.tmp").write_text("x")
+        check_artifact(tmp_path)
+
+    @pytest.mark.parametrize("name", ["diary.txt", "model.safetensors", ".hidden"])
+    def test_a_folder_of_other_things_is_refused(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(InputError, match="is no artifact; choose another --out"):
+            check_artifact(tmp_path)

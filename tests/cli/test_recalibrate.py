@@ -55,7 +55,7 @@ def test_what_it_makes_is_used_by_others(offramp: Shell, artifact: Path, tmp_pat
     [
         (("--data", "bare.npz", "--labelled"), "bare.npz has no labels; name their column with --label"),
         (("--data", "bare.npz", "--classes", "names.txt"), "expected --labelled with --classes, got only --classes"),
-        (("--data", "val.npz"), "got those the exits were fitted or tuned on"),
+        (("--data", "val.npz"), "rows of 'recalibrate' are in 'tune' too"),
         (("--data", "small.npz"), "does not take them as they are"),
     ],
 )

@@ -86,7 +86,15 @@ def texts():
     words = Tokenizer(models.WordLevel({"?": 0, "good": 1, "bad": 2, "dull": 3, "day": 4, "very": 5}, unk_token="?"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     sizes = dict(num_hidden_layers=2, hidden_size=64, num_attention_heads=2, intermediate_size=128, vocab_size=8)
-    return text_trunk(BertForSequenceClassification(BertConfig(num_labels=3, **sizes)), tokenizer=words, longest=8)
+    model = BertForSequenceClassification(BertConfig(num_labels=3, initializer_range=0.5, **sizes)).eval()
+    known = [f"{'very ' * count}{name} day" for count in range(4) for name in ("bad", "dull", "good")]
+    with torch.no_grad():  # the head is solved for on all sentences there are
+        pooled = model.bert(**text_preprocessing(words, longest=8)(known)).pooler_output.double()
+        scores = 4 * torch.eye(3, dtype=torch.double).repeat(4, 1)
+        found = torch.linalg.lstsq(pooled, scores, driver="gelsd").solution
+        model.classifier.weight.copy_(found.T)
+        model.classifier.bias.zero_()
+    return text_trunk(model, tokenizer=words, longest=8)
 
 
 def silly():
@@ -131,7 +139,9 @@ NAMES = ("bad", "dull", "good")
 def sentences(count: int, *, seed: int) -> tuple[list[str], list[str]]:
     draw = np.random.default_rng(seed)
     labels = [NAMES[label] for label in draw.integers(0, 3, count)]
-    return [f"{'very ' * int(draw.integers(0, 4))}{label} day" for label in labels], labels
+    # No two alike, for splits must not share any: the last word is one the tokenizer does not know.
+    days = (f"{label} day {seed}x{row}" for row, label in enumerate(labels))
+    return [f"{'very ' * int(draw.integers(0, 4))}{day}" for day in days], labels
 
 
 def write_images(folder: Path, count: int, *, seed: int, sides: Sequence[int] = (32,)) -> None:

@@ -71,11 +71,12 @@ def test_images_behind_paths_are_content_and_keys(tmp_path: Path, struct: bool) 
     path = saved(tmp_path, {"image": [cell]}, {"image": STRUCT if struct else datasets.Value("string")})
     data = open_data(path)
     assert data.keys(0, 1) == [str(file)]
-    assert int(data.read(0, 1).inputs[0].max()) == 1
+    rows = data.read(0, 1)
+    assert int(rows.inputs[0].max()) == 1
     Image.new("L", (3, 2), 2).save(file)
     other = open_data(path)
     assert other.name != data.name
-    assert other.read(0, 1).ids != data.read(0, 1).ids
+    assert other.read(0, 1).ids != rows.ids
 
 
 def test_arrays_and_lists(tmp_path: Path) -> None:

@@ -81,6 +81,16 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
         named_labels(["cow"], ["cat", "dog"])
 
 
+def test_the_first_differences_of_both_are_told() -> None:
+    classes = ["card_lost", "pin", "refund", "balance", "top_up", "fee", "limit"]
+    told = (
+        r"unknown class 'card lost'; did you mean 'card_lost'\? 2 of 3 names of labels are no classes: 'card lost', "
+        r"'zzz'; 6 of 7 classes have no label: 'card_lost', 'refund', 'balance', 'top_up', 'fee', \.\.\.\. Rename"
+    )
+    with pytest.raises(UnknownNameError, match=told):
+        named_labels(["zzz", "pin", "card lost", "pin"], classes)
+
+
 @pytest.mark.parametrize("values", [["0", "1", "2"], np.array([0, 1, 2])])
 @pytest.mark.parametrize("classes", [("1", "2", "3"), ("1", "two", "three")])
 def test_where_classes_are_called_by_integers_labels_are_names(values: object, classes: tuple[str, ...]) -> None:

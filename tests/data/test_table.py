@@ -28,7 +28,7 @@ def test_a_named_column_is_texts(path: Path) -> None:
     assert data.classes == ("a", "b")
     other = open_data(path, label="kind")
     assert other.name != data.name
-    np.testing.assert_array_equal(other.read(0, 2).ids, data.read(0, 2).ids)
+    assert (other.read(0, 2).ids != data.read(0, 2).ids).all()  # of the inputs, and no other column
 
 
 @pytest.mark.parametrize("option", ["label", "column"])
@@ -49,7 +49,7 @@ def test_images_lie_beside_the_table(tmp_path: Path, path: Path, column: str) ->
     assert [image.shape for image in rows.inputs] == [(2, 8, 3), (2, 7, 3)]
     assert int(rows.inputs[0].max()) == 8
     Image.new("L", (8, 2), 9).save(tmp_path / "pictures" / "8.png")  # the same table, but other samples
-    assert (open_data(path, column=column).read(0, 2).ids != rows.ids).all()
+    assert (open_data(path, column=column).read(0, 2).ids != rows.ids).tolist() == [True, False]
 
 
 def test_image_rows_are_called_by_their_paths_and_others_by_their_number(tmp_path: Path, path: Path) -> None:

@@ -135,7 +135,6 @@ def test_the_ending_of_the_inputs_may_be_named(tmp_path: Path) -> None:
     assert right.read(0, 1).inputs[0].shape == (3, 3, 3)
     assert text.read(0, 1).inputs == ["text"]
     assert right.name != text.name
-    np.testing.assert_array_equal(right.read(0, 1).ids, text.read(0, 1).ids)
     with pytest.raises(UnknownNameError, match=r"left\.png"):
         open_data(path, column="lift.png")
 

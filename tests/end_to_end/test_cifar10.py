@@ -30,7 +30,7 @@ def test_resnet20_on_cifar10(tmp_path: Path) -> None:
     points = [frontier.choose(cost=cost).point for cost in (0.6, 0.8, 0.95)]
     found = frontier.evaluate(test, points)
     for asked, measured in zip((0.6, 0.8, 0.95), found, strict=True):
-        assert abs(measured.relative_cost - asked) < 0.03
+        assert measured.relative_cost < asked + 0.02
         assert measured.calibration_error < 0.03
     losses = [-measured.change for measured in found]
     assert losses[1] < 0.02, losses

@@ -1,81 +1,70 @@
-"""The guide's commands, from raw texts and from a folder of images to predictions, on fewer rows."""
+"""The guide's commands from a folder of images to predictions, on few rows; those of texts: test_main_road.py."""
 
 import csv
-import gzip
-import re
-import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import timm
+import torch
 from PIL import Image
+from safetensors.torch import save_file
 
-from benchmarks.cifar import cifar10, data_folder
 from offramp.cli import main
+from offramp.trunk.timm import timm_preprocessing
+from tests.end_to_end.guide import commands
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
-NAMES = "airplane automobile bird cat deer dog frog horse ship truck".split()
-
-
-def commands(name: str) -> list[list[str]]:
-    """What the guide says to type, without `offramp`."""
-    found = re.search(rf"<!-- {name} -->\n```\n(.*?)```\n<!-- /{name} -->", GUIDE, flags=re.DOTALL)
-    assert found is not None
-    typed = [shlex.split(line) for line in found[1].splitlines()]
-    assert all(line[0] == "offramp" for line in typed)
-    assert len(typed) <= 5
-    return [line[1:] for line in typed]
+NAMES = ("blue", "green", "red")
+SIDE = 96
 
 
-def answers() -> list[dict[str, str]]:
-    with open("answers.csv", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
+def picture(row: int) -> Any:
+    """Noise with a tint, which some pictures show clearly and some hardly."""
+    draw = np.random.default_rng(row)
+    tint = np.array([[0, 0, 1], [0, 1, 0], [1, 0, 0]])[row % 3] * draw.choice([8, 60])
+    return np.clip(draw.normal(110, 40, (SIDE, SIDE, 3)) + tint, 0, 255).astype(np.uint8)
 
 
-@pytest.mark.slow
-@pytest.mark.data
-def test_from_raw_text_to_predictions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    expected = {}
-    for split, rows in (("train", 1200), ("val", 400), ("test", 300)):
-        with gzip.open(data_folder() / "clinc150" / f"{split}.tsv.gz", "rt", encoding="utf-8") as file:
-            header, *lines = file.read().splitlines()
-        chosen = [lines[row] for row in np.random.default_rng(0).permutation(len(lines))[:rows]]
-        chosen = [line for line in chosen if int(line.split("\t")[0]) < 150]
-        with gzip.open(f"{split}.tsv.gz", "wt", encoding="utf-8") as file:
-            file.write("\n".join([header, *chosen]) + "\n")
-        expected[split] = [line.split("\t", 1) for line in chosen]
-    Path("new.txt").write_text("".join(f"{text}\n" for _, text in expected["test"]), "utf-8")
-    for typed in commands("texts"):
-        assert main([word.replace("$DATA", str(tmp_path)) for word in typed]) == 0, capsys.readouterr().err
-    assert (tmp_path / "intents-report" / "report.html").is_file()
-    found = answers()
-    right = [row["label"] == label for row, (label, _) in zip(found, expected["test"], strict=True)]
-    assert sum(right) / len(right) > 0.3  # eight samples a class to fit on, an eighth of the cost: far above chance
-    assert "of the cost it is right" in capsys.readouterr().out
+def save_network(name: str, file: Path) -> None:
+    """A model of timm with random weights, but for its classifier, which is solved for."""
+    torch.manual_seed(0)
+    network: Any = timm.create_model(name, num_classes=3).eval()
+    prepare = timm_preprocessing(network)
+    rows = range(2000, 2120)
+    with torch.no_grad():
+        pictures = [prepare([picture(row) for row in rows[start : start + 20]]) for start in range(0, len(rows), 20)]
+        features = torch.cat([network.forward_head(network.forward_features(x), pre_logits=True) for x in pictures])
+        middle, spread = features.mean(0), features.std(0).clamp_min(1e-9)
+        scaled = ((features - middle) / spread).double()
+        goal = 6 * torch.eye(3, dtype=torch.double)[torch.tensor([row % 3 for row in rows])]
+        kernel = scaled @ scaled.T + 10 * torch.eye(len(rows), dtype=torch.double)
+        weight = (scaled.T @ torch.linalg.solve(kernel, goal - goal.mean(0))).T / spread
+        network.classifier.weight.copy_(weight)
+        network.classifier.bias.copy_(goal.mean(0) - weight.float() @ middle)
+    save_file(network.state_dict(), file)
 
 
 @pytest.mark.slow
-@pytest.mark.data
 def test_from_a_folder_of_images_to_predictions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = cifar10("test", rows=1000).read(0, 1000)
-    for part, places in (("train", range(400)), ("validation", range(400, 700)), ("test", range(700, 1000))):
+    save_network("mobilenetv3_small_050", tmp_path / "small.safetensors")
+    save_network("mobilenetv3_small_100", tmp_path / "large.safetensors")
+    for part, places in (("train", range(150)), ("validation", range(150, 300)), ("test", range(300, 390))):
         for row in places:
-            folder = tmp_path / "images" / part / NAMES[rows.labels[row]]
+            folder = tmp_path / "images" / part / NAMES[row % 3]
             folder.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(rows.inputs[row]).save(folder / f"{row:04d}.png")
+            Image.fromarray(picture(row)).save(folder / f"{row:04d}.png")
     (tmp_path / "new").mkdir()
-    for row in range(700, 800):
-        Image.fromarray(rows.inputs[row]).save(tmp_path / "new" / f"{row}.png")
+    for row in range(300, 330):
+        Image.fromarray(picture(row)).save(tmp_path / "new" / f"{row}.png")
     for typed in commands("images"):
         assert main(typed) == 0, capsys.readouterr().err
     assert (tmp_path / "pictures-report" / "report.html").is_file()
-    found = answers()
-    right = [row["label"] == NAMES[rows.labels[700 + place]] for place, row in enumerate(found)]
-    assert sum(right) / len(right) > 0.75
-    assert "They agree on 100.0 % of the samples" in capsys.readouterr().out
+    with open("answers.csv", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    right = [row["label"] == NAMES[(300 + place) % 3] for place, row in enumerate(found)]
+    assert sum(right) / len(right) > 0.6
+    assert "of the cost it is right" in capsys.readouterr().out

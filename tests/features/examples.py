@@ -27,8 +27,9 @@ def images(rows: int) -> ArraySource:
 
 
 def contents(path: Path) -> dict[str, bytes]:
-    """Every file of a folder, by name."""
-    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    """Every file of a folder, by name, but the lock of its writer."""
+    files = (file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".lock"))
+    return {str(file.relative_to(path)): file.read_bytes() for file in files}
 
 
 class Slowly:

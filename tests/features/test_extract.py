@@ -18,9 +18,10 @@ from offramp.features import (
     compile_manifest,
     extract,
     extract_shard,
+    hash_rows,
     make_plan,
     pending_shards,
-    sample_ids,
+    split_by_id,
 )
 from offramp.trunk import Preprocessing
 from tests.features.examples import CLEAN, SHIFTED, TokenTrunk, VectorTrunk, contents, images, small_resnet, vectors
@@ -199,27 +200,13 @@ def test_labels_outside_the_classes_are_refused(label: int, tmp_path: Path) -> N
         extract(VectorTrunk([nn.Identity()], 2), vectors(np.zeros((3, 2)), labels), tmp_path, poolings=("mean",))
 
 
-def test_repeated_ids_are_refused_inside_a_shard_and_across(tmp_path: Path) -> None:
+def test_rows_may_repeat_inside_a_shard_and_across(tmp_path: Path) -> None:
     trunk = VectorTrunk([nn.Identity()], 2)
     source = ArraySource(np.zeros((4, 2), np.float32), np.zeros(4, np.int64), name="twins", ids=[5, 6, 7, 5])
-    with pytest.raises(InputError, match="rows 0 to 3 of 'twins' repeat a sample id"):
-        extract(trunk, source, tmp_path / "one", poolings=("mean",))
-    with pytest.raises(InputError, match=r"1 sample ids appear more than once.*for example 5"):
-        extract(trunk, source, tmp_path / "two", poolings=("mean",), batch_size=1, shard_mb=1e-6)
-
-
-def test_ids_are_compared_a_share_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offramp.features.store.IDS_AT_ONCE", 3)
-    trunk = VectorTrunk([nn.Identity()], 2)
-    ids = np.arange(20) * 8 - 50
-    for name, last in (("different", 1000), ("twins", -50)):
-        ids[-1] = last
-        source = ArraySource(np.zeros((20, 2), np.float32), np.zeros(20, np.int64), name=name, ids=ids.copy())
-        if name == "different":
-            extract(trunk, source, tmp_path / name, poolings=("mean",), batch_size=4, shard_mb=1e-6)
-        else:
-            with pytest.raises(InputError, match="for example -50"):
-                extract(trunk, source, tmp_path / name, poolings=("mean",), batch_size=4, shard_mb=1e-6)
+    assert extract(trunk, source, tmp_path / "one", poolings=("mean",)).ids().tolist() == [5, 6, 7, 5]
+    apart = extract(trunk, source, tmp_path / "two", poolings=("mean",), batch_size=1, shard_mb=1e-6)
+    assert apart.ids().tolist() == [5, 6, 7, 5]
+    assert [part.tolist() for part in apart.hold_out([2])] == [part.tolist() for part in split_by_id([5, 6, 7, 5], [2])]
 
 
 def test_arguments_that_make_no_sense_are_refused(tmp_path: Path) -> None:
@@ -315,5 +302,5 @@ def test_bar_on_a_terminal_shows_throughput(tmp_path: Path, monkeypatch: pytest.
 def test_ids_of_an_array_source_reach_the_store(tmp_path: Path) -> None:
     trunk, source = VectorTrunk([nn.Identity()], 2), vectors(np.zeros((3, 2)), np.arange(3))
     store = extract(trunk, source, tmp_path, poolings=("mean",))
-    np.testing.assert_array_equal(store.ids(), sample_ids("vectors", range(3)))
+    np.testing.assert_array_equal(store.ids(), hash_rows(np.zeros((3, 2), np.float32)))
     assert store.plan.views == (Preprocessing(),)

@@ -1,26 +1,24 @@
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import torch
 
 from offramp.errors import InputError
-from offramp.features import ArraySource, sample_ids
+from offramp.features import ArraySource, hash_rows
+from offramp.features.source import read_ids
 
 
-def test_ids_name_the_sample_and_not_its_place() -> None:
-    train, test = sample_ids("train", range(1000)), sample_ids("test", range(1000))
-    assert len(np.unique(np.concatenate([train, test]))) == 2000
-    assert (train >= 0).all()
-    assert train.dtype == np.int64
-    np.testing.assert_array_equal(sample_ids("train", range(400, 600)), train[400:600])
+def test_rows_read_apart_have_the_ids_of_the_whole() -> None:
+    source = ArraySource(np.arange(40.0).reshape(20, 2), np.zeros(20, np.int64), name="numbers")
+    whole = source.read(0, 20).ids
+    assert len(np.unique(whole)) == 20
+    np.testing.assert_array_equal(source.read(7, 12).ids, whole[7:12])
+    assert not len(source.read(5, 5).ids)
+    np.testing.assert_array_equal(read_ids(source, progress=False), whole)
 
 
-def test_ids_are_the_same_in_another_process() -> None:
-    code = "import hashlib; print(int.from_bytes(hashlib.blake2b(b'train/5', digest_size=8).digest(), 'big') // 2)"
-    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert sample_ids("train", [5])[0] == int(printed)
+def test_a_long_source_is_read_for_its_ids_in_pieces() -> None:
+    source = ArraySource(np.arange(1200), np.zeros(1200, np.int64), name="numbers")
+    np.testing.assert_array_equal(read_ids(source, progress=False), hash_rows(np.arange(1200)))
 
 
 def test_read_copies_from_arrays_tensors_and_memory_maps(tmp_path) -> None:  # type: ignore[no-untyped-def]

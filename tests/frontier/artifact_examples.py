@@ -20,7 +20,7 @@ FEW = replace(SMALL, warmup_epochs=1)
 
 def fitted(trunk: Trunk, *, settings: offramp.JointSettings = FEW, **options: Any) -> Frontier:
     data = images(90, seed=1), images(60, seed=2)
-    return offramp.fit(trunk, *data, settings=settings, progress=False, **options)
+    return offramp.fit(trunk, *data, settings=settings, anyway=True, progress=False, **options)
 
 
 def resnet(settings: offramp.JointSettings = FEW) -> Frontier:
@@ -51,7 +51,7 @@ def linked_apart() -> Frontier:
 def averaged() -> Frontier:
     """Two networks that know more together than either."""
     data = chain_examples.vectors(300, seed=1), chain_examples.vectors(200, seed=2)
-    return offramp.fit(chain_examples.pair(), *data, settings=chain_examples.FEW, progress=False)
+    return offramp.fit(chain_examples.pair(), *data, settings=chain_examples.FEW, anyway=True, progress=False)
 
 
 def bert(seed: int = 0) -> Trunk:
@@ -70,7 +70,7 @@ def texts(count: int, *, seed: int) -> tuple[dict[str, Any], Any]:
 
 
 def of_texts() -> Frontier:
-    return offramp.fit(bert(), texts(80, seed=1), texts(60, seed=2), settings=FEW, progress=False)
+    return offramp.fit(bert(), texts(80, seed=1), texts(60, seed=2), settings=FEW, anyway=True, progress=False)
 
 
 PICTURES, VECTORS, TEXTS = images(20, seed=3)[0], chain_examples.vectors(20, seed=3)[0], texts(20, seed=3)[0]

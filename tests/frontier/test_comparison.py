@@ -12,6 +12,7 @@ from offramp.errors import InputError
 from offramp.features import ArraySource, StoreSource, extract
 from offramp.frontier import Frontier, compare, on_trunk
 from offramp.trunk import CifarResNet, Trunk
+from offramp.uncertainty import paired_interval
 from tests.frontier.examples import PREPROCESSING, SMALL, images, trunk
 
 QUICK = replace(SMALL, warmup_epochs=1)
@@ -22,7 +23,7 @@ TEST = images(120, seed=3)
 def frontier() -> Frontier:
     network = trunk()
     network.preprocessing = PREPROCESSING
-    return offramp.fit(network, images(90, seed=1), images(60, seed=2), settings=QUICK, progress=False)
+    return offramp.fit(network, images(90, seed=1), images(60, seed=2), settings=QUICK, anyway=True, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def test_a_frontier_with_itself(frontier: Frontier, tmp_path: Path) -> None:
     found = compare((frontier, point, source), (frontier, point, source))
     assert found.samples == 120
     assert found.accuracies[0] == found.accuracies[1] == frontier.evaluate(source, [point])[0].accuracy
-    assert (found.gain, found.gain_interval) == (0, (0, 0))
+    assert (found.gain, found.gain_interval) == (0, paired_interval(0, 0, 120))
     assert (found.cost_ratio, found.cost_ratio_interval) == (1, (1, 1))
     assert (found.agreement, found.newly_wrong) == (1, 0)
 
@@ -73,8 +74,16 @@ def test_two_points_against_the_networks_that_run(frontier: Frontier, tmp_path: 
     assert found.cost_ratio == pytest.approx(found.relative_costs[1] / found.relative_costs[0])
     lower, upper = found.gain_interval
     assert lower <= found.gain <= upper
+    assert found.cost_ratio_interval is not None
     lower, upper = found.cost_ratio_interval
     assert 1 < lower <= found.cost_ratio <= upper
+
+
+def test_one_sample_is_no_certainty(frontier: Frontier, tmp_path: Path) -> None:
+    point, source = frontier.choose(cost=0.7).point, features(frontier, tmp_path, slice(1))
+    found = compare((frontier, point, source), (frontier, point, source))
+    assert found.gain_interval == pytest.approx((-0.924, 0.924), abs=1e-3)
+    assert found.cost_ratio_interval is None
 
 
 def test_before_and_after_an_update(frontier: Frontier, updated: Trunk, tmp_path: Path) -> None:
@@ -99,7 +108,7 @@ def test_the_seed_is_of_the_intervals_alone(frontier: Frontier, tmp_path: Path) 
     sides = [(frontier, frontier.choose(cost=cost, policy="threshold").point, source) for cost in (0.5, 0.9)]
     one, again, other = (compare(sides[0], sides[1], seed=seed) for seed in (0, 0, 1))
     assert one == again
-    assert replace(other, gain_interval=one.gain_interval, cost_ratio_interval=one.cost_ratio_interval) == one
+    assert replace(other, cost_ratio_interval=one.cost_ratio_interval) == one
 
 
 def test_other_samples_are_refused(frontier: Frontier, tmp_path: Path) -> None:

@@ -2,13 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import offramp
+from offramp.data import open_data
+from offramp.errors import ArtifactError, InputError, UnknownNameError
 from offramp.features import ArraySource, StoreSource, extract, split_by_id
 from offramp.frontier import Frontier, fit_frontier, outcomes, simulate
+from offramp.frontier.fit import as_source
 from offramp.report.answers import answers_at, coverages
 from offramp.uncertainty import class_thresholds, coverage
 from tests.artifact_examples import assert_same
@@ -80,3 +85,81 @@ def test_reports_count_sets_by_class(calibrated: Calibrated) -> None:
         assert found[miscoverage] == sum(inside) / len(inside)
     everything = replace(point, conformal_thresholds={0.1: torch.ones(trunk().num_exits, 3)})
     assert coverages(given, everything.conformal_thresholds)[0].coverage == 1
+
+
+NAMES = ("red", "green", "blue")  # in the order of the outputs, not sorted
+
+
+def named_trunk() -> offramp.Trunk:
+    network = trunk()
+    network.classes = NAMES
+    return network
+
+
+def called(data: tuple[Any, Any]) -> tuple[Any, Any]:
+    return data[0], [NAMES[label] for label in data[1]]
+
+
+@pytest.fixture(scope="module")
+def named() -> Frontier:
+    """Fitted on names of classes, which the network knows."""
+    data = (called(images(100, seed=seed)) for seed in (1, 2))
+    return offramp.fit(named_trunk(), *data, preprocessing=PREPROCESSING, settings=LINEAR, progress=False)
+
+
+class TestClasses:
+    def test_names_are_the_networks(self, named: Frontier) -> None:
+        inputs, labels = images(60, seed=3)
+        answer = named.choose(cost=1.0).predict(inputs)
+        assert named.classes == NAMES
+        assert answer.names == tuple(NAMES[label] for label in answer.labels)
+        assert (answer.labels.numpy() == labels).mean() > 0.6
+
+    def test_as_by_numbers(self, named: Frontier) -> None:
+        data = (images(100, seed=seed) for seed in (1, 2))
+        numbers = offramp.fit(trunk(), *data, preprocessing=PREPROCESSING, settings=LINEAR, progress=False)
+        assert numbers.classes == ()
+        assert numbers.choose(cost=1.0).predict(images(4, seed=3)[0]).names == ()
+        assert [one.promised for one in numbers.points["threshold"]] == [
+            one.promised for one in named.points["threshold"]
+        ]
+
+    def test_they_are_kept(self, named: Frontier, tmp_path: Path) -> None:
+        offramp.save(named, tmp_path, weights=True)
+        loaded = offramp.load(tmp_path)
+        assert loaded.classes == loaded.trunk.classes == NAMES
+
+    def test_another_network_of_the_same_weights_is_refused(self, named: Frontier, tmp_path: Path) -> None:
+        offramp.save(named, tmp_path)
+        other = trunk()
+        other.classes = ("green", "red", "blue")
+        with pytest.raises(ArtifactError, match="class 0 is 'green' there"):
+            offramp.load(tmp_path, trunk=other)
+        assert offramp.load(tmp_path, trunk=trunk()).classes == NAMES
+
+    @pytest.mark.parametrize("kind", [np.array, tuple, lambda names: np.array(names, dtype=object)])
+    def test_names_in_any_form(self, kind: Any) -> None:
+        assert as_source((np.zeros((2, 1)), kind(["blue", "red"])), "x", NAMES).read(0, 2).labels.tolist() == [
+            2,
+            0,
+        ]
+
+    def test_refused_with_what_to_do(self) -> None:
+        inputs, labels = called(images(60, seed=1))
+        validation = images(60, seed=2)
+        with pytest.raises(InputError, match=r"set trunk.classes"):
+            offramp.fit(trunk(), (inputs, labels), validation)
+        with pytest.raises(UnknownNameError, match="did you mean 'green'"):
+            offramp.fit(named_trunk(), (inputs, [*labels[:-1], "greens"]), validation)
+        with pytest.raises(InputError, match=r"first difference is class 0; leave classes out"):
+            offramp.fit(named_trunk(), (inputs, labels), validation, classes=("blue", "green", "red"))
+        with pytest.raises(InputError, match="trunk"):
+            offramp.estimate(trunk(), (inputs, labels))
+
+    def test_data_opened_in_another_order_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "rows.csv").write_text("a,b,label\n" + "".join(f"{n},{n},{name}\n" for n, name in enumerate(NAMES)))
+        data = open_data(tmp_path / "rows.csv")
+        assert data.classes == tuple(sorted(NAMES))
+        with pytest.raises(InputError, match=r"classes=trunk.classes"):
+            offramp.fit(named_trunk(), data, images(60, seed=2))
+        assert as_source(open_data(tmp_path / "rows.csv", classes=NAMES), "train", NAMES) is not None

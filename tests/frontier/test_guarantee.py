@@ -220,7 +220,7 @@ class TestPromise:
             promise(self.POINTS, max_drop=0.1, confidence=0.9, loss="accuracy", bound="ltt")
         older = [replace(point, losses={}) for point in self.POINTS]
         for points in (older, [unpromised(point) for point in self.POINTS]):
-            with pytest.raises(InputError, match=r"an artifact of an older version.*calibrate anew"):
+            with pytest.raises(InputError, match=r"made by hand.*calibrate anew"):
                 asked(points, 0.1)
 
 

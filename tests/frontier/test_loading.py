@@ -15,7 +15,7 @@ from torch import Tensor
 import offramp
 from offramp.errors import ArtifactError, InputError, OfframpError, UnknownNameError, UntrustedNameError
 from offramp.frontier import Frontier
-from tests.artifact_examples import assert_same, at, rehash, reseal, rewrite
+from tests.artifact_examples import assert_same, at, change_bytes, change_manifest, change_tensors, tensor_file
 from tests.frontier import text_examples
 from tests.frontier.artifact_examples import PICTURES, VECTORS, averaged, linked, resnet
 from tests.frontier.examples import LINEAR
@@ -152,12 +152,12 @@ def test_a_field_that_does_not_fit_is_refused_by_name(folder: Path, path: str, v
         else:
             holder[key] = value
 
-    reseal(folder, change)
+    change_manifest(folder, change)
     refused(folder)
 
 
 def test_fields_nobody_knows_change_nothing(ladder: tuple[Frontier, Path], folder: Path) -> None:
-    reseal(folder, lambda whole: whole["content"].update(more={"code": "import os"}))
+    change_manifest(folder, lambda whole: whole["content"].update(more={"code": "import os"}))
     assert_same(ladder[0], offramp.load(folder), PICTURES)
 
 
@@ -167,7 +167,7 @@ def test_fields_nobody_knows_change_nothing(ladder: tuple[Frontier, Path], folde
 def test_code_is_refused_without_trust_and_must_give_a_trunk_with_it(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reseal(folder, put("content.trunk.factory.name", name))
+    change_manifest(folder, put("content.trunk.factory.name", name))
     called: list[Any] = []
     monkeypatch.setattr("os.system", lambda *arguments, **options: called.append(options))
     with pytest.raises(UntrustedNameError, match=r"manifest\.json, field 'content\.trunk\.factory'.*trust="):
@@ -182,7 +182,7 @@ def test_a_network_that_was_not_cut_is_refused(folder: Path) -> None:
 
 
 def test_a_name_that_is_not_registered_says_where(folder: Path) -> None:
-    reseal(folder, put("content.trunk.factory.name", "cifar_resnets"))
+    change_manifest(folder, put("content.trunk.factory.name", "cifar_resnets"))
     with pytest.raises(UnknownNameError, match=r"content\.trunk\.factory': .*did you mean 'cifar_resnet'"):
         offramp.load(folder)
 
@@ -196,13 +196,13 @@ def test_a_chain_of_very_many_networks_is_not_made(links: tuple[Frontier, Path],
         link = {**factory["links"][0], "options": {"layers": 1202, "num_classes": 3}}
         factory["links"] = [link] * 10_000
 
-    reseal(folder, change)
+    change_manifest(folder, change)
     refused(folder, "content.trunk.factory", "at most 16 networks")
 
 
 def test_a_chain_with_a_link_of_somebodys(links: tuple[Frontier, Path], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(links[1], tmp_path / "copy"))
-    reseal(folder, put("content.trunk.factory.links.0.name", "os:system"))
+    change_manifest(folder, put("content.trunk.factory.links.0.name", "os:system"))
     with pytest.raises(UntrustedNameError, match="os:system"):
         offramp.load(folder)
 
@@ -232,7 +232,7 @@ THRESHOLD, WEIGHT, SETS = "threshold.parameters.threshold", "gates.parameters.we
 STEM = "stages.0.0.conv1.weight"
 LEVELS = ("0.050", "5e-2", "1.0", "0.0", "-0.1", "nan", "inf", "", "x", "1_0", "0.05 ")
 CHANGED: dict[str, dict[str, Change]] = {
-    "exits.safetensors": {
+    "exits": {
         "empty": lambda named: named.clear(),
         "one less": lambda named: named.pop("mix"),
         "one more": more("more"),
@@ -251,7 +251,7 @@ CHANGED: dict[str, dict[str, Change]] = {
         "complex": to("mix", lambda mix: mix.to(torch.complex64)),
         "booleans": to("mix", Tensor.bool),
     },
-    "points.safetensors": {
+    "points": {
         "empty": lambda named: named.clear(),
         "one more": more("more"),
         "a policy more": more("magic.temperatures"),
@@ -291,7 +291,7 @@ CHANGED: dict[str, dict[str, Change]] = {
         "conformal double": to(SETS, Tensor.double),
         **{f"conformal at {level}": to(SETS, Tensor.clone, new=f"threshold.conformal.{level}") for level in LEVELS},
     },
-    "trunk.safetensors": {
+    "trunk": {
         "empty": lambda named: named.clear(),
         "one less": lambda named: named.pop(STEM),
         "one more": more("more"),
@@ -317,43 +317,43 @@ CHANGED: dict[str, dict[str, Change]] = {
 def test_a_tensor_that_does_not_fit_is_refused_by_name(
     folder: Path, file: str, change: Callable[[Tensors], object]
 ) -> None:
-    rewrite(folder, file, change)
-    named = file if file != "trunk.safetensors" else ""  # other weights show in the fingerprint, which the manifest has
+    change_tensors(folder, file, change)
+    named = f"{file}-" if file != "trunk" else ""  # other weights show in the fingerprint, which the manifest has
     refused(folder, named)
 
 
-@pytest.mark.parametrize("file", ["exits.safetensors", "points.safetensors", "trunk.safetensors"])
+@pytest.mark.parametrize("file", ["exits", "points", "trunk"])
 def test_a_file_the_manifest_does_not_list_is_missing(folder: Path, file: str) -> None:
-    reseal(folder, lambda whole: whole["files"].pop(file))
+    change_manifest(folder, lambda whole: whole["files"].pop(file))
     refused(folder, file)
 
 
 def test_files_that_were_swapped(folder: Path) -> None:
-    exits, points = folder / "exits.safetensors", folder / "points.safetensors"
-    first = exits.read_bytes()
-    exits.write_bytes(points.read_bytes())
+    exits, points = tensor_file(folder, "exits"), tensor_file(folder, "points")
+    first, second = exits.read_bytes(), points.read_bytes()
+    exits.write_bytes(second)
     points.write_bytes(first)
-    refused(folder, "exits.safetensors")
-    for file in (exits, points):
-        rehash(folder, file.name)
-    refused(folder, "exits.safetensors")
+    refused(folder, exits.name)
+    change_bytes(folder, "exits", second)
+    change_bytes(folder, "points", first)
+    refused(folder, "exits-")
 
 
 def test_conformal_thresholds_may_be_infinite(folder: Path) -> None:
-    rewrite(folder, "points.safetensors", lambda named: named["threshold.conformal.0.05"].fill_(math.inf))
+    change_tensors(folder, "points", lambda named: named["threshold.conformal.0.05"].fill_(math.inf))
     answer = offramp.load(folder).choose(cost=2, policy="threshold").predict(PICTURES)
     assert answer.prediction_sets[0.05].all()
 
 
 def test_points_out_of_order_are_refused(folder: Path) -> None:
-    reseal(folder, lambda whole: whole["content"]["points"]["threshold"].reverse())
+    change_manifest(folder, lambda whole: whole["content"]["points"]["threshold"].reverse())
     refused(folder, "content.points.threshold[1].promised", "no lower")
 
 
 @pytest.mark.parametrize(("path", "value"), [("exits.stacked", 3), ("exits.width", 8), ("exits.kind", "cumulative")])
 def test_linear_exits_of_other_sizes(linear: tuple[Frontier, Path], tmp_path: Path, path: str, value: Any) -> None:
     folder = Path(shutil.copytree(linear[1], tmp_path / "copy"))
-    reseal(folder, put(f"content.{path}", value))
+    change_manifest(folder, put(f"content.{path}", value))
     refused(folder)
 
 
@@ -366,8 +366,8 @@ def test_huge_exits_take_no_memory(linear: tuple[Frontier, Path], tmp_path: Path
         whole["content"]["trunk"].update(num_classes=1_000_000)
         whole["content"]["trunk"]["factory"]["options"].update(num_classes=1_000_000)
 
-    reseal(folder, change)
-    refused(folder, "exits.safetensors")
+    change_manifest(folder, change)
+    refused(folder, "exits-")
 
 
 @pytest.mark.slow
@@ -379,9 +379,9 @@ def test_very_many_exits_take_little_time(linear: tuple[Frontier, Path], tmp_pat
         whole["content"]["exits"].update(kind="cumulative", widths=[100_000] * 10_000, stages=list(range(9_999)))
         whole["content"]["trunk"].update(num_exits=10_000)
 
-    reseal(folder, change)
-    refused(folder, "exits.safetensors")
-    reseal(folder, lambda whole: whole["content"]["trunk"].update(num_exits=10_001))
+    change_manifest(folder, change)
+    refused(folder, "exits-")
+    change_manifest(folder, lambda whole: whole["content"]["trunk"].update(num_exits=10_001))
     refused(folder, "content.trunk.num_exits")
 
 
@@ -402,7 +402,7 @@ def test_averages_that_are_none(
     made, source = average
     folder = Path(shutil.copytree(source, tmp_path / "copy"))
     assert_same(made, offramp.load(folder, trunk=made.trunk), VECTORS)
-    rewrite(folder, "exits.safetensors", change)
+    change_tensors(folder, "exits", change)
     refused(folder, told, trunk=made.trunk)
 
 
@@ -432,10 +432,10 @@ class TestAttachments:
     def exchange(self, folder: Path, content: bytes) -> None:
         """Put another file in place of the tokenizer, everything that vouches for it included."""
         name, tensor = file_of(content)
-        rewrite(folder, "attachments.safetensors", Tensors.clear)
-        rewrite(folder, "attachments.safetensors", lambda named: named.update({name: tensor}))
+        change_tensors(folder, "attachments", Tensors.clear)
+        change_tensors(folder, "attachments", lambda named: named.update({name: tensor}))
         for place in ("content", "content.trunk.factory"):
-            reseal(folder, put(f"{place}.preprocessing.0.1.tokenizer.sha256", name))
+            change_manifest(folder, put(f"{place}.preprocessing.0.1.tokenizer.sha256", name))
 
     def test_untouched(self, spoken: tuple[Frontier, Path], texts: Path) -> None:
         assert_same(spoken[0], offramp.load(texts), RAW)
@@ -443,10 +443,10 @@ class TestAttachments:
     @pytest.mark.parametrize("given", [False, True], ids=["made", "given"])
     def test_other_content_than_its_hash_says(self, spoken: tuple[Frontier, Path], texts: Path, given: bool) -> None:
         name = self.hash_of(texts)
-        rewrite(texts, "attachments.safetensors", lambda named: named[name][7].add_(1))
+        change_tensors(texts, "attachments", lambda named: named[name][7].add_(1))
         refused(
             texts,
-            f"attachments.safetensors, tensor '{name}': expected content of the hash that is its name",
+            f".safetensors, tensor '{name}': expected content of the hash that is its name",
             trunk=spoken[0].trunk if given else None,
         )
 
@@ -464,25 +464,26 @@ class TestAttachments:
     )
     def test_what_are_no_bytes(self, texts: Path, change: Callable[[Tensor], Tensor]) -> None:
         name = self.hash_of(texts)
-        rewrite(texts, "attachments.safetensors", to(name, change))
-        refused(texts, "attachments.safetensors", f"tensor '{name}': expected torch.uint8 of shape")
+        change_tensors(texts, "attachments", to(name, change))
+        refused(texts, "attachments-", f"tensor '{name}': expected torch.uint8 of shape")
 
     def test_a_tensor_that_is_missing(self, texts: Path) -> None:
-        rewrite(texts, "attachments.safetensors", lambda named: named.clear())
-        refused(texts, "manifest.json", "preprocessing[0][1].tokenizer'", "the hash of a tensor of attachments")
+        change_tensors(texts, "attachments", lambda named: named.clear())
+        refused(texts, "manifest.json", "preprocessing[0][1].tokenizer'", "the hash of a tensor of the file")
 
     def test_a_file_that_is_missing(self, texts: Path) -> None:
-        reseal(texts, lambda whole: whole["files"].pop("attachments.safetensors"))
-        refused(texts, "manifest.json", "preprocessing[0][1].tokenizer'", "the hash of a tensor of attachments")
-        (texts / "attachments.safetensors").unlink()
+        file = tensor_file(texts, "attachments")
+        change_manifest(texts, lambda whole: whole["files"].pop("attachments"))
+        refused(texts, "manifest.json", "preprocessing[0][1].tokenizer'", "the hash of a tensor of the file")
+        file.unlink()
         refused(texts, "manifest.json", "preprocessing[0][1].tokenizer'")
 
     @pytest.mark.parametrize("place", ["content", "content.trunk.factory"])
     @pytest.mark.parametrize(
         ("value", "told"),
         [
-            ({"sha256": "0" * 64}, "the hash of a tensor of attachments.safetensors"),
-            ({"sha256": ""}, "the hash of a tensor of attachments.safetensors"),
+            ({"sha256": "0" * 64}, "the hash of a tensor of the file"),
+            ({"sha256": ""}, "the hash of a tensor of the file"),
             ({"sha256": 3}, "expected a text"),
             ({"sha256": ["a"]}, "expected a text"),
             ({"sha256": "a" * 5000}, "expected a text of at most"),
@@ -495,7 +496,7 @@ class TestAttachments:
     def test_a_hash_of_nothing(
         self, spoken: tuple[Frontier, Path], texts: Path, place: str, value: Any, told: str
     ) -> None:
-        reseal(texts, put(f"{place}.preprocessing.0.1.tokenizer", value))
+        change_manifest(texts, put(f"{place}.preprocessing.0.1.tokenizer", value))
         given = spoken[0].trunk if place == "content" else None  # the quicker way there
         refused(texts, "manifest.json", f"field '{place}.preprocessing", told, trunk=given)
 
@@ -521,12 +522,12 @@ class TestAttachments:
             parameters = whole["content"]["preprocessing"][0][1]
             parameters.pop(key, None) if value is REMOVED else parameters.update({key: value})
 
-        reseal(texts, change)
+        change_manifest(texts, change)
         refused(texts, "manifest.json", "field 'content.preprocessing'", trunk=spoken[0].trunk)
 
     def test_a_file_where_a_number_belongs(self, texts: Path) -> None:
         name = self.hash_of(texts)
-        reseal(texts, put("content.preprocessing.0.1.longest", {"sha256": name}))
+        change_manifest(texts, put("content.preprocessing.0.1.longest", {"sha256": name}))
         refused(texts, "content.preprocessing'", "'longest'")
 
     def test_another_tokenizer_is_another_preparation_not_another_network(self, texts: Path) -> None:
@@ -557,7 +558,7 @@ class TestTextNetworks:
         ids=str,
     )
     def test_of_other_sizes(self, texts: Path, options: dict[str, Any]) -> None:
-        reseal(texts, lambda whole: whole["content"]["trunk"]["factory"]["options"]["config"].update(options))
+        change_manifest(texts, lambda whole: whole["content"]["trunk"]["factory"]["options"]["config"].update(options))
         refused(texts)
 
     @pytest.mark.parametrize(
@@ -573,17 +574,17 @@ class TestTextNetworks:
     def test_what_may_be_fetched_changes_nothing(
         self, spoken: tuple[Frontier, Path], texts: Path, banned: dict[str, Any]
     ) -> None:
-        reseal(texts, lambda whole: whole["content"]["trunk"]["factory"]["options"]["config"].update(banned))
+        change_manifest(texts, lambda whole: whole["content"]["trunk"]["factory"]["options"]["config"].update(banned))
         assert_same(spoken[0], offramp.load(texts), RAW)
 
     @pytest.mark.parametrize("config", [None, [], "bert", {}, [["model_type", "bert"]]], ids=str)
     def test_configurations_that_are_none(self, texts: Path, config: Any) -> None:
-        reseal(texts, put("content.trunk.factory.options.config", config))
+        change_manifest(texts, put("content.trunk.factory.options.config", config))
         refused(texts, "content.trunk.factory")
 
 
 def test_inputs_of_another_size_are_refused_in_words(ladder: tuple[Frontier, Path], folder: Path) -> None:
-    reseal(folder, put("content.pooling", "mean"))
+    change_manifest(folder, put("content.pooling", "mean"))
     with pytest.raises(
         offramp.errors.InputError, match="the exit after stage 0 reads 512 features, these inputs give 16"
     ):

@@ -15,7 +15,7 @@ def of(frontier: Frontier, source: MemorySource) -> tuple[dict[str, Alternative]
     seen = outcomes(frontier.bank, source, frontier.temperatures)
     table = frontier.costs["threshold"].of(seen.sizes)
     given = answers_at(at(frontier, 0.7), seen, seed=0)
-    found = alternatives(frontier.trunk, source, seen, table, given, classifier=0, seed=0)
+    found = alternatives(frontier.trunk, source, seen, table, given, classifier=0)
     return {one.name: one for one in found}, given
 
 

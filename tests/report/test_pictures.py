@@ -12,6 +12,7 @@ import pytest
 from offramp.report import Findings, find
 from offramp.report.answers import Sample
 from offramp.report.canvas import Figure, to_png, to_svg
+from offramp.report.palette import PALETTE
 from offramp.report.pictures import (
     accuracy_against_cost,
     accuracy_by_exit,
@@ -68,6 +69,21 @@ def test_networks_and_policies_are_named_and_labels_do_not_touch() -> None:
     extents = [note.get_window_extent() for note in figure.axes[0].texts]
     assert len(extents) > 3
     assert not any(one.overlaps(other) for one, other in itertools.combinations(extents, 2))
+
+
+def test_policies_keep_their_colours_whatever_order_they_come_in() -> None:
+    frontier, source = toy(*drawn(200, 6, 3), links=(2, 4))
+    both = with_gates(frontier)
+    turned = replace(both, points=dict(reversed(list(both.points.items()))))
+    one, other = (find(given, source, point=at(frontier, 0.8)) for given in (both, turned))
+    assert list(one.curves) == list(other.curves) == ["threshold", "gates"]
+    swapped = replace(one, curves=dict(reversed(list(one.curves.items()))))
+    figures = [accuracy_against_cost(findings) for findings in (one, other, swapped)]
+    looks = [{str(line.get_label()): line.get_color() for line in figure.axes[0].lines} for figure in figures]
+    assert looks[0] == looks[1] == looks[2]
+    assert looks[0]["threshold"] == PALETTE["orange"].light
+    assert looks[0]["gates"] == PALETTE["green"].light
+    assert to_svg(figures[0]) == to_svg(figures[1]) == to_svg(figures[2])
 
 
 def test_pictures_leave_the_settings_of_matplotlib_alone() -> None:

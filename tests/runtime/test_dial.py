@@ -8,7 +8,7 @@ import torch
 
 from offramp.errors import BudgetError, InputError
 from offramp.policy import Guarantee, OperatingPoint
-from offramp.runtime import Dial, affordable, same_setting
+from offramp.runtime import Dial, same_setting, undominated
 
 
 def point(cost: float, accuracy: float = 0.9) -> OperatingPoint:
@@ -22,25 +22,56 @@ def picked(dial: Dial, budget: float) -> float:
 
 
 class TestDial:
-    def test_the_nearest_setting_is_picked(self) -> None:
+    def test_the_best_within_the_budget_is_picked_the_cheapest_of_equals(self) -> None:
         generator = torch.Generator().manual_seed(0)
-        costs = torch.rand(40, generator=generator, dtype=torch.float64)
-        dial = Dial([point(cost) for cost in costs.tolist()])
-        budgets = costs.min() + (1.5 - costs.min()) * torch.rand(500, generator=generator, dtype=torch.float64)
-        expected = (budgets[:, None] - costs).abs().argmin(1)  # in the order the points came in
-        assert dial.rows(budgets).tolist() == expected.tolist()
+        costs = torch.rand(40, generator=generator, dtype=torch.float64).tolist()
+        accuracies = (torch.randint(10, (40,), generator=generator) / 10).tolist()
+        dial = Dial([point(cost, accuracy) for cost, accuracy in zip(costs, accuracies, strict=True)])
+        budgets = (min(costs) + (1.5 - min(costs)) * torch.rand(500, generator=generator, dtype=torch.float64)).tolist()
+        for budget, row in zip(budgets, dial.rows(torch.tensor(budgets, dtype=torch.float64)).tolist(), strict=True):
+            within = [place for place in range(40) if costs[place] <= budget]
+            best = max(accuracies[place] for place in within)
+            assert row == min((p for p in within if accuracies[p] == best), key=lambda place: costs[place])
+            assert dial.within(budget) is dial.points[row]
 
     def test_budgets_beyond_the_dearest_are_not_spent(self) -> None:
-        dial = Dial([point(0.4), point(0.8)])
+        dial = Dial([point(0.4, 0.8), point(0.8, 0.9)])
         assert (dial.cheapest, dial.dearest, len(dial)) == (0.4, 0.8, 2)
+        assert dial.costs == (0.4, 0.8)
         assert picked(dial, 0.4) == 0.4
+        assert picked(dial, 0.79) == 0.4
         assert picked(dial, 9.0) == 0.8
 
-    def test_dearer_and_clearly_less_accurate_points_are_no_settings(self) -> None:
-        points = [point(0.2, 0.8), point(0.3, 0.9), point(0.4, 0.889), point(0.5, 0.891), point(0.6, 0.95)]
+    def test_dominated_points_are_no_settings(self) -> None:
+        points = [point(0.2, 0.8), point(0.3, 0.9), point(0.4, 0.889), point(0.5, 0.9), point(0.6, 0.95)]
         dial = Dial(points)
-        assert len(dial) == 4
-        assert {picked(dial, budget / 100) for budget in range(20, 70)} == {0.2, 0.3, 0.5, 0.6}
+        assert list(dial.settings) == [points[0], points[1], points[4]]
+        assert {picked(dial, budget / 100) for budget in range(20, 70)} == {0.2, 0.3, 0.6}
+
+    def test_of_equal_costs_the_more_accurate_is_a_setting_and_of_equal_points_the_first(self) -> None:
+        points = [point(0.3, 0.7), point(0.3, 0.9), point(0.3, 0.9)]
+        assert Dial(points).settings == (points[1],)
+        assert Dial(points).rows(torch.tensor([0.3])).tolist() == [1]
+
+    def test_a_cost_in_single_precision_is_enough(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        costs = torch.rand(200, generator=generator, dtype=torch.float64).sort().values
+        dial = Dial([point(cost, 0.5 + place / 1000) for place, cost in enumerate(costs.tolist())])
+        assert dial.rows(costs.float()).tolist() == list(range(200))
+        assert picked(dial, float(costs[7]) * (1 - 1e-5)) == float(costs[6])
+
+    def test_the_cheapest_that_reaches_an_accuracy(self) -> None:
+        points = [point(0.5, 0.9), point(0.2, 0.8), point(0.4, 0.9)]
+        dial = Dial(points)
+        assert [dial.reaching(one) for one in (0.1, 0.8, 0.85, 0.9)] == [points[1], points[1], points[2], points[2]]
+        assert dial.reaching(0.91) is None
+
+    def test_what_the_message_tells_to_ask_for_is_enough(self) -> None:
+        dial = Dial([point(0.123456)])
+        with pytest.raises(BudgetError, match=r"no point costs 0.1 ms or less; the cheapest costs 0.247 ms") as told:
+            dial.within(0.05, bare=2.0, unit=" ms")
+        named = float(str(told.value).partition("the cheapest costs ")[2].partition(" ")[0])
+        assert dial.within(named / 2.0) is dial.points[0]
 
     def test_one_point_serves_every_budget_from_its_cost_on(self) -> None:
         dial = Dial([point(0.4)])
@@ -71,16 +102,20 @@ def test_a_setting_is_the_same_whatever_is_promised_of_it() -> None:
     assert not same_setting(one, replace(one, active=(1,)))
 
 
-class TestAffordable:
-    def test_those_that_cost_no_more(self) -> None:
-        points = [point(0.1), point(0.2), point(0.3)]
-        assert affordable(points, 0.2) == points[:2]
-        assert affordable(points, 0.2 * (1 - 1e-7)) == points[:2]
-        assert affordable(points, 0.2 * (1 - 1e-5)) == points[:1]
-
-    def test_what_the_message_tells_to_ask_for_is_enough(self) -> None:
-        points = [point(0.123456)]
-        with pytest.raises(BudgetError, match=r"no point costs 0.1 ms or less; the cheapest costs 0.247 ms") as told:
-            affordable(points, 0.05, bare=2.0, unit=" ms")
-        named = float(str(told.value).partition("the cheapest costs ")[2].partition(" ")[0])
-        assert affordable(points, named / 2.0) == points
+def test_undominated_against_all_pairs() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        count = int(torch.randint(1, 30, (1,), generator=generator))
+        costs, accuracies = (torch.randint(12, (2, count), generator=generator) / 10).tolist()
+        expected = [
+            one
+            for one in range(count)
+            if not any(
+                costs[other] <= costs[one]
+                and accuracies[other] >= accuracies[one]
+                and ((costs[other], accuracies[other]) != (costs[one], accuracies[one]) or other < one)
+                for other in range(count)
+                if other != one
+            )
+        ]
+        assert undominated(costs, accuracies) == sorted(expected, key=lambda place: costs[place])

@@ -43,7 +43,8 @@ def test_bounds_hold_whatever_blocks_cost_and_whenever_they_end(seed: int) -> No
             cost = min(cost, budget)
         return max(cost, budget) if asked == dearest else cost
 
-    job = JobBudget(budget, cheapest=cheapest, dearest=dearest, rows=sum(sizes))
+    settings = [cheapest, *sorted(draw.uniform(cheapest, dearest, draw.integers(0, 9)).tolist()), dearest]
+    job = JobBudget(budget, settings=settings, rows=sum(sizes))
     debts = overspent(job, sizes, at_most, spend, seed=seed, budget=budget)
     rows, window = max(sizes), 2 * (at_most + 1) * max(sizes)
     high = window * (budget - cheapest) + at_most * rows * (most - cheapest) + rows * (most - budget)
@@ -59,7 +60,7 @@ def test_somebody_who_knows_the_rules_comes_near_the_bound() -> None:
     def spend(block: int, asked: float) -> float:
         return budget if asked == cheapest else 1.2
 
-    job = JobBudget(budget, cheapest=cheapest, dearest=1.0, rows=400 * rows)
+    job = JobBudget(budget, settings=np.linspace(cheapest, 1.0, 801).tolist(), rows=400 * rows)
     debts = overspent(job, [rows] * 400, at_most, spend, seed=0, budget=budget)
     high = 10 * rows * (budget - cheapest) + at_most * rows * (1.2 - cheapest) + rows * (1.2 - budget)
     assert 0.3 * high < max(debts) <= high
@@ -72,7 +73,7 @@ HARDER: dict[str, Spend] = {
     "ever harder": lambda block, asked: (0.8 + block / 240) * asked,
     "suddenly harder near the end": lambda block, asked: (1.0 if block < 108 else 1.4) * asked,
     "in stretches": lambda block, asked: (0.7 if block // 20 % 2 else 1.3) * asked,
-    "by settings far apart": lambda block, asked: round(8 * asked) / 8,
+    "by settings far apart": lambda block, asked: asked,
 }
 
 
@@ -84,8 +85,9 @@ def test_a_job_of_thirty_blocks_for_each_under_way_spends_two_percent_more_at_mo
     def spend(block: int, asked: float) -> float:
         return float(np.clip(HARDER[kind](block, asked) + noise.normal(scale=0.3 / rows**0.5), 0.15, 1.1))
 
+    settings = np.linspace(0.2, 1.0, 8 if kind == "by settings far apart" else 1601).tolist()
     for seed in range(10):
-        job = JobBudget(budget, cheapest=0.2, dearest=1.0, rows=blocks * rows)
+        job = JobBudget(budget, settings=settings, rows=blocks * rows)
         spent = overspent(job, [rows] * blocks, 4, spend, seed=seed, budget=budget)[-1]
         share = spent / (budget * blocks * rows)
         # Some is left unspent where the last are suddenly easy: nothing is left to spend it on.
@@ -93,14 +95,14 @@ def test_a_job_of_thirty_blocks_for_each_under_way_spends_two_percent_more_at_mo
 
 
 def test_blocks_of_an_earlier_run_count() -> None:
-    job = JobBudget(0.5, cheapest=0.2, dearest=1.0, rows=1000)
+    job = JobBudget(0.5, settings=(0.2, 0.4, 0.5, 1.0), rows=1000)
     job.record(0, rows=100, asked=0.5, spent=70.0)
     assert job.ask(1, 100) == pytest.approx(0.5 - 20 / 200)
     assert (job.spent, job.ended) == (70.0, 100)
 
 
 def test_at_the_end_what_is_left_is_asked_for() -> None:
-    job = JobBudget(0.5, cheapest=0.2, dearest=1.0, rows=300)
+    job = JobBudget(0.5, settings=(0.2, 0.4, 0.5, 1.0), rows=300)
     for block, spent in ((0, 60.0), (1, 50.0)):
         job.record(block, rows=100, asked=0.5, spent=spent)
     assert job.ask(2, 100) == pytest.approx(0.4)  # 150 in all
@@ -108,7 +110,7 @@ def test_at_the_end_what_is_left_is_asked_for() -> None:
 
 def test_what_cannot_be_kept_is_refused() -> None:
     with pytest.raises(BudgetError, match=r"the cheapest costs 0\.2"):
-        JobBudget(0.1, cheapest=0.2, dearest=1.0, rows=10)
+        JobBudget(0.1, settings=(0.2, 0.4, 0.5, 1.0), rows=10)
     for budget in (0.0, float("nan"), float("inf")):
         with pytest.raises(InputError, match="expected a budget as a share"):
-            JobBudget(budget, cheapest=0.2, dearest=1.0, rows=10)
+            JobBudget(budget, settings=(0.2, 0.4, 0.5, 1.0), rows=10)

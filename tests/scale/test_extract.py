@@ -146,7 +146,7 @@ class TestOnWorkers:
             path = shutil.copytree(alone, disk / "store")
             (path / "shards" / "000005.safetensors").unlink()
             subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
-            with pytest.raises(StoreError, match=rf"cannot write {path}/shards/000005\S+ .*[Rr]ead-only.*permission"):
+            with pytest.raises(StoreError, match=rf"cannot write {path}/.lock: .*[Rr]ead-only.*permission"):
                 by_many(path)
             with pytest.raises(StoreError, match=rf"cannot make the folder {disk}/new: .*; choose another path"):
                 by_many(disk / "new")
@@ -156,8 +156,7 @@ class TestOnWorkers:
 
     def test_samples_with_the_same_id(self, tmp_path: Path) -> None:
         source = ArraySource(np.zeros((12, 32, 32, 3), np.uint8), np.arange(12) % 10, name="x", ids=np.arange(12) % 11)
-        with pytest.raises(InputError, match="1 sample ids appear more than once"):
-            by_many(tmp_path, source)
+        assert by_many(tmp_path, source).ids().tolist() == [*range(11), 0]  # rows are told apart by their place
 
 
 @contextmanager

@@ -1,11 +1,8 @@
 """The model of an extraction against sums done by hand."""
 
-from dataclasses import replace
-
 import pytest
 
 from offramp.errors import InputError
-from offramp.features.store import IDS_AT_ONCE
 from offramp.scale import Constants, forecast
 
 BASE = Constants(
@@ -13,8 +10,6 @@ BASE = Constants(
     row_s=0.01,
     shard_rows=100,
     driver_shard_s=0.002,
-    look_s=0.0,
-    id_s=0.0,
     row_bytes=1000,
     input_bytes=500,
 )
@@ -33,7 +28,6 @@ def test_by_hand() -> None:
 def test_what_limits() -> None:
     assert forecast(BASE, 10**6, 10**4).bottleneck == "driver"
     assert forecast(BASE, 10**6, 1, network_mb_s=0.1).bottleneck == "network"
-    assert forecast(replace(BASE, id_s=1e-6), 10**9, 10**4).bottleneck == "ids"
 
 
 def test_workers_beyond_the_shards_do_not_help() -> None:
@@ -45,12 +39,6 @@ def test_workers_beyond_the_shards_do_not_help() -> None:
 def test_fewer_rows_than_a_shard() -> None:
     assert forecast(BASE, 7, 5).hours == pytest.approx((3 + 0.07) / 3600)
     assert forecast(BASE, 1, 1).worker_cpu_s == pytest.approx(3.01)
-
-
-def test_ids_are_looked_through_once_for_every_part_that_fits_in_memory() -> None:
-    slow = replace(BASE, id_s=1.0, driver_shard_s=0.0)
-    assert forecast(slow, IDS_AT_ONCE, 1).driver_cpu_s == IDS_AT_ONCE
-    assert forecast(slow, 3 * IDS_AT_ONCE, 1).driver_cpu_s == 9 * IDS_AT_ONCE
 
 
 @pytest.mark.parametrize(("rows", "workers"), [(0, 1), (1, 0)])

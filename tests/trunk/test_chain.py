@@ -37,6 +37,7 @@ from offramp.trunk import (
     image_preprocessing,
     scores,
 )
+from offramp.trunk.cifar_resnet import CifarResNet
 from offramp.trunk.graph import graph_trunk
 from offramp.trunk.transformers import text_trunk
 
@@ -544,3 +545,18 @@ class TestRefusals:
         link = scores(lambda inputs: np.zeros(shape), K, name="wrong", mul_adds=10)
         with pytest.raises(InputError, match=r"expected N x 3 scores of the function, got \(2"):
             link(numbers(2, 0))
+
+
+class TestClasses:
+    def test_of_the_links_that_know_them(self) -> None:
+        first, second, third = CifarResNet(8), CifarResNet(8), CifarResNet(14)
+        assert chain(first, third).classes == ()
+        second.classes = third.classes = tuple("jihgfedcba")
+        assert chain(first, second, third).classes == third.classes
+        assert chain(first, second, third).without(1).classes == third.classes
+
+    def test_links_that_differ_are_refused(self) -> None:
+        first, second = CifarResNet(8), CifarResNet(14)
+        first.classes, second.classes = tuple("abcdefghij"), tuple("abcdfeghij")
+        with pytest.raises(InputError, match=r"class 4 as 'e' of 'cifar-resnet-8' and 'f' of 'cifar-resnet-14'"):
+            chain(first, second)

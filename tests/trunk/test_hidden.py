@@ -48,7 +48,7 @@ class TestBatchSize:
         ],
     )
     def test_refuses_what_has_no_one_size(self, tree: Any, axes: Axes) -> None:
-        with pytest.raises(InputError, match="one batch size"):
+        with pytest.raises(InputError, match=r"one batch size|the batch axis is missing"):
             batch_size(tree, axes)
 
     @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_texts_keep_their_lengths_and_masks() -> None:
     )
     ids = torch.randint(1, 50, (3, 7))
     mask = (torch.arange(7) < torch.tensor([[7], [4], [2]])).long()
-    inputs = {"input_ids": ids * mask, "attention_mask": mask}
+    inputs = whole.prepare({"input_ids": ids * mask, "attention_mask": mask})
     coarse = merge(whole, (0, 2, 4))
     assert coarse.grows
     assert coarse.sizes(inputs).tolist() == [7, 4, 2]
@@ -115,3 +115,9 @@ def test_a_function_has_one_stage() -> None:
     link = scores(lambda inputs: inputs.flatten(1)[:, :10], 10, name="first-ten", mul_adds=10)
     coarse = merge(offramp.chain(link, network(8)), (0, 3))
     assert coarse.num_exits == 2
+
+
+def test_names_of_classes_stay() -> None:
+    trunk = CifarResNet(20)
+    trunk.classes = tuple("jihgfedcba")
+    assert merge(trunk, (2, 8)).classes == trunk.classes

@@ -226,7 +226,7 @@ class TestLists:
 
     @pytest.mark.parametrize("one", [byte_images(1)[0], Image.new("RGB", (6, 6)), "a text"], ids=type)
     def test_a_single_one_is_no_batch(self, one: Any) -> None:
-        with pytest.raises(InputError, match="got a single one; put it into a list"):
+        with pytest.raises(InputError, match="the batch axis is missing; put it into a list"):
             self.PHOTOS(one)
 
     @pytest.mark.parametrize("more", ["a text", 3, None, np.zeros((6, 6, 3)), np.zeros((6, 6), np.uint8)], ids=type)
@@ -266,7 +266,9 @@ class TestLists:
         ],
     )
     def test_what_are_no_images(self, inputs: Any, told: str) -> None:
-        with pytest.raises(InputError, match=f"expected images N x H x W x C, got {told}; give a batch"):
+        with pytest.raises(
+            InputError, match=f"expected images N x H x W x C, got {told}(; give a batch|: the channel axis is missing)"
+        ):
             self.PHOTOS(inputs)
 
     @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Lists as people hold them, against arrays stacked by hand."""
 
+from collections import UserDict
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import torch
 from PIL import Image
 
 from offramp.errors import InputError
-from offramp.trunk.raw import differ_in_size, raw_batch, texts_of
+from offramp.trunk.raw import differ_in_size, listed, plain_containers, raw_batch, texts_of
 
 
 def photo(height: int = 4, width: int = 5, channels: int = 3, *, seed: int = 0) -> npt.NDArray[np.uint8]:
@@ -44,15 +46,14 @@ class TestBatches:
         "inputs",
         [
             [],
-            [1, 2],
-            [[1.0], [2.0]],
+            [None, 2],
             np.zeros((2, 4, 5, 3), np.uint8),
             np.zeros((2, 28, 28), np.uint8),  # a batch of bytes without channels, not one image
             np.zeros((4, 5, 3)),
             np.array(["one", "two"]),
             torch.zeros(4, 5, 3, dtype=torch.uint8),
-            {"ids": [1]},
-            ("one", "two"),
+            (torch.zeros(2), torch.zeros(2)),
+            ("one", 2),
             None,
         ],
         ids=str,
@@ -62,8 +63,13 @@ class TestBatches:
 
     @pytest.mark.parametrize("one", ["a text", photo(), photo(channels=1), Image.new("RGB", (4, 5))], ids=type)
     def test_a_single_one_is_no_batch(self, one: Any) -> None:
-        with pytest.raises(InputError, match="got a single one; put it into a list"):
+        with pytest.raises(InputError, match=r"the batch axis is missing; put it into a list: \[(text|image)\]"):
             raw_batch(one)
+
+    @pytest.mark.parametrize("data", [b"a text", bytearray(4)])
+    def test_bytes(self, data: Any) -> None:
+        with pytest.raises(InputError, match=r"got bytes; decode them: \[data.decode\(\)\]"):
+            raw_batch(data)
 
     @pytest.mark.parametrize(
         ("inputs", "kinds"),
@@ -78,6 +84,45 @@ class TestBatches:
     def test_of_several_kinds(self, inputs: Any, kinds: str) -> None:
         with pytest.raises(InputError, match=f"a list of images or of texts, got one of {kinds}$"):
             raw_batch(inputs)
+
+
+class TestContainers:
+    @pytest.mark.parametrize(
+        ("inputs", "expected"),
+        [
+            ([1, 2], np.array([1, 2])),
+            ([[1.0], [2.0]], np.array([[1.0], [2.0]])),
+            ([(1, 2), (3, 4)], np.array([[1, 2], [3, 4]])),
+            ([[True], [False]], np.array([[True], [False]])),
+        ],
+    )
+    def test_nested_lists_of_numbers(self, inputs: Any, expected: Any) -> None:
+        for found in (plain_containers(inputs), raw_batch(inputs), listed(inputs)):
+            assert found.dtype == expected.dtype
+            assert np.array_equal(found, expected)
+
+    def test_mappings(self) -> None:
+        class Encoding(UserDict[str, Any]):
+            pass
+
+        tensor = torch.ones(2, 3)
+        for make in (Encoding, MappingProxyType, dict):
+            found = plain_containers(make({"ids": [[1, 2], [3, 4]], "mask": tensor, "more": make({"list": [1]})}))
+            assert type(found) is dict
+            assert type(found["more"]) is dict
+            assert found["mask"] is tensor
+            assert found["ids"].tolist() == [[1, 2], [3, 4]]
+
+    def test_tuples_of_texts(self) -> None:
+        assert plain_containers(("one", "two")) == ["one", "two"]
+        assert raw_batch(("one", "two")).tolist() == listed(("one", "two")).tolist() == ["one", "two"]
+        pair = (["one"], [2])
+        assert plain_containers(pair) is pair
+
+    @pytest.mark.parametrize("inputs", [[[1, 2], [3]], {"input_ids": [[1, 2], [3]]}, [[1], 2]])
+    def test_several_lengths(self, inputs: Any) -> None:
+        with pytest.raises(InputError, match=r'call the tokenizer with return_tensors="pt", padding=True'):
+            plain_containers(inputs)
 
 
 class TestSizes:

@@ -433,8 +433,15 @@ class TestInputs:
         assert nothing["ids"].shape == (2, 1)
 
     def test_examples(self) -> None:
-        with pytest.raises(InputError, match="example of tensors"):
-            split(Layered(), vectors().numpy())
+        torch.manual_seed(0)
+        given = split(Layered(), vectors().double().numpy())
+        assert given(vectors()).dtype == torch.float32
+        wrong: Any
+        for wrong in ("a text", ["two", "texts"], [], {}):
+            with pytest.raises(InputError, match=r"example of tensors or arrays.*text_trunk"):
+                split(Layered(), wrong)
+        with pytest.raises(InputError, match=r"expected an example.*offramp\.split\(model, example\)"):
+            split(Layered())
         with pytest.raises(InputError, match="at least one sample"):
             split(Layered(), vectors(0))
         with pytest.raises(InputError, match="there is no input 'attention'; give the inputs as a dictionary"):

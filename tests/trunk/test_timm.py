@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 import timm
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from timm import data
 from torch import nn
 
+import offramp
 from offramp.errors import InputError, MissingExtraError, SplitRefusedError, UnknownNameError
 from offramp.frontier.embedding import embed
 from offramp.testing import check_trunk
@@ -183,3 +186,43 @@ class TestRefusals:
     def test_no_classifier(self) -> None:
         with pytest.raises(SplitRefusedError, match="expected scores N x K"):
             timm_trunk(model(num_classes=0, global_pool=""))
+
+
+class TestPretrained:
+    def test_weights_of_a_file(self, tmp_path: Path) -> None:
+        network = timm.create_model("test_vit", num_classes=7).eval()
+        for name in ("w.pth", "w.safetensors"):
+            if name.endswith("pth"):
+                torch.save(network.state_dict(), tmp_path / name)
+            else:
+                save_file(network.state_dict(), tmp_path / name)
+            trunk = offramp.split(f"timm:test_vit,weights={tmp_path / name}")
+            images = torch.randn(2, 3, 160, 160)
+            with torch.no_grad():
+                torch.testing.assert_close(trunk(images), network(images))
+            assert (trunk.num_classes, trunk.classes) == (7, ())
+            assert embedded(trunk).fingerprint() == trunk.fingerprint()
+
+    def test_weights_of_the_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+        with pytest.raises(InputError, match="nothing is downloaded"):
+            offramp.split("timm:test_vit")
+        network: Any = timm.create_model("test_vit", pretrained=False).eval()
+        repository = tmp_path / ("models--" + network.pretrained_cfg["hf_hub_id"].replace("/", "--"))
+        (repository / "refs").mkdir(parents=True)
+        (repository / "refs" / "main").write_text("c0ffee")
+        (repository / "snapshots" / "c0ffee").mkdir(parents=True)
+        save_file(network.state_dict(), repository / "snapshots" / "c0ffee" / "model.safetensors")
+        trunk = offramp.split("timm:test_vit")
+        images = torch.randn(2, 3, 160, 160)
+        with torch.no_grad():
+            torch.testing.assert_close(trunk(images), network(images))
+
+    @pytest.mark.parametrize(
+        "spec", ["timm:test_vitt", "timm:test_vit,weights=gone.pth", "timm:test_vit,weights=other"]
+    )
+    def test_refused(self, spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        torch.save(nn.Linear(2, 2).state_dict(), tmp_path / "other")
+        with pytest.raises((InputError, UnknownNameError), match=r"did you mean|nothing is downloaded|do not fit"):
+            offramp.split(spec)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from PIL import Image
 from torchvision import models
 
+import offramp
 from offramp.errors import InputError, MissingExtraError, SplitRefusedError, UnknownNameError
 from offramp.testing import check_trunk
 from offramp.trunk import Factory, build
@@ -138,3 +140,33 @@ class TestPreprocessing:
             torchvision_preprocessing(weights)
         with pytest.raises(InputError, match=r"expected an entry of torchvision's weights of a classifier"):
             torchvision_trunk(model(), weights=weights)
+
+
+class TestPretrained:
+    @pytest.mark.parametrize("name", ["mobilenet_v3_small", "squeezenet1_1"])
+    def test_weights_of_a_file(self, name: str, tmp_path: Path) -> None:
+        network = model(name).eval()
+        torch.save(network.state_dict(), tmp_path / "w.pth")
+        trunk = offramp.split(f"torchvision:{name},weights={tmp_path / 'w.pth'}")
+        images = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(1))
+        with torch.no_grad():
+            torch.testing.assert_close(trunk(images), network(images))
+        assert (trunk.num_classes, trunk.classes) == (5, ())
+        assert trunk.preprocessing == torchvision_preprocessing(models.get_model_weights(name).DEFAULT)
+        assert embedded(trunk).fingerprint() == trunk.fingerprint()
+
+    def test_the_librarys_own_file_brings_its_classes(self, tmp_path: Path) -> None:
+        weights = models.MobileNet_V3_Small_Weights.DEFAULT
+        file = tmp_path / weights.url.rpartition("/")[2]
+        torch.save(models.mobilenet_v3_small().state_dict(), file)
+        trunk = offramp.split(f"torchvision:mobilenet_v3_small,weights={file}")
+        assert trunk.classes == tuple(weights.meta["categories"])
+        other = tmp_path / "other.pth"
+        file.rename(other)
+        assert offramp.split(f"torchvision:mobilenet_v3_small,weights={other}").classes == ()
+
+    @pytest.mark.parametrize("name", ["resnet18", "resnet1"])
+    def test_refused(self, name: str, tmp_path: Path) -> None:
+        torch.save(model("squeezenet1_1").state_dict(), tmp_path / "w.pth")
+        with pytest.raises((InputError, UnknownNameError), match=r"name the architecture|did you mean"):
+            offramp.split(f"torchvision:{name},weights={tmp_path / 'w.pth'}")

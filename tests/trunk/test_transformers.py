@@ -90,7 +90,8 @@ class TestBert:
 
     def test_contract(self, bert: tuple[Any, SplitTrunk]) -> None:
         network, trunk = bert
-        check_trunk(trunk, texts(3, 12, pad=0), texts(2, 5, pad=0), network=logits_of(network), exact=False)
+        both = trunk.prepare(texts(3, 12, pad=0)), trunk.prepare(texts(2, 5, pad=0))
+        check_trunk(trunk, *both, network=logits_of(network), exact=False)
 
     def test_what_tokenizers_give(self, bert: tuple[Any, SplitTrunk]) -> None:
         network, trunk = bert
@@ -100,8 +101,29 @@ class TestBert:
         assert prepared["input_ids"].shape == (3, 9)
         torch.testing.assert_close(trunk(prepared), network(**inputs).logits, rtol=1e-4, atol=1e-5)
         assert trunk.sizes(prepared).tolist() == [9, 4, 9]
-        with pytest.raises(InputError, match=r"split with \(input_ids, attention_mask\)"):
-            trunk.prepare({**padded, "token_type_ids": padded["input_ids"]})
+        with pytest.raises(InputError, match=r"got attention_mask; add input_ids"):
+            trunk.prepare({"attention_mask": padded["attention_mask"]})
+        with pytest.raises(InputError, match="remove special_tokens_mask"):
+            trunk.prepare({**padded, "special_tokens_mask": padded["input_ids"]})
+
+    def test_pairs_of_sentences(self) -> None:
+        network = classifier("bert", num_hidden_layers=1, initializer_range=0.3)
+        trunk = text_trunk(network)
+        inputs = texts(3, 9, pad=0)
+        types = torch.tensor([[0] * 4 + [1] * 5] * 3) * inputs["attention_mask"]
+        given = {**inputs, "token_type_ids": types}
+        expected = network(**given).logits
+        assert not torch.allclose(expected, network(**inputs).logits, atol=1e-3)
+        torch.testing.assert_close(trunk(trunk.prepare(given)), expected, rtol=1e-4, atol=1e-5)
+        first = trunk.prepare(inputs)
+        assert not first["token_type_ids"].any()
+        torch.testing.assert_close(trunk(first), network(**inputs).logits, rtol=1e-4, atol=1e-5)
+        check_trunk(trunk, trunk.prepare(given), first, network=logits_of(network), exact=False)
+
+    def test_padding_on_the_left(self, bert: tuple[Any, SplitTrunk]) -> None:
+        flipped = {name: leaf.flip(1) for name, leaf in texts(3, 9, pad=0).items()}
+        with pytest.raises(InputError, match=r"1 of 3 that begin with padding; set tokenizer.padding_side = \"right\""):
+            bert[1].prepare(flipped)
 
 
 class TestRoberta:
@@ -111,14 +133,15 @@ class TestRoberta:
         network, trunk = roberta
         assert network.config.pad_token_id == 1
         assert trunk.axes(0)["input_ids"] == Axes(lengths=(1,), pad=1)
-        joined = trunk.concatenate([texts(2, 4, pad=1), texts(2, 6, pad=1)], 0)
+        joined = trunk.concatenate([trunk.prepare(texts(2, 4, pad=1)), trunk.prepare(texts(2, 6, pad=1))], 0)
         assert joined["input_ids"][0, 4:].tolist() == [1, 1]
         assert joined["attention_mask"][0, 4:].tolist() == [0, 0]
 
     def test_contract(self, roberta: tuple[Any, SplitTrunk]) -> None:
         network, trunk = roberta
         assert trunk.num_exits == 5
-        check_trunk(trunk, texts(3, 9, pad=1), texts(2, 12, pad=1), network=logits_of(network), exact=False)
+        both = trunk.prepare(texts(3, 9, pad=1)), trunk.prepare(texts(2, 12, pad=1))
+        check_trunk(trunk, *both, network=logits_of(network), exact=False)
 
 
 def test_an_encoder_with_a_head_on_its_mean() -> None:
@@ -135,6 +158,15 @@ def test_an_encoder_with_a_head_on_its_mean() -> None:
     hidden = encoder(**inputs).last_hidden_state
     expected = torch.stack([hidden[0].mean(0), hidden[1, :4].mean(0), hidden[2].mean(0)])
     torch.testing.assert_close(trunk(inputs), network.head(expected), rtol=1e-4, atol=1e-5)
+
+
+def test_networks_that_tell_no_sentences_apart_drop_zeros_and_refuse_others() -> None:
+    trunk = text_trunk(classifier("bert", num_hidden_layers=1, type_vocab_size=1))
+    inputs = texts(2, 6, pad=0)
+    zeros = torch.zeros_like(inputs["input_ids"])
+    assert sorted(trunk.prepare({**inputs, "token_type_ids": zeros})) == ["attention_mask", "input_ids"]
+    with pytest.raises(InputError, match="split it with an example that holds them"):
+        trunk.prepare({**inputs, "token_type_ids": zeros + inputs["attention_mask"]})
 
 
 def words(**options: Any) -> Any:

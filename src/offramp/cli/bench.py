@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,8 +16,9 @@ from offramp.cli.interrupts import resumable
 from offramp.cli.options import JsonOption
 from offramp.cli.places import check_writable
 from offramp.errors import InputError
-from offramp.report.paper import PaperResults, read_results, write_paper_page
-from offramp.report.paper.page import headline
+
+if TYPE_CHECKING:
+    from offramp.report.paper import PaperResults
 
 __all__ = ["bench"]
 
@@ -68,6 +69,8 @@ def bench(
 
     [bold]Example[/bold]: offramp bench paper ~/offramp/benchmarks/results/paper.json --recompute
     """
+    from offramp.report.paper import read_results, write_paper_page
+
     check_writable(into.parent, "--into")
     import_module("offramp.report.canvas")  # a missing matplotlib is told of now, not after the long work
     where = RESULTS if results is None else results
@@ -114,8 +117,10 @@ def _compute(results: Path) -> None:
             waiting.unlink()
 
 
-def _tell(found: PaperResults) -> None:
+def _tell(found: "PaperResults") -> None:
     """The verdicts as a table, and the rest in a few sentences."""
+    from offramp.report.paper.page import headline
+
     if found.observations:
         rows = [[name, one.verdict] for name, one in found.observations.items()]
         print_table("Claims of the paper", ["claim", "here"], rows)

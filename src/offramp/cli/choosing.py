@@ -1,15 +1,15 @@
 """The operating point that a command asks for."""
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from offramp.cli.console import warn
-from offramp.cli.networks import trusting
+from offramp.cli.console import say, warn
 from offramp.cli.options import (
     AccuracyOption,
     ConfidenceOption,
@@ -20,13 +20,13 @@ from offramp.cli.options import (
     PolicyOption,
 )
 from offramp.errors import BudgetError, InputError
-from offramp.frontier import Frontier
-from offramp.network import EarlyExitNetwork
-from offramp.runtime import LatencyTable
-from offramp.runtime.measuring import machine
+
+if TYPE_CHECKING:
+    from offramp.frontier import Frontier
+    from offramp.network import EarlyExitNetwork
+    from offramp.runtime import LatencyTable
 
 __all__ = [
-    "DROP",
     "Wish",
     "asking",
     "check_share",
@@ -36,11 +36,7 @@ __all__ = [
     "warn_of_backend",
     "warn_of_busy",
     "warn_of_full_sets",
-    "warn_of_unspent",
 ]
-
-DROP = 0.005
-"""Accuracy that may be lost on the tune split where nothing is asked for."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +63,11 @@ class Wish:
         return [name for name, wish in wishes.items() if wish is not None]
 
 
-def read_latency(path: Path | None, batch_size: int | None) -> tuple[LatencyTable | None, int]:
+def read_latency(path: Path | None, batch_size: int | None) -> "tuple[LatencyTable | None, int]":
     """What was measured, if a file is given, and for batches of which size; a word where it was another machine."""
+    from offramp.runtime import LatencyTable
+    from offramp.runtime.measuring import machine
+
     if path is None:
         if batch_size is not None:
             raise InputError(
@@ -83,7 +82,7 @@ def read_latency(path: Path | None, batch_size: int | None) -> tuple[LatencyTabl
     return table, 1 if batch_size is None else batch_size
 
 
-def warn_of_busy(table: LatencyTable) -> None:
+def warn_of_busy(table: "LatencyTable") -> None:
     """Say so where what was measured does not add up."""
     if table.doubtful is not None:
         warn(
@@ -92,13 +91,13 @@ def warn_of_busy(table: LatencyTable) -> None:
         )
 
 
-def timed(frontier: Frontier, latency: Path | None, batch_size: int | None) -> Frontier:
+def timed(frontier: "Frontier", latency: Path | None, batch_size: int | None) -> "Frontier":
     """The frontier with times for costs, where a file has them."""
     table, times_of = read_latency(latency, batch_size)
     return frontier if table is None else frontier.timed(table, batch_size=times_of)
 
 
-def warn_of_backend(frontier: Frontier, backend: str) -> None:
+def warn_of_backend(frontier: "Frontier", backend: str) -> None:
     """Say so where times, if costs are times, are those of another backend than is to compute."""
     if frontier.bare_ms is None:
         return
@@ -146,9 +145,23 @@ def asking(verb: Callable[..., None]) -> Callable[..., None]:
     return asked
 
 
-def choose(frontier: Frontier, wish: Wish, artifact: Path) -> EarlyExitNetwork:
-    """The network at the point asked for; else at the cheapest that keeps the accuracy, or the most accurate one."""
+def choose(frontier: "Frontier", wish: Wish, artifact: Path, *, budget: float | None = None) -> "EarlyExitNetwork":
+    """Return the network at the point asked for; where nothing is asked for, at the default's, and say which that is.
+
+    Args:
+        frontier: What to choose from.
+        wish: What is asked for.
+        artifact: Where the frontier was loaded from.
+        budget: The share to spend on average, where the point is to move: the network is then at that cost.
+    """
+    from offramp.cli.networks import trusting
+
     asked = wish.asked
+    if budget is not None:
+        if asked:
+            raise InputError(f"expected {asked[0]} or --budget, got both; leave one")
+        check_share("--budget", budget)
+        asked, wish = ["--budget"], replace(wish, cost=budget)
     if len(asked) > 1:
         raise InputError(
             f"expected --cost or --accuracy or --max-drop or --latency-ms, got {' and '.join(asked)}; leave one"
@@ -165,26 +178,20 @@ def choose(frontier: Frontier, wish: Wish, artifact: Path) -> EarlyExitNetwork:
     check_share("--accuracy", wish.accuracy)
     check_share("--max-drop", wish.max_drop, most=0.99, such=0.01)
     check_share("--confidence", wish.confidence, most=0.9999999, such=0.95)
-    listed = frontier.points.get(wish.policy or frontier.preferred, ())
-    if not asked:
-        best = max((point.promised["accuracy"] for point in listed), default=1.0)
-        wish = replace(wish, accuracy=min(best, frontier.full_accuracy - DROP))
     try:
-        network = frontier.choose(**vars(wish))
+        with warnings.catch_warnings(record=True) as cautions:
+            warnings.simplefilter("always")
+            network = frontier.choose(**vars(wish))
     except BudgetError as error:
         raise BudgetError(f"{error}. More points: offramp frontier {artifact}{trusting(frontier)}") from error
-    if wish.cost is not None:
-        warn_of_unspent("--cost", wish.cost, max(point.promised["cost"] for point in listed))
+    for caution in cautions:
+        warn(f"{artifact.name}: {caution.message}")
+    if not asked and network.point.guarantee is not None:
+        say(f"{artifact.name}: took the cheapest point with this guarantee: {network.point.guarantee}")
     return network
 
 
-def warn_of_unspent(name: str, asked: float, dearest: float) -> None:
-    """Say what is got where more is asked for than any point costs."""
-    if asked > dearest:
-        warn(f"{name} {asked:g} is more than the dearest point costs, which is {dearest:.3f}: no more is spent")
-
-
-def warn_of_full_sets(frontier: Frontier) -> None:
+def warn_of_full_sets(frontier: "Frontier") -> None:
     """Say how many classes stand in every prediction set, where sets are by class and samples of one are too few."""
     points = frontier.points[frontier.preferred]
     for miscoverage, thresholds in sorted(points[-1].conformal_thresholds.items()):

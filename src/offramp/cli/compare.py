@@ -8,8 +8,6 @@ import typer
 
 from offramp.cli.choosing import Wish, asking, choose
 from offramp.cli.console import interval, points, print_json, print_table, print_text
-from offramp.cli.datasets import Columns, check_taken, classes_for, features_of, kept_in, open_labelled
-from offramp.cli.networks import make_network, open_artifact
 from offramp.cli.options import (
     ArtifactArgument,
     ClassesOption,
@@ -22,8 +20,6 @@ from offramp.cli.options import (
     TrustOption,
 )
 from offramp.errors import InputError
-from offramp.frontier import check_comparable, on_trunk
-from offramp.frontier import compare as compare_frontiers
 
 __all__ = ["compare"]
 
@@ -58,6 +54,11 @@ def compare(
 
     [bold]Example[/bold]: offramp compare old --trunk models:updated --data test.csv
     """
+    from offramp.cli.datasets import Columns, check_taken, classes_for, features_of, kept_in, open_labelled
+    from offramp.cli.networks import make_network, open_artifact
+    from offramp.frontier import check_comparable, on_trunk
+    from offramp.frontier import compare as compare_frontiers
+
     first = open_artifact(artifact, trust)
     if (other is None) == (not trunk):
         raise InputError("expected another artifact, or the updated network with --trunk: one of the two")
@@ -94,10 +95,11 @@ def compare(
     ]
     print_table(f"{found.samples:,} samples of {data.name}", ["", *names], rows)
     ends = found.cost_ratio_interval
+    told = "n/a: one row" if ends is None else f"{ends[0]:.2f} to {ends[1]:.2f}"
     unit = "multiply-adds" if first.bare_ms is None else "milliseconds"
     print_text(
         f"{names[1]} changes accuracy by {points(found.gain)} points ({interval(found.gain_interval)}) at "
-        f"{found.cost_ratio:.2f} ({ends[0]:.2f} to {ends[1]:.2f}) times the {unit}. They agree on "
+        f"{found.cost_ratio:.2f} ({told}) times the {unit}. They agree on "
         f"{100 * found.agreement:.1f} % of the samples; {100 * found.newly_wrong:.2f} % were right and are wrong now."
     )
 

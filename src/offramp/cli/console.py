@@ -4,35 +4,74 @@ import json
 import math
 import re
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
-from rich.markup import escape
-from rich.panel import Panel
-from rich.table import Table
+from offramp.errors import OfframpWarning
 
-__all__ = ["interval", "points", "print_json", "print_table", "print_text", "say", "tell_error", "warn"]
+__all__ = [
+    "interval",
+    "points",
+    "print_json",
+    "print_table",
+    "print_text",
+    "say",
+    "show_warnings",
+    "tell_error",
+    "warn",
+]
 
 
 def say(text: str) -> None:
     """A line for a person, on stderr: stdout is for results."""
+    from rich.console import Console
+
     Console(stderr=True, highlight=False).print(text, soft_wrap=True, markup=False)
 
 
 def warn(text: str) -> None:
     """A line that speaks against a result, on stderr."""
+    from rich.console import Console
+    from rich.markup import escape
+
     Console(stderr=True, highlight=False).print(f"[yellow]Careful[/yellow]: {escape(text)}", soft_wrap=True)
+
+
+@contextmanager
+def show_warnings() -> Iterator[None]:
+    """Print the library's warnings as `warn` does, each time; those of other libraries stay as they are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", OfframpWarning)
+        show = warnings.showwarning
+
+        def show_warning(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, OfframpWarning):
+                warn(str(message))
+            else:
+                show(message, category, *place, **more)
+
+        warnings.showwarning = show_warning
+        yield
 
 
 def tell_error(text: str) -> None:
     """An error, on stderr."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.panel import Panel
+
     console = Console(stderr=True)
     console.print(Panel(escape(_in_options(text)), title="Error", title_align="left", border_style="red"))
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table on stdout; all columns but the first are numbers."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(title=escape(title), title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
         table.add_column(escape(column), justify="left" if index == 0 else "right", overflow="fold")
@@ -74,7 +113,8 @@ def _in_options(text: str) -> str:
         >>> _in_options("choose one: split='train', or name the column to read: column=...")
         'choose one: --split train, or name the column to read: --column ...'
     """
-    return re.sub(r"\b(classes|column|label|split)=(?:'([^']*)'|(\.\.\.))", r"--\1 \2\3", text)
+    options = re.sub(r"\b(classes|column|label|split)=(?:'([^']*)'|(\.\.\.))", r"--\1 \2\3", text)
+    return options.replace("anyway=True", "--anyway")
 
 
 def _plain(value: Any) -> Any:

@@ -37,14 +37,27 @@ def read_classes(file: Path | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def classes_for(frontier: Frontier, file: Path | None) -> tuple[str, ...]:
-    """The classes of data for an artifact: those of the file, where one is given, else the artifact's own."""
-    named = read_classes(file)
-    if named and named != frontier.classes and set(named) == set(frontier.classes):
-        raise InputError(
-            f"{file} has the classes of the artifact in another order; leave --classes out: the artifact knows its own"
+def classes_for(network: Trunk | Frontier, file: Path | None) -> tuple[str, ...]:
+    """Return the names of a network's classes: its own, else those of the file; of both, they must be the same.
+
+    Args:
+        network: The network, or an artifact of it.
+        file: What `--classes` names.
+    """
+    named, own = read_classes(file), network.classes
+    if named and own and named != own:
+        if set(named) == set(own):
+            raise InputError(
+                f"{file} has the classes of the network in another order; leave --classes out: it knows its own"
+            )
+        place = next((i for i, pair in enumerate(zip(named, own, strict=False)) if pair[0] != pair[1]), None)
+        how = (
+            f"{len(named)} names for {len(own)} classes"
+            if place is None
+            else f"'{named[place]}' for class {place}, which the network calls '{own[place]}'"
         )
-    return named or frontier.classes
+        raise InputError(f"expected {file} to have the classes of the network, got {how}; leave --classes out")
+    return own or named
 
 
 @dataclass(frozen=True)

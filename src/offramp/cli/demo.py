@@ -9,8 +9,6 @@ from offramp.cli.console import print_json, print_text, say
 from offramp.cli.interrupts import resumable
 from offramp.cli.options import JsonOption
 from offramp.cli.places import check_writable
-from offramp.demo import report, run
-from offramp.report import verdict
 
 __all__ = ["demo"]
 
@@ -30,6 +28,9 @@ def demo(
 
     [bold]Example[/bold]: offramp demo
     """
+    from offramp.demo import report, run
+    from offramp.report import verdict
+
     check_writable(out, "--out")
     with resumable(f"Run the same command again; delete {out} to start from nothing."):
         frontier = run(out, progress=not as_json)

@@ -1,14 +1,14 @@
 """`offramp estimate`."""
 
 from dataclasses import asdict, replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from offramp.cli.console import interval, points, print_json, print_table, print_text, say
-from offramp.cli.datasets import Columns, kept_in, open_labelled, read_classes
-from offramp.cli.networks import make_network
 from offramp.cli.options import (
+    DEFAULT_POOLING,
+    AnywayOption,
     ClassesOption,
     ColumnOption,
     DataOption,
@@ -20,12 +20,9 @@ from offramp.cli.options import (
     StoreOption,
     TrunkOption,
 )
-from offramp.data import sample
-from offramp.frontier import Estimate
-from offramp.frontier import estimate as try_exits
-from offramp.frontier.estimate import COSTS
-from offramp.methods import DEFAULT
-from offramp.trunk import DEFAULT_POOLING
+
+if TYPE_CHECKING:
+    from offramp.frontier import Estimate
 
 __all__ = ["estimate", "sentences"]
 
@@ -46,6 +43,7 @@ def estimate(
     pooling: PoolingOption = DEFAULT_POOLING,
     seed: Annotated[int, typer.Option(metavar="N", help="Of the draw and of everything else.")] = 0,
     store: StoreOption = None,
+    anyway: AnywayOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Is it worth it here? Try exits on some 1,000 samples, each scored by a fit that has not seen it.
@@ -55,12 +53,27 @@ def estimate(
 
     [bold]Example[/bold]: offramp estimate --trunk models:small --trunk models:large --data validation.csv
     """
+    from offramp.cli.datasets import Columns, classes_for, kept_in, open_labelled
+    from offramp.cli.networks import make_network
+    from offramp.data import sample
+    from offramp.frontier import estimate as try_exits
+    from offramp.methods import DEFAULT
+
     network = make_network(trunk)
-    source = open_labelled(data, network, Columns(label, column, split), classes=read_classes(classes))
+    source = open_labelled(data, network, Columns(label, column, split), classes=classes_for(network, classes))
     drawn = sample(source, min(samples, len(source)), seed=seed)
     with kept_in(store) as folder:
         settings = replace(DEFAULT, seed=seed)
-        found = try_exits(network, drawn, pooling=pooling, settings=settings, store=folder, progress=not as_json)
+        found = try_exits(
+            network,
+            drawn,
+            pooling=pooling,
+            exits=exits,
+            settings=settings,
+            store=folder,
+            anyway=anyway,
+            progress=not as_json,
+        )
     if as_json:
         print_json({**asdict(found), "verdict": list(sentences(found))})
         return
@@ -81,9 +94,12 @@ def estimate(
         say("A cheaper network before this one often brings more: give it as the first of two --trunk.")
 
 
-def sentences(found: Estimate, *, drop: float = 0.01) -> list[str]:
+def sentences(found: "Estimate", *, drop: float = 0.01) -> list[str]:
     """What an estimate says, and how sure it is."""
+    from offramp.frontier.estimate import COSTS
+
     told = []
+    few = found.samples < FEW * found.num_classes
     for name in found.curves:
         sure, likely = (found.cheapest(name, drop=drop, sure=sure) for sure in (True, False))
         if sure is not None:
@@ -102,9 +118,14 @@ def sentences(found: Estimate, *, drop: float = 0.01) -> list[str]:
                 f"Exits in {name}: not by this. No cost of {COSTS[-1]:g} or less can be had: the network is so small "
                 "that exits cost more than they save."
             )
+        elif few:
+            told.append(
+                f"Exits in {name}: cannot tell. Every point loses more than {100 * drop:g} point, but exits had only "
+                f"{found.samples / found.num_classes:.0f} samples per class to learn from."
+            )
         else:
             told.append(f"Exits in {name}: not by this. Every point loses more than {100 * drop:g} point.")
-    if found.samples < FEW * found.num_classes:
+    if few:
         told.append(
             f"With {found.samples / found.num_classes:.0f} samples a class exits learn little: a real fit on more will "
             "do better than this, perhaps much better. Raise --samples to see."

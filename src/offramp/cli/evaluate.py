@@ -3,15 +3,14 @@
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from offramp.cli.choosing import Wish, asking, choose, timed
 from offramp.cli.console import interval, points, print_json, print_table, print_text, say, warn
-from offramp.cli.datasets import Columns, classes_for, features_of, kept_in, open_labelled
-from offramp.cli.networks import open_artifact
 from offramp.cli.options import (
+    AnywayOption,
     ArtifactArgument,
     ClassesOption,
     ColumnOption,
@@ -25,9 +24,10 @@ from offramp.cli.options import (
     TrustOption,
 )
 from offramp.cli.places import check_writable
-from offramp.features import StoreSource
-from offramp.frontier import Frontier, was_used
-from offramp.report import Findings, cautions, find, verdict, write_report
+
+if TYPE_CHECKING:
+    from offramp.frontier import Frontier
+    from offramp.report import Findings
 
 __all__ = ["evaluate"]
 
@@ -54,6 +54,7 @@ def evaluate(
     classes: ClassesOption = None,
     store: StoreOption = None,
     trust: TrustOption = None,
+    anyway: AnywayOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Measure an artifact on samples that nothing was fitted on, with 95 % intervals.
@@ -63,6 +64,11 @@ def evaluate(
 
     [bold]Example[/bold]: offramp evaluate my-offramp --data test.csv --cost 0.6 --report my-report
     """
+    from offramp.cli.datasets import Columns, classes_for, features_of, kept_in, open_labelled
+    from offramp.cli.networks import open_artifact
+    from offramp.frontier.guessing import check_full_network
+    from offramp.report import cautions, find, verdict, write_report
+
     frontier = timed(open_artifact(artifact, trust), latency, latency_batch_size)
     network = choose(frontier, wish, artifact)
     source = open_labelled(
@@ -77,6 +83,7 @@ def evaluate(
         import_module("offramp.report.canvas")  # a missing matplotlib is told of now, not after the long work
     with kept_in(store) as folder:
         features = features_of(frontier, source, folder, progress=not as_json)
+        check_full_network(features, split="test", classes=source.classes, anyway=anyway)
         found = find(frontier, features, point=network.point, classes=source.classes, name=data.name)
         bare_ms = None if frontier.bare_ms is None else float(network.costs.average(features.sizes()).bare)
     page = None if report is None else write_report(found, report, source=source)
@@ -109,16 +116,14 @@ def evaluate(
             f"The cost is time: {bare_ms * found.chosen.relative_cost:.3g} ms a sample on average, {bare_ms:.3g} ms "
             "the network without exits."
         )
-    for sentence in (*cautions(found), *_doubts(frontier, features, found)):
+    for sentence in (*cautions(found), *_doubts(frontier, found)):
         warn(sentence)
     if page is not None:
         say(f"Report: {page}")
 
 
-def _doubts(frontier: Frontier, features: StoreSource, found: Findings) -> Iterator[str]:
+def _doubts(frontier: "Frontier", found: "Findings") -> Iterator[str]:
     """Reasons to believe that these are not the samples to measure on."""
-    if was_used(frontier, features.ids()):
-        yield "the exits were fitted, tuned or calibrated on these very samples; measure on others"
     if found.full.accuracy < frontier.full_accuracy - DOUBTFUL:
         yield (
             f"the network itself is right on {100 * found.full.accuracy:.1f} % here, and was on "

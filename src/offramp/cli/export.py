@@ -7,8 +7,6 @@ import typer
 
 from offramp.cli.choosing import Wish, asking, choose
 from offramp.cli.console import print_json, say
-from offramp.cli.datasets import check_taken
-from offramp.cli.networks import open_artifact
 from offramp.cli.options import (
     ArtifactArgument,
     ColumnOption,
@@ -18,9 +16,7 @@ from offramp.cli.options import (
     TrustOption,
 )
 from offramp.cli.places import check_writable
-from offramp.data import open_data
 from offramp.errors import InputError
-from offramp.runtime import same_setting
 
 __all__ = ["export"]
 
@@ -46,7 +42,9 @@ def export(
     int8: Annotated[
         bool,
         typer.Option(
-            "--int8", metavar="", help="Compute stages in whole numbers of eight bits, calibrated on the data."
+            "--int8",
+            metavar="",
+            help="Compute stages in whole numbers of eight bits, calibrated on the data; of images, not of texts.",
         ),
     ] = False,
     label: LabelOption = "label",
@@ -57,22 +55,26 @@ def export(
 ) -> None:
     """Write the network as ONNX graphs, to run where there is no PyTorch.
 
-    One graph a stage, an exit and a policy, and a manifest with all operating points. offramp_onnx.load(FOLDER) runs
-    them with numpy and onnxruntime alone; every graph is compared with PyTorch while it is written. The data shows
-    what inputs look like; it needs no labels. --cost, --accuracy, --max-drop and --policy say at which point --single
-    decides.
+    One graph a stage, an exit and a policy, and a manifest with the settings of that policy: all operating points that
+    a budget can pick. offramp_onnx.load(FOLDER) runs them with numpy and onnxruntime alone; every graph is compared
+    with PyTorch while it is written. The data shows what inputs look like; it needs no labels. --cost, --accuracy,
+    --max-drop and --policy say at which point --single decides.
 
     [bold]Example[/bold]: offramp export onnx my-offramp graphs --data new.txt
     """
-    # Not above: torch's exporter takes seconds to import, and no other command needs it.
+    from offramp.cli.datasets import check_taken
+    from offramp.cli.networks import open_artifact
+    from offramp.data import open_data
+    from offramp.runtime import Dial, same_setting
     from offramp.runtime.onnx import export_onnx, write_single
+    from offramp.runtime.onnx.int8 import check_int8
 
     if format != "onnx":
         raise InputError(f"expected onnx, the format that can be written, got '{format}'; offramp export onnx ...")
     asked = next((name for name, value in vars(wish).items() if value is not None), None)
     if asked is not None and not single:
         option = f"--{asked.replace('_', '-')}"
-        raise InputError(f"{option} is for --single, which was not asked for; the graphs hold all points without it")
+        raise InputError(f"{option} is for --single, which was not asked for; the graphs hold all settings without it")
     if int8 and wish.max_drop is not None:
         raise InputError(
             "expected --max-drop without --int8, got both: the promise is of the network that was calibrated, not of "
@@ -80,16 +82,19 @@ def export(
         )
     check_writable(out, "folder")
     frontier = open_artifact(artifact, trust)
+    if int8:
+        check_int8(frontier.trunk)
     source = open_data(data, label=label, column=column, split=split)
     check_taken(data, source, frontier.trunk, frontier.preprocessing)
     rows = source.read(0, min(len(source), CALIBRATION_ROWS if int8 else 1)).inputs
     inputs = frontier.trunk.prepare(frontier.preprocessing(rows))
-    points = [point for listed in frontier.points.values() for point in listed]
+    chosen = choose(frontier, wish, artifact).point if single else None
+    policy = frontier.preferred if chosen is None else chosen.policy
+    points = list(Dial(frontier.points[policy]).settings)
     at = None
-    if single:
-        chosen = choose(frontier, wish, artifact).point
-        at = next(row for row, point in enumerate(points) if same_setting(point, chosen))
-        points[at] = chosen  # with what is promised of it
+    if chosen is not None:
+        at = next((row for row, point in enumerate(points) if same_setting(point, chosen)), len(points))
+        points[at : at + 1] = [chosen]  # with what is promised of it; one chosen for a promise need be no setting
     export_onnx(
         frontier.trunk,
         frontier.pooling,

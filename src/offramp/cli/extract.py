@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from offramp.cli.console import print_json, print_text
-from offramp.cli.datasets import Columns, open_labelled, read_classes
 from offramp.cli.interrupts import resumable
-from offramp.cli.networks import make_network
 from offramp.cli.options import (
+    DEFAULT_POOLING,
     ClassesOption,
     ClusterOption,
     ColumnOption,
@@ -24,9 +23,6 @@ from offramp.cli.options import (
     WorkersOption,
 )
 from offramp.cli.places import check_writable
-from offramp.cost import thinned
-from offramp.features import extract as extract_features
-from offramp.trunk import DEFAULT_POOLING
 
 __all__ = ["extract"]
 
@@ -71,8 +67,13 @@ def extract(
 
     [bold]Example[/bold]: offramp extract --trunk models:make --data train.csv --store features
     """
+    from offramp.cli.datasets import Columns, classes_for, open_labelled
+    from offramp.cli.networks import make_network
+    from offramp.cost import thinned
+    from offramp.features import extract as extract_features
+
     network = make_network(trunk)
-    source = open_labelled(data, network, Columns(label, column, split), classes=read_classes(classes))
+    source = open_labelled(data, network, Columns(label, column, split), classes=classes_for(network, classes))
     if exits is not None:
         first = source.read(0, 1).inputs
         network = thinned(network, network.prepare(network.preprocessing(first)), exits=exits)

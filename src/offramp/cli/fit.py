@@ -5,18 +5,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from offramp.cli.choosing import read_latency, warn_of_full_sets
-from offramp.cli.console import print_json, print_text, say, warn
-from offramp.cli.datasets import Columns, open_labelled, read_classes
+from offramp.cli.console import print_json, print_text, say
 from offramp.cli.interrupts import resumable
-from offramp.cli.networks import make_network, trusting
 from offramp.cli.options import (
     DATA,
+    DEFAULT_POOLING,
     KINDS_OF_DATA,
+    AnywayOption,
     ClassesOption,
     ColumnOption,
     ExitsOption,
@@ -29,14 +29,13 @@ from offramp.cli.options import (
     StoreOption,
     TrunkOption,
 )
-from offramp.cli.places import check_artifact, check_writable
-from offramp.data import Dataset, Location, Subset, locate
+from offramp.cli.places import check_artifact, check_writable, hold_out
+from offramp.data import Location, locate
 from offramp.errors import InputError
-from offramp.features import sample_ids, split_by_id
-from offramp.frontier import Frontier, save
-from offramp.frontier import fit as fit_exits
-from offramp.methods import DEFAULT, PAPER
-from offramp.trunk import DEFAULT_POOLING
+
+if TYPE_CHECKING:
+    from offramp.data import Dataset
+    from offramp.frontier import Frontier
 
 __all__ = ["describe", "fit"]
 
@@ -108,6 +107,7 @@ def fit(
             "them again.",
         ),
     ] = False,
+    anyway: AnywayOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Attach exits to a frozen network and learn the whole trade-off between cost and accuracy.
@@ -116,15 +116,26 @@ def fit(
 
     [bold]Example[/bold]: offramp fit --trunk models:make --train train.csv --validation val.csv --out my-offramp
     """
+    from offramp.cli.datasets import Columns, classes_for, open_labelled
+    from offramp.cli.networks import make_network, trusting
+    from offramp.frontier import fit as fit_exits
+    from offramp.frontier import save
+    from offramp.methods import DEFAULT, PAPER
+    from offramp.trunk.spec import is_library_name
+
+    if no_weights and (named := next((spec for spec in trunk if is_library_name(spec)), None)):
+        raise InputError(
+            f"expected --no-weights with networks of your own functions, got it with {named}: an artifact of it could "
+            "not be loaded; leave --no-weights out"
+        )
     network = make_network(trunk, to_save=True)
     columns = Columns(label, column, split)
-    data = open_labelled(train, network, columns, classes=read_classes(classes))
+    data = open_labelled(train, network, columns, classes=classes_for(network, classes))
     fitted, held_out = (
-        _halved(data, seed)
+        _halved(data, seed, progress=not as_json)
         if validation is None
         else (data, open_labelled(validation, network, columns, classes=data.classes))
     )
-    _check_apart(fitted, held_out)
     settings = replace(PAPER if method == "paper" else DEFAULT, seed=seed)
     if epochs is not None:
         settings = replace(settings, warmup_epochs=epochs, epochs=epochs)
@@ -132,7 +143,7 @@ def fit(
     folder = out.with_name(f"{out.name}.features") if store is None else store
     check_artifact(out)
     check_writable(folder, "--store")
-    with resumable(f"Run the same command again: it goes on from {folder}."):
+    with resumable(f"Run the same command again: it goes on from {folder}."), hold_out(out):
         frontier = fit_exits(
             network,
             fitted,
@@ -145,12 +156,12 @@ def fit(
             batch_size=times_of,
             sets_by_class=sets_by_class,
             store=folder,
+            anyway=anyway,
             progress=not as_json,
         )
-        _check_classes(frontier, data.classes)
         save(frontier, out, weights=not no_weights)
-    if store is None:
-        _remove(folder, (fitted.name, held_out.name))
+        if store is None:
+            _remove(folder, (fitted.name, held_out.name))
     warn_of_full_sets(frontier)
     if as_json:
         print_json({"artifact": str(out), **describe(frontier)})
@@ -160,23 +171,19 @@ def fit(
     say(f"  offramp evaluate {out} --data TEST --report {out}-report{trusting(frontier)}")
 
 
-def _halved(data: Dataset, seed: int) -> tuple[Dataset, Dataset]:
-    """Four fifths to fit on, one to validate with, drawn at random."""
+def _halved(data: "Dataset", seed: int, *, progress: bool) -> "tuple[Dataset, Dataset]":
+    """Four fifths to fit on, one to validate with, drawn at random; equal rows stay together."""
+    from offramp.data import Subset
+    from offramp.features import split_by_id
+    from offramp.features.source import read_ids
+
     count = len(data) // 5
     if count < 2:
         raise InputError(f"expected at least 10 samples to hold out a fifth of them, got {len(data)}")
     say("No --validation: a fifth of --train is held out. Make sure the network was not trained on it.")
-    ids = sample_ids(data.name, range(len(data)))  # the data's own would be read with all inputs
+    ids = read_ids(data, progress=progress)
     rest, held_out = split_by_id(ids, (len(data) - count, count), seed=seed)
     return Subset(data, rest.tolist()), Subset(data, held_out.tolist())
-
-
-def _check_apart(fitted: Dataset, held_out: Dataset) -> None:
-    """Refuse the same file as both: ids are of content and row, so the first rows tell."""
-    if fitted.read(0, 1).ids[0] == held_out.read(0, 1).ids[0]:
-        raise InputError(
-            "--train and --validation are the same samples; give others, or leave --validation out to hold out a fifth"
-        )
 
 
 def _remove(folder: Path, stores: Sequence[str]) -> None:
@@ -189,19 +196,7 @@ def _remove(folder: Path, stores: Sequence[str]) -> None:
         folder.rmdir()
 
 
-def _check_classes(frontier: Frontier, classes: Sequence[str]) -> None:
-    """Notice classes in another order than the network's: nothing else would."""
-    chance = 1 / frontier.trunk.num_classes
-    if frontier.full_accuracy < 2 * chance and frontier.full_accuracy < 0.5:
-        order = f" The order now is: {', '.join(classes[:5])}, ..." if classes else ""
-        warn(
-            f"the network itself is right {100 * frontier.full_accuracy:.1f} % of the time, hardly more than chance. "
-            "Are the classes in the order of its outputs? Say so with --classes FILE. Is the preprocessing its own?"
-            f"{order}"
-        )
-
-
-def describe(frontier: Frontier) -> dict[str, Any]:
+def describe(frontier: "Frontier") -> dict[str, Any]:
     """A frontier as JSON tells it."""
     return {
         "network": frontier.trunk.name,

@@ -2,7 +2,6 @@
 
 from offramp.cli.console import print_json, print_text
 from offramp.cli.fit import describe
-from offramp.cli.networks import open_artifact
 from offramp.cli.options import ArtifactArgument, JsonOption, TrustOption
 
 __all__ = ["frontier"]
@@ -17,6 +16,8 @@ def frontier(artifact: ArtifactArgument, trust: TrustOption = None, as_json: Jso
 
     [bold]Example[/bold]: offramp frontier my-offramp
     """
+    from offramp.cli.networks import open_artifact
+
     found = open_artifact(artifact, trust)
     if as_json:
         print_json(describe(found))

@@ -1,18 +1,15 @@
 """`offramp inspect`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import torch
 import typer
 
 from offramp.cli.choosing import warn_of_busy
 from offramp.cli.console import print_json, print_table, say, warn
-from offramp.cli.datasets import Columns, check_taken
-from offramp.cli.networks import make_network
 from offramp.cli.options import (
     DATA,
+    DEFAULT_POOLING,
     ColumnOption,
     ExitsOption,
     JsonOption,
@@ -23,13 +20,12 @@ from offramp.cli.options import (
     TrunkOption,
 )
 from offramp.cli.places import check_writable
-from offramp.cost import count_trunk, thinned
-from offramp.data import Location, locate, open_data
+from offramp.data import Location, locate
 from offramp.errors import InputError
-from offramp.methods import DEFAULT, PAPER, fresh_exits
-from offramp.policy import POLICIES
-from offramp.runtime import BACKENDS, measure_latency
-from offramp.trunk import DEFAULT_POOLING, POOLINGS, Nodes, Representation, Tokens, Trunk
+
+if TYPE_CHECKING:
+    from offramp.cli.datasets import Columns
+    from offramp.trunk import Representation, Trunk
 
 __all__ = ["inspect"]
 
@@ -103,6 +99,14 @@ def inspect(
 
     [bold]Example[/bold]: offramp inspect --trunk models:make --data train.csv
     """
+    from offramp.cli.datasets import Columns
+    from offramp.cli.networks import make_network
+    from offramp.cost import count_trunk, thinned
+    from offramp.methods import DEFAULT, PAPER, fresh_exits
+    from offramp.policy import POLICIES
+    from offramp.runtime import BACKENDS, measure_latency
+    from offramp.trunk import POOLINGS
+
     needing = {"--out": out is not None, "--batch-size": bool(batch_size), "--backend": backend is not None}
     given = [name for name, there in needing.items() if there]
     if given and not measure:
@@ -204,8 +208,12 @@ def _millions(mul_adds: float) -> str:
     return f"{mul_adds / 1e6:,.2f}" if mul_adds >= 1e6 else f"{mul_adds / 1e6:.2g}"
 
 
-def _stages(network: Trunk, example: Any, pooling: str) -> list[dict[str, Any]]:
+def _stages(network: "Trunk", example: Any, pooling: str) -> list[dict[str, Any]]:
     """What each stage leaves behind, and what exits see of it."""
+    import torch
+
+    from offramp.trunk import POOLINGS
+
     found: list[dict[str, Any]] = []
     hidden = example
     with torch.inference_mode(), network.explaining(example):
@@ -218,8 +226,10 @@ def _stages(network: Trunk, example: Any, pooling: str) -> list[dict[str, Any]]:
     return found
 
 
-def _described(shown: Representation) -> str:
+def _described(shown: "Representation") -> str:
     """The shape of what one sample leaves behind."""
+    from offramp.trunk import Nodes, Tokens
+
     match shown:
         case Tokens(values, mask, prefix):
             kind = "words" if mask is not None else "patches" if prefix else "tokens"
@@ -230,15 +240,20 @@ def _described(shown: Representation) -> str:
             return " x ".join(map(str, shown.shape[1:]))
 
 
-def _some(path: Location, columns: Columns, network: Trunk, count: int) -> Any:
+def _some(path: Location, columns: "Columns", network: "Trunk", count: int) -> Any:
     """The first samples of the data."""
+    from offramp.cli.datasets import check_taken
+    from offramp.data import open_data
+
     data = open_data(path, **vars(columns))
     check_taken(path, data, network, network.preprocessing)
     return data.read(0, min(count, len(data))).inputs
 
 
-def _blank(network: Trunk) -> Any:
+def _blank(network: "Trunk") -> Any:
     """An input such as the preprocessing takes: a text, or a black image of the size it crops."""
+    import numpy as np
+
     steps = dict(network.preprocessing.steps)
     if "tokenize" in steps:
         return ["a short text of some ten words to count costs on"]

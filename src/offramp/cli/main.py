@@ -1,16 +1,18 @@
-"""The command `offramp`."""
+"""The command `offramp`.
+
+A verb imports what needs torch inside its function: torch takes seconds, and `--help` need not wait for it.
+"""
 
 import inspect as python_inspect
 import sys
 from collections.abc import Callable
-from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
 
 from offramp.cli.bench import bench
 from offramp.cli.compare import compare
-from offramp.cli.console import print_text, tell_error
+from offramp.cli.console import print_text, show_warnings, tell_error
 from offramp.cli.demo import demo
 from offramp.cli.estimate import estimate
 from offramp.cli.evaluate import evaluate
@@ -18,6 +20,7 @@ from offramp.cli.export import export
 from offramp.cli.extract import extract
 from offramp.cli.fit import fit
 from offramp.cli.frontier import frontier
+from offramp.cli.help import PlainCommand, PlainGroup
 from offramp.cli.inspect import inspect
 from offramp.cli.interrupts import resumable
 from offramp.cli.monitor import monitor
@@ -46,8 +49,7 @@ VERBS: tuple[Callable[..., None], ...] = (
 
 app = typer.Typer(
     name="offramp",
-    no_args_is_help=True,
-    add_completion=False,
+    cls=PlainGroup,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -61,11 +63,13 @@ def _help(function: Callable[..., Any]) -> str:
 
 
 for verb in VERBS:
-    app.command(help=_help(verb))(resumable("Run the same command again.")(verb))
+    app.command(cls=PlainCommand, help=_help(verb))(resumable("Run the same command again.")(verb))
 
 
 def _print_version(asked: bool) -> None:
     if asked:
+        from importlib.metadata import version  # not above: only this option needs it
+
         print_text(f"offramp {version('offramp')}")
         raise typer.Exit
 
@@ -99,7 +103,8 @@ def main(arguments: list[str] | None = None) -> int:
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"]
     try:
-        app(args=given, prog_name="offramp")
+        with show_warnings():
+            app(args=given or ["--help"], prog_name="offramp")
     except SystemExit as end:  # so typer ends, what is wrong with the usage told
         return end.code if isinstance(end.code, int) else 0
     except OfframpError as error:

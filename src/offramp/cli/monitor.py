@@ -4,20 +4,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from offramp.cli.console import print_json, print_table, print_text, say, warn
 from offramp.cli.options import JsonOption
 from offramp.cli.places import check_writable
-from offramp.cli.predictions import read_traffic
 from offramp.errors import InputError
-from offramp.monitor import FEWEST, Action, Monitor, Summary, Traffic, Verdict, summarise
+
+if TYPE_CHECKING:
+    from offramp.monitor import Action, Monitor, Summary, Traffic, Verdict
 
 __all__ = ["STATUSES", "monitor"]
 
-STATUSES: Mapping[Action, int] = {"keep": 0, "recalibrate": 3, "fall back": 4, "wait": 5}
+STATUSES: "Mapping[Action, int]" = {"keep": 0, "recalibrate": 3, "fall back": 4, "wait": 5}
 """What the command ends with; 1 and 2 are errors, as everywhere."""
 
 LAST = 1000
@@ -32,8 +33,8 @@ STEPS = 400
 AGAIN = "offramp recalibrate ARTIFACT --data RECENT --out FOLDER"
 """What re-calibrates."""
 
-ADVICE: Mapping[Action, str] = {
-    "wait": f"Wait: there is no traffic to speak of. Fewer than {FEWEST} samples say nothing for or against a change.",
+ADVICE: "Mapping[Action, str]" = {
+    "wait": "Wait: there is no traffic to speak of. Fewer than {fewest} samples say nothing for or against a change.",
     "keep": "Keep: nothing speaks for a change.",
     "recalibrate": f"Re-calibrate without labels ({AGAIN}): traffic is not what the reference was, so what was "
     "calibrated does not speak of it. Whether accuracy has suffered cannot be known without labels.",
@@ -97,6 +98,9 @@ def monitor(
 
     [bold]Example[/bold]: offramp monitor monday.csv tuesday.csv --reference reference.csv
     """
+    from offramp.cli.predictions import read_traffic
+    from offramp.monitor import Monitor, Traffic, summarise
+
     if picture is not None:
         if picture.suffix not in (".svg", ".png"):
             raise InputError(f"expected --picture to end with .svg or .png, got '{picture.name}'")
@@ -145,7 +149,7 @@ def _check_comparable(reference: Path, points: set[str], file: Path, its_points:
         warn(f"{file} was answered within a budget: the operating point moved, and with it where inputs leave")
 
 
-def _watched(watching: Monitor, seen: Traffic) -> tuple[list[int], dict[str, list[float]]]:
+def _watched(watching: "Monitor", seen: "Traffic") -> tuple[list[int], dict[str, list[float]]]:
     """Look at all traffic, and keep what the fortunes were on the way."""
     step = max(1, -(-len(seen) // STEPS))
     counts: list[int] = []
@@ -158,7 +162,9 @@ def _watched(watching: Monitor, seen: Traffic) -> tuple[list[int], dict[str, lis
     return counts, curves
 
 
-def _tell(verdict: Verdict, summaries: Mapping[str, Summary]) -> None:
+def _tell(verdict: "Verdict", summaries: "Mapping[str, Summary]") -> None:
+    from offramp.monitor import FEWEST
+
     columns = list(summaries.values())
     rows = [
         ["samples", *(f"{one.samples:,}" for one in columns)],
@@ -181,10 +187,10 @@ def _tell(verdict: Verdict, summaries: Mapping[str, Summary]) -> None:
         for name, test in verdict.tests.items()
     ]
     print_table("Evidence of a change", ["test", "samples", "now", "highest", "alarm from", "alarm"], tests)
-    print_text(ADVICE[verdict.action])
+    print_text(ADVICE[verdict.action].format(fewest=FEWEST))
 
 
-def _draw(file: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]], verdict: Verdict) -> None:
+def _draw(file: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]], verdict: "Verdict") -> None:
     from offramp.report.canvas import to_png, to_svg
     from offramp.report.evidence import evidence_over_time
 

@@ -1,7 +1,5 @@
 """Networks as the command line names them."""
 
-import json
-import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -13,15 +11,14 @@ from typing import Any
 from offramp.artifact import Field, read_artifact
 from offramp.errors import ArtifactError, InputError, OfframpError, UntrustedNameError
 from offramp.frontier import Frontier, load, made_again
+from offramp.frontier.saving import check_made_again
 from offramp.trunk import Factory, Trunk, chain, make_trunk
+from offramp.trunk.spec import is_library_name, parse_spec
 
-__all__ = ["make_network", "open_artifact", "parse_network", "trusting"]
+__all__ = ["make_network", "open_artifact", "trusting"]
 
 _NOT_THEIRS = (str(Path(__file__).parents[1]), "site-packages", "<frozen")
 """What files are called that are not of whoever wrote a function: ours, libraries', Python's own."""
-
-_WORDS = {"True": True, "False": False, "None": None}
-"""What Python calls them; JSON's own names are understood too."""
 
 
 def make_network(specs: Sequence[str], *, to_save: bool = False) -> Trunk:
@@ -34,32 +31,14 @@ def make_network(specs: Sequence[str], *, to_save: bool = False) -> Trunk:
     """
     _find_modules_here()
     links = []
-    for name, options in map(parse_network, specs):
+    for name, options in map(parse_spec, specs):
         link = _make(name, options)
-        if to_save and ":" in name and not made_again(link):
+        if to_save and is_library_name(name):
+            check_made_again(link)
+        elif to_save and ":" in name and not made_again(link):
             link.factory = Factory(name, options, link.preprocessing)
         links.append(link)
     return links[0] if len(links) == 1 else chain(*links)
-
-
-def parse_network(spec: str) -> tuple[str, dict[str, Any]]:
-    """A name and the arguments after it: numbers and lists as JSON writes them, anything else a text.
-
-    Example:
-        >>> parse_network("models:make,depth=12,task=clinc150,widths=[8,16]")
-        ('models:make', {'depth': 12, 'task': 'clinc150', 'widths': [8, 16]})
-    """
-    name, *pairs = re.split(r",(?=\s*[A-Za-z_]\w*=)", spec)
-    options = {}
-    for pair in pairs:
-        key, _, value = pair.partition("=")
-        try:
-            options[key.strip()] = _WORDS[value] if value in _WORDS else json.loads(value)
-        except ValueError:
-            options[key.strip()] = value
-    if "," in name or not name.strip():
-        raise InputError(f"expected package:function or a registered name, then KEY=VALUE after commas, got '{spec}'")
-    return name.strip(), options
 
 
 def trusting(frontier: Frontier) -> str:

@@ -5,12 +5,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from offramp.data import Location, locate
+from offramp.data.location import Location, locate
 
 __all__ = [
     "DATA",
+    "DEFAULT_POOLING",
     "KINDS_OF_DATA",
     "AccuracyOption",
+    "AnywayOption",
     "ArtifactArgument",
     "ClassesOption",
     "ClusterOption",
@@ -45,6 +47,9 @@ KINDS_OF_DATA = (
 )
 """What data may be."""
 
+DEFAULT_POOLING = "rich"
+"""That of `offramp.trunk`, which would import torch; a test compares the two."""
+
 _NETWORK, _POINT, _MANY = "The network", "The operating point", "Many workers"
 
 TrunkOption = Annotated[
@@ -53,10 +58,11 @@ TrunkOption = Annotated[
         "--trunk",
         "-t",
         metavar="NAME",
-        help="Your network: [bold]package:function[/bold], in this folder or on Python's path, where the function "
-        "returns [bold]offramp.split(model, example)[/bold]; or a registered name, such as [bold]timm[/bold]. "
-        "Arguments follow after commas: [bold]models:make,depth=12[/bold]. Give it twice for a chain, the cheaper "
-        "network first.",
+        help="Your network: [bold]hf:FOLDER[/bold] that save_pretrained wrote, tokenizer included; "
+        "[bold]timm:NAME[/bold] or [bold]torchvision:NAME[/bold] with [bold],weights=FILE[/bold]; or "
+        "[bold]package:function[/bold], in this folder or on Python's path, where the function returns "
+        "[bold]offramp.split(model, example)[/bold]. Arguments follow after commas: [bold]models:make,depth=12[/bold]. "
+        "Give it twice for a chain, the cheaper network first.",
         rich_help_panel=_NETWORK,
     ),
 ]
@@ -111,9 +117,18 @@ ClassesOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Names of the classes in the order of the network's outputs, one a line. [dim]Without it: numbers as they "
-        "stand, names sorted.[/dim]",
+        help="Names of the classes in the order of the network's outputs, one a line, for a network that does not know "
+        "them. [dim]Without it: numbers as they stand, names sorted.[/dim]",
         rich_help_panel=DATA,
+    ),
+]
+
+AnywayOption = Annotated[
+    bool,
+    typer.Option(
+        "--anyway",
+        metavar="",
+        help="Go on, with a warning, where the network itself is no better than guessing the commonest class.",
     ),
 ]
 
@@ -158,8 +173,9 @@ CostOption = Annotated[
     float | None,
     typer.Option(
         metavar="SHARE",
-        help="Spend this share of the network's compute, such as 0.6. [dim]Without it: the cheapest point that lost at "
-        "most half a point of accuracy on the tune split.[/dim]",
+        help="Spend at most this share of the network's compute on samples like those of the tune split, such as 0.6; "
+        "harder ones cost more (--budget of predict keeps an average). [dim]Without it: --max-drop 0.01 where "
+        "the calibrate split allows that, else the cheapest point not below the full network on the tune split.[/dim]",
         rich_help_panel=_POINT,
     ),
 ]
@@ -178,8 +194,8 @@ LatencyMsOption = Annotated[
     typer.Option(
         "--latency-ms",
         metavar="MS",
-        help="Instead of --cost: take so many milliseconds a sample on average, such as 2.5, by what --latency says. "
-        "[dim]Without it: as --cost or --accuracy say.[/dim]",
+        help="Instead of --cost: take at most so many milliseconds a sample on average, such as 2.5, by what --latency "
+        "says. [dim]Without it: as --cost or --accuracy say.[/dim]",
         rich_help_panel=_POINT,
     ),
 ]
@@ -213,7 +229,8 @@ MaxDropOption = Annotated[
         "--max-drop",
         metavar="SHARE",
         help="Instead of --cost: lose at most this share to the full network, such as 0.01 for one point, as a promise "
-        "made from the calibrate split. [dim]Without it: as --cost or --accuracy say.[/dim]",
+        "made from the calibrate split. [dim]Without it: 0.01, if nothing else is asked for and it can be promised."
+        "[/dim]",
         rich_help_panel=_POINT,
     ),
 ]

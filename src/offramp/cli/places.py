@@ -1,13 +1,13 @@
 """Where results go: refused before the long work, not after it."""
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from offramp.errors import InputError
 
-__all__ = ["check_artifact", "check_writable"]
+__all__ = ["check_artifact", "check_writable", "hold_out"]
 
 
 def check_writable(folder: Path, option: str) -> None:
@@ -42,6 +42,44 @@ def check_artifact(out: Path) -> None:
     Args:
         out: Where the artifact is going to be.
     """
-    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not (out / "manifest.json").exists()):
+    from offramp.artifact import MANIFEST, is_artifact_file
+
+    other = out.is_dir() and any(not is_artifact_file(file.name) for file in out.iterdir())
+    if out.is_file() or (other and not (out / MANIFEST).exists()):
         raise InputError(f"{out} is there and is no artifact; choose another --out")
     check_writable(out, "--out")
+
+
+@contextmanager
+def hold_out(out: Path) -> Iterator[None]:
+    """Hold an `--out` so that no other command writes there; a kill releases it.
+
+    The lock is the hidden file `.<name>.lock` beside it, which stays: to delete it could let two writers in.
+
+    Args:
+        out: The file or folder that is going to be written.
+
+    Raises:
+        BusyError: If another process holds it; the message names the process.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder, hold_out(Path(folder, "answers.csv")):
+        ...     Path(folder, ".answers.csv.lock").exists()
+        True
+    """
+    from offramp.files import hold_lock
+
+    lock = out.with_name(f".{out.name}.lock")
+    with ExitStack() as held:
+        try:
+            out.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot write {out}: {error.strerror}; choose another --out") from error
+        try:
+            held.enter_context(hold_lock(lock, wait_s=0))
+        except OSError as error:
+            raise InputError(
+                f"cannot lock {lock}: {error.strerror}; check its permission, or choose another --out"
+            ) from error
+        yield

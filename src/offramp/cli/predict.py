@@ -3,17 +3,13 @@
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
-from torch import Tensor
 
-from offramp.cli.choosing import Wish, asking, check_share, choose, timed, warn_of_backend, warn_of_unspent
+from offramp.cli.choosing import Wish, asking, choose, timed, warn_of_backend
 from offramp.cli.console import print_json, say, warn
-from offramp.cli.datasets import check_taken
 from offramp.cli.interrupts import resumable
-from offramp.cli.networks import open_artifact
 from offramp.cli.options import (
     ArtifactArgument,
     ClusterOption,
@@ -26,14 +22,18 @@ from offramp.cli.options import (
     TrustOption,
     WorkersOption,
 )
-from offramp.cli.predictions import Predictions
-from offramp.data import Dataset, Location, open_data
+from offramp.cli.places import hold_out
+from offramp.data import Location
 from offramp.errors import InputError
-from offramp.monitor import full_labels
-from offramp.network import EarlyExitNetwork
 from offramp.progress import Advance, progress_bar
-from offramp.runtime import BudgetController
-from offramp.trunk import Preprocessing
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from offramp.cli.predictions import Predictions
+    from offramp.data import Dataset
+    from offramp.network import EarlyExitNetwork
+    from offramp.runtime import BudgetController
 
 __all__ = ["predict"]
 
@@ -105,25 +105,26 @@ def predict(
 
     [bold]Example[/bold]: offramp predict my-offramp --data images --budget 0.4 --workers 8 --out answers.parquet
     """
+    import torch
+
+    from offramp.cli.datasets import check_taken
+    from offramp.cli.networks import open_artifact
+    from offramp.cli.predictions import Predictions
+    from offramp.data import open_data
+
     many = workers is not None or cluster is not None
     _check_out(out, many=many, shadow=shadow)
     frontier = timed(open_artifact(artifact, trust), latency, latency_batch_size)
     warn_of_backend(frontier, backend)
-    if budget is not None:
-        if wish.asked:
-            raise InputError(f"expected {wish.asked[0]} or --budget, got both; leave one")
-        check_share("--budget", budget)
-    network = choose(frontier, wish, artifact)
+    network = choose(frontier, wish, artifact, budget=budget)
     controller = None if budget is None else network.controller(budget)
-    if budget is not None:
-        warn_of_unspent("--budget", budget, network.dial.dearest)
     if miscoverage not in network.point.conformal_thresholds:
         known = ", ".join(map(str, sorted(network.point.conformal_thresholds)))
         raise InputError(f"expected --miscoverage to be one that was calibrated ({known}), got {miscoverage}")
     source = open_data(data, label=label, column=column, split=split)
     check_taken(data, source, frontier.trunk, frontier.preprocessing)
     chosen, network = network, network.on(backend, example=source.read(0, min(2, len(source))).inputs)
-    if wish.max_drop is not None and network.point.guarantee is None:
+    if chosen.point.guarantee is not None and network.point.guarantee is None:
         warn(f"nothing is promised: the network was calibrated in its own precision, and '{backend}' computes coarser")
     shadowed = torch.empty(0, dtype=torch.bool)
     if shadow:
@@ -150,20 +151,21 @@ def predict(
             saved = sha256((artifact / "manifest.json").read_bytes()).hexdigest()  # which has all other files' hashes
             at = f"{saved} {network.point.policy} {network.point.promised} {budget} {backend}"
             cost = f"{network.point.policy} {network.point.promised['cost']:.3f}"
-            predictions = Predictions(
-                out,
-                f"{at} {source.name} {miscoverage} {shadow}",
-                point=f"{cost if budget is None else f'budget {budget:g}'} {sha256(at.encode()).hexdigest()[:8]}",
-                batch_size=batch_size,
-                classes=frontier.classes,
-                miscoverage=miscoverage,
-                shadowed=shadow > 0,
-            )
-            with progress_bar(
-                "predicting", len(source), done=predictions.done, unit="inputs", show=not as_json
-            ) as advance:
-                _answer(network, source, data, predictions, controller, shadowed, batch_size, advance)
-            summary = predictions.finish()
+            with hold_out(out):
+                predictions = Predictions(
+                    out,
+                    f"{at} {source.name} {miscoverage} {shadow}",
+                    point=f"{cost if budget is None else f'budget {budget:g}'} {sha256(at.encode()).hexdigest()[:8]}",
+                    batch_size=batch_size,
+                    classes=frontier.classes,
+                    miscoverage=miscoverage,
+                    shadowed=shadow > 0,
+                )
+                with progress_bar(
+                    "predicting", len(source), done=predictions.done, unit="inputs", show=not as_json
+                ) as advance:
+                    _answer(network, source, data, predictions, controller, shadowed, batch_size, advance)
+                summary = predictions.finish()
     bare_ms = frontier.bare_ms
     # Where inputs differ in size, as if they were of the sizes of the tune split: times are known of those.
     summary |= {"bare_ms": bare_ms, "ms": None if bare_ms is None else bare_ms * summary["cost"]}
@@ -203,16 +205,19 @@ def _check_out(out: Path, *, many: bool, shadow: float) -> None:
 
 
 def _answer(
-    network: EarlyExitNetwork,
-    source: Dataset,
+    network: "EarlyExitNetwork",
+    source: "Dataset",
     place: Location,
-    predictions: Predictions,
-    controller: BudgetController | None,
-    shadowed: Tensor,
+    predictions: "Predictions",
+    controller: "BudgetController | None",
+    shadowed: "Tensor",
     batch_size: int,
     advance: Advance,
 ) -> None:
     """Answer what is not answered yet, batch by batch, in this process."""
+    from offramp.monitor import full_labels
+    from offramp.trunk import Preprocessing
+
     prepared = replace(network, preprocessing=Preprocessing())  # inputs are, once, for both networks
     if controller is not None:
         for start in range(0, predictions.done, batch_size):  # as it was told of them before it was interrupted

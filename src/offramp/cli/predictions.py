@@ -4,11 +4,13 @@ import csv
 import io
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from offramp.errors import InputError
+from offramp.files import replacing, sync_folder
 from offramp.monitor import Traffic
 from offramp.network import Answer
 
@@ -19,8 +21,15 @@ COLUMNS = ("input", "label", "confidence", "exit", "cost", "point", "set")
 `full`, the full network's label, comes before the set; empty for all others."""
 
 
+NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+"""Flag by which a symbolic link is refused; Windows has none."""
+
+
 class Predictions:
     """A file of answers, one a line; under another name until it is whole.
+
+    One process at a time may write it: hold it with `hold_out`. A symbolic link is never followed: one at `file` is
+    replaced at the end, those at the working files at once.
 
     Args:
         file: Ends with .csv or .jsonl. A file that is there is replaced at the end.
@@ -58,21 +67,24 @@ class Predictions:
         self.costs_before: list[float] = []
         try:
             lines: list[str] = []
-            if self._part.exists() and self._key.exists() and self._key.read_text("utf-8") == key:
+            if _read_own(self._key) == key.encode():
                 lines, costs = self._whole_lines()
                 self.costs_before = costs[: len(costs) - len(costs) % batch_size]
+            else:
+                self._key.unlink(missing_ok=True)  # first: without it, a part that is being written is nobody's
             self.done, self._spent = len(self.costs_before), sum(self.costs_before)
             file.parent.mkdir(parents=True, exist_ok=True)
             header = "" if file.suffix == ".jsonl" else _csv_line(self._columns)
-            self._key.unlink(missing_ok=True)  # first: without it, a part that is being written is nobody's
-            self._part.write_text(header + "".join(lines[: self.done]), "utf-8", newline="")
-            self._key.write_text(key, "utf-8")
+            with replacing(self._part) as temporary:
+                temporary.write_text(header + "".join(lines[: self.done]), "utf-8", newline="")
+            with replacing(self._key) as temporary:
+                temporary.write_text(key, "utf-8")
         except OSError as error:
             raise InputError(f"cannot write {file}: {error.strerror}; choose another --out") from error
 
     def _whole_lines(self) -> tuple[list[str], list[float]]:
         """The answers that were written, and what they cost; not one that was being written, nor what follows it."""
-        text = self._part.read_bytes().decode("utf-8", "replace")
+        text = _read_own(self._part).decode("utf-8", "replace")
         lines, costs = [], []
         try:
             if self._file.suffix == ".jsonl":
@@ -121,7 +133,9 @@ class Predictions:
                 lines.append(_csv_line([*(content[name] for name in self._columns[:-1]), listed]))
             costs.append(content["cost"])
         try:
-            with open(self._part, "a", encoding="utf-8", newline="") as file:
+            # Without O_CREAT: a part that somebody has taken away would begin in the middle.
+            descriptor = os.open(self._part, os.O_WRONLY | os.O_APPEND | NO_FOLLOW)
+            with open(descriptor, "a", encoding="utf-8", newline="") as file:
                 file.write("".join(lines))
         except OSError as error:
             raise InputError(
@@ -133,12 +147,20 @@ class Predictions:
 
     def finish(self) -> dict[str, Any]:
         """Give the file its name."""
+        with open(os.open(self._part, os.O_RDWR | NO_FOLLOW), "r+b") as file:
+            os.fsync(file.fileno())
         self._part.replace(self._file)
-        self._key.unlink()
+        sync_folder(self._file.parent)
+        self._key.unlink(missing_ok=True)
         return {"rows": self.done, "cost": self._spent / max(1, self.done)}
 
     def _name(self, label: int) -> str | int:
         return self._classes[label] if self._classes else label
+
+
+def _read_own(path: Path) -> bytes:
+    """Read a working file; nothing where there is none, or a symbolic link."""
+    return path.read_bytes() if path.exists() and not path.is_symlink() else b""
 
 
 def _csv_line(values: Sequence[Any]) -> str:

@@ -7,8 +7,6 @@ import typer
 
 from offramp.cli.choosing import warn_of_full_sets
 from offramp.cli.console import print_json, say
-from offramp.cli.datasets import Columns, check_taken, classes_for, kept_in, open_labelled
-from offramp.cli.networks import open_artifact, trusting
 from offramp.cli.options import (
     ArtifactArgument,
     ClassesOption,
@@ -21,9 +19,7 @@ from offramp.cli.options import (
     TrustOption,
 )
 from offramp.cli.places import check_artifact
-from offramp.data import open_data
 from offramp.errors import InputError
-from offramp.frontier import recalibrated, save
 
 __all__ = ["recalibrate"]
 
@@ -59,6 +55,11 @@ def recalibrate(
 
     [bold]Example[/bold]: offramp recalibrate my-offramp --data recent.csv --out my-offramp-recent
     """
+    from offramp.cli.datasets import Columns, check_taken, classes_for, kept_in, open_labelled
+    from offramp.cli.networks import open_artifact, trusting
+    from offramp.data import open_data
+    from offramp.frontier import recalibrated, save
+
     if out.resolve() == artifact.resolve():
         raise InputError(f"expected --out to be another folder than the artifact's, got {out}; choose a new one")
     frontier = open_artifact(artifact, trust)
@@ -76,12 +77,13 @@ def recalibrate(
         found = recalibrated(frontier, source, labelled=labelled, store=folder, progress=not as_json)
         save(found, out)
     warn_of_full_sets(found)
+    samples = found.provenance["recalibrated"]["samples"]
     if as_json:
-        print_json({"artifact": str(out), "samples": len(source), "labelled": labelled})
+        print_json({"artifact": str(out), "samples": samples, "labelled": labelled})
         return
     can = "accuracy, disagreement and Brier score" if labelled else "disagreement with the full network"
     sets = "Prediction sets are of them, too." if labelled else "Prediction sets are as they were."
-    say(f"{found.trunk.name} is calibrated on {len(source):,} samples of {data.name}, saved in {out}. {sets}")
+    say(f"{found.trunk.name} is calibrated on {samples:,} samples of {data.name}, saved in {out}. {sets}")
     say(f"Promises can be made of {can}, once; decide on the numbers beforehand:")
     loss = "" if labelled else " --loss disagreement"
     say(f"  offramp predict {out} --max-drop 0.02{loss} --data NEW --out answers.csv{trusting(found)}")

@@ -6,7 +6,7 @@ from typing import Any, Protocol, final
 from offramp.data.identity import dataset_name
 from offramp.data.labels import Labels
 from offramp.errors import InputError
-from offramp.features import Rows, Source, sample_ids
+from offramp.features import Rows, Source, hash_rows
 
 __all__ = ["Dataset", "StoredDataset", "check_range"]
 
@@ -50,7 +50,7 @@ class StoredDataset:
         inputs: Gives the inputs of rows `start` to `stop - 1`, in any form a trunk's preprocessing takes.
         labels: Labels of all rows.
         stem: What the data is called, the first part of its name.
-        content: Digest of the bytes on disk: ids are made from it and the row number.
+        content: Digest of the bytes on disk, a part of the name.
         columns: What of the content the inputs are, where that is a choice.
         keys: What to call each row; without them, its number.
 
@@ -75,14 +75,12 @@ class StoredDataset:
         keys: Sequence[str] = (),
     ) -> None:
         assert len(keys) in (0, len(labels.numbers)), (len(keys), len(labels.numbers))
-        # A store is found again by the name, so the name has all that decides what `read` gives. Ids have less: a row
-        # is the same sample under any file name, label column or order of classes.
+        # A store is found again by the name, so the name has all that decides what `read` gives.
         self.name = dataset_name(stem, content, *columns, labels.numbers.tobytes())
         self.classes = labels.classes
         self.labelled = labels.labelled
         self._inputs = inputs
         self._labels = labels.numbers
-        self._content = content
         self._keys = keys
 
     def __len__(self) -> int:
@@ -91,8 +89,8 @@ class StoredDataset:
     def read(self, start: int, stop: int) -> Rows:
         """Rows `start` to `stop - 1`."""
         check_range(start, stop, self)
-        ids = sample_ids(self._content, range(start, stop))
-        return Rows(self._inputs(start, stop), self._labels[start:stop].copy(), ids)
+        inputs = self._inputs(start, stop)
+        return Rows(inputs, self._labels[start:stop].copy(), hash_rows(inputs))
 
     def keys(self, start: int, stop: int) -> list[str]:
         """What to call rows `start` to `stop - 1`; see `Dataset`."""

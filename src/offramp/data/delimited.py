@@ -6,13 +6,20 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import TextIOWrapper
-from typing import TextIO
+from io import BytesIO, TextIOWrapper
+from typing import BinaryIO, TextIO, cast
 
 from offramp.data.location import Location, opened
+from offramp.data.unpacking import allowed_bytes, check_unpacked
 from offramp.errors import InputError
 
 __all__ = ["Cells", "read_cells"]
+
+CHARACTER_BYTES, CELL_BYTES, ROW_BYTES = 5, 30, 150
+"""Memory that a table takes while it is read, about: the csv module holds 4 bytes a character, then come the cells."""
+
+BLOCK_BYTES = 1 << 20
+"""Unpacked at a time to see how much there is."""
 
 LONGEST_CELL = 2**31 - 1  # the most that fits a C long everywhere; Python stops at 131072, too few for a long document
 
@@ -85,11 +92,23 @@ def _opened(path: Location, newline: str) -> Iterator[TextIO]:
     limit = csv.field_size_limit(LONGEST_CELL)
     try:
         with opened(path) as stream:
-            content = gzip.GzipFile(fileobj=stream) if packed else stream
+            content = _unpacked(path, stream.read()) if packed else stream
             with TextIOWrapper(content, encoding="utf-8-sig", newline=newline) as file:
                 yield file
     finally:
         csv.field_size_limit(limit)
+
+
+def _unpacked(path: Location, packed: bytes) -> BinaryIO:
+    """Return what reads a gzipped table, once it is known to fit into the memory allowed."""
+    enough, needed = 16 * allowed_bytes(len(packed)), 0  # so that most of the time the message tells all of it
+    with gzip.GzipFile(fileobj=BytesIO(packed)) as file:
+        while needed <= enough and (block := file.read(BLOCK_BYTES)):
+            rows = block.count(b"\n")
+            cells = rows + block.count(b",") + block.count(b"\t")
+            needed += CHARACTER_BYTES * len(block) + CELL_BYTES * cells + ROW_BYTES * rows
+    check_unpacked(needed, packed=len(packed), place=str(path))
+    return cast(BinaryIO, gzip.GzipFile(fileobj=BytesIO(packed)))
 
 
 def _csv(file: TextIO) -> Iterator[tuple[int, list[str]]]:

@@ -1,11 +1,13 @@
 """Images as networks are trained on them: upright, RGB, 8 bits a channel."""
 
+import os
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from offramp.data.unpacking import VARIABLE, allowed_bytes, check_unpacked
 from offramp.errors import InputError, MissingExtraError
 
 try:
@@ -14,6 +16,9 @@ except ImportError as error:
     raise MissingExtraError("reading images needs Pillow; pip install 'offramp[images]'") from error
 
 __all__ = ["decode_image"]
+
+PIXEL_BYTES = 10
+"""Memory that a pixel takes while it is decoded: 4 bytes of Pillow's, and 3 twice until it is an array."""
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")  # Pillow knows more; some of those run other programs
 
@@ -37,16 +42,26 @@ def decode_image(content: Path | bytes, *, place: str) -> npt.NDArray[np.uint8]:
         >>> decode_image(png.getvalue(), place="a gray image").shape
         (2, 3, 3)
     """
+    _let_pillow_decode()
     try:
         with Image.open(BytesIO(content) if isinstance(content, bytes) else content, formats=FORMATS) as image:
             _check_size(image)
-            return np.array(_rgb(ImageOps.exif_transpose(image)))
+            ImageOps.exif_transpose(image, in_place=True)
+            return np.array(_rgb(image))
     except Exception as error:  # Pillow's decoders raise whatever they stumble over
         raise InputError(f"{place} cannot be decoded as an image: {error}; replace it or leave it out") from error
 
 
+def _let_pillow_decode() -> None:
+    """Raise Pillow's own limit to ours, where that was asked for."""
+    if VARIABLE in os.environ and Image.MAX_IMAGE_PIXELS is not None:
+        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, allowed_bytes() // PIXEL_BYTES)
+
+
 def _check_size(image: Image.Image) -> None:
-    # Pillow itself only warns up to twice its limit; it has read the header by now, but no pixel.
+    # The header has been read by now, but no pixel. Pillow itself only warns up to twice its limit.
+    pixels = f"an image of {image.width} x {image.height} pixels"
+    check_unpacked(PIXEL_BYTES * image.width * image.height, place=pixels)
     limit = Image.MAX_IMAGE_PIXELS
     if limit is not None and image.width * image.height > limit:
         raise InputError(
@@ -59,7 +74,7 @@ def _rgb(image: Image.Image) -> Image.Image:
         return _high_byte(image).convert("RGB")
     if image.mode == "P" and "transparency" in image.info:
         return image.convert("RGBA").convert("RGB")  # straight to RGB, Pillow warns
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _high_byte(image: Image.Image) -> Image.Image:

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from offramp.errors import InputError
-from offramp.registry import unknown_name
+from offramp.errors import InputError, UnknownNameError
 
 __all__ = ["Labels", "named_labels", "read_labels", "unlabelled"]
 
@@ -47,15 +47,36 @@ def unlabelled(count: int, classes: Sequence[str] = ()) -> Labels:
 def named_labels(names: Sequence[str], classes: Sequence[str]) -> Labels:
     """Labels by the place of each name in `classes`.
 
+    Raises:
+        UnknownNameError: Names are not among `classes`; the message has the first of them, and of the classes that no
+            label has.
+
     Example:
         >>> named_labels(["dog", "cat"], ["cat", "dog"]).numbers.tolist()
         [1, 0]
     """
     numbers = {name: number for number, name in enumerate(classes)}
-    for name in names:
-        if name not in numbers:
-            raise unknown_name("class", name, classes)
+    if unknown := set(names) - set(classes):
+        raise _unknown_classes(unknown, set(names), classes)
     return Labels(np.array([numbers[name] for name in names], np.int64), tuple(classes))
+
+
+def _unknown_classes(unknown: set[str], names: set[str], classes: Sequence[str]) -> UnknownNameError:
+    """Make the error for labels that do not fit the classes: the first differences of both, and the nearest name."""
+    first = sorted(unknown)
+    near = get_close_matches(first[0], classes, n=1)
+    hint = f"; did you mean '{near[0]}'?" if near else "."
+    unused = [name for name in classes if name not in names]
+    rest = f"{len(unused)} of {len(classes)} classes have no label: {_shown(unused)}"
+    rest = rest if unused else f"the classes are {_shown(classes)}"
+    return UnknownNameError(
+        f"unknown class '{first[0]}'{hint} {len(first)} of {len(names)} names of labels are no classes: "
+        f"{_shown(first)}; {rest}. Rename the labels, or name their column: label=..."
+    )
+
+
+def _shown(names: Sequence[str], most: int = 5) -> str:
+    return ", ".join(f"'{name}'" for name in names[:most]) + (", ..." if len(names) > most else "")
 
 
 def read_labels(

@@ -15,13 +15,12 @@ from offramp.data.labels import read_labels, unlabelled
 from offramp.data.location import Location, opened
 from offramp.data.selection import LABEL, Selection
 from offramp.data.single_precision import first_unfit
+from offramp.data.unpacking import check_unpacked
 from offramp.errors import InputError
 
 __all__ = ["open_npz"]
 
 LABELS = ("y", "labels", "label")
-MOST_SHRINKAGE = 200  # samples do not compress so well, a bomb does, up to 1032-fold
-ALWAYS_ALLOWED_BYTES = 1 << 30
 
 
 def open_npz(path: Location, selection: Selection) -> Dataset:
@@ -117,6 +116,4 @@ def _refuse_bomb(path: Location) -> None:
             size = sum(member.file_size for member in archive.infolist())
     except (OSError, zipfile.BadZipFile) as error:
         raise InputError(f"{path} is broken: {error}; write it anew with numpy.savez") from error
-    packed = path.stat().st_size
-    if size > max(ALWAYS_ALLOWED_BYTES, MOST_SHRINKAGE * packed):
-        raise InputError(f"{path} would grow from {packed} to {size} bytes; save it with numpy.savez")
+    check_unpacked(size, packed=path.stat().st_size, place=str(path))

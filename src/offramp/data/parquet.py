@@ -2,7 +2,7 @@
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -16,6 +16,7 @@ from offramp.data.labels import Labels, read_labels, unlabelled
 from offramp.data.location import Location, folder_name, names_in, opened
 from offramp.data.selection import Selection
 from offramp.data.shards import find_shards, is_shard_name, map_shards
+from offramp.data.unpacking import check_unpacked
 from offramp.errors import InputError, MissingExtraError
 
 try:
@@ -179,6 +180,7 @@ class _RowGroups:
         pieces = []
         for file in self._schemas:
             with _opened(file) as opened:
+                _check_growth(file, opened.metadata, range(opened.metadata.num_row_groups), [name])
                 pieces.append(opened.read(columns=[name]).select([name]).replace_schema_metadata())
         return pyarrow.concat_tables(pieces).column(name)
 
@@ -190,11 +192,23 @@ class _RowGroups:
             known, metadata = self._metadata
             # A store answers slowly: the end of a file, which says where its columns lie, is fetched once.
             with _opened(file, metadata if known == file else None) as opened:
+                _check_growth(file, opened.metadata, [group], names)
                 table = opened.read_row_group(group, columns=list(names)).select(list(names)).replace_schema_metadata()
                 self._metadata = (file, opened.metadata)
             self._kept = (key, table)
         first = self._starts[at]
         return table.slice(start - first, min(stop, self._starts[at + 1]) - start)
+
+
+def _check_growth(file: Location, metadata: Any, groups: Iterable[int], names: Sequence[str]) -> None:
+    """Refuse columns that take too much memory unpacked; equal numbers may be stored once, but take 8 bytes each."""
+    needed = packed = 0
+    for facts in map(metadata.row_group, groups):
+        for chunk in map(facts.column, range(facts.num_columns)):
+            if chunk.path_in_schema.partition(".")[0] in names:
+                needed += max(chunk.total_uncompressed_size, 8 * chunk.num_values)
+                packed += chunk.total_compressed_size
+    check_unpacked(needed, packed=packed, place=str(file))
 
 
 def _footer(file: Location) -> tuple[Any, list[int]]:

@@ -44,7 +44,7 @@ class Subset:
                 f"expected rows 0 to {len(dataset) - 1} of '{dataset.name}', got {chosen.min()} to {chosen.max()}"
             )
         if len(np.unique(chosen)) != len(chosen):
-            raise InputError(f"expected each row of '{dataset.name}' at most once, got repeats; sample ids are unique")
+            raise InputError(f"expected each row of '{dataset.name}' at most once, got repeats; leave them out")
         self._rows = chosen.astype(np.int64)
         self._dataset = dataset
         stem = dataset.name.rpartition("-")[0] or dataset.name

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from offramp.errors import MissingExtraError
-from offramp.features import ArraySource, sample_ids
+from offramp.features import ArraySource
 from offramp.trunk import image_preprocessing
 
 __all__ = ["PREPROCESSING", "Digits", "digits"]
@@ -47,10 +47,10 @@ def digits(seed: int = 0) -> Digits:
     found = load_digits()
     images, labels = (found.images * (255 / 16)).astype(np.uint8)[..., None], found.target  # 0 to 16 there
     rows = np.split(np.random.default_rng(seed).permutation(len(labels)), np.cumsum(SIZES)[:-1])
-    # Ids by the row in the whole collection: an image in two parts would be noticed. Names tell divisions apart.
+    # Names tell divisions apart: a store that was kept is of one of them.
     return Digits(
         *(
-            ArraySource(images[part], labels[part], name=f"digits-{seed}-{name}", ids=sample_ids("digits", part))
+            ArraySource(images[part], labels[part], name=f"digits-{seed}-{name}")
             for name, part in zip(("train", "validation", "test"), rows, strict=True)
         )
     )

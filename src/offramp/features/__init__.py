@@ -4,8 +4,10 @@ from offramp.features.batch import Batch, BatchSource, Keys, MemorySource
 from offramp.features.extract import extract, extract_shard, make_plan
 from offramp.features.loader import StoreSource
 from offramp.features.plan import Plan
-from offramp.features.source import ArraySource, Rows, Source, sample_ids
-from offramp.features.splits import check_disjoint, split_by_id
+from offramp.features.row_hashes import hash_rows
+from offramp.features.sketch import IdSketch
+from offramp.features.source import ArraySource, Rows, Source
+from offramp.features.splits import keep_apart, split_by_id
 from offramp.features.stages import StageView
 from offramp.features.store import Store, begin_store, compile_manifest, pending_shards
 
@@ -13,6 +15,7 @@ __all__ = [
     "ArraySource",
     "Batch",
     "BatchSource",
+    "IdSketch",
     "Keys",
     "MemorySource",
     "Plan",
@@ -22,12 +25,12 @@ __all__ = [
     "Store",
     "StoreSource",
     "begin_store",
-    "check_disjoint",
     "compile_manifest",
     "extract",
     "extract_shard",
+    "hash_rows",
+    "keep_apart",
     "make_plan",
     "pending_shards",
-    "sample_ids",
     "split_by_id",
 ]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from offramp.errors import InputError
+from offramp.features.row_hashes import hash_rows
 
 __all__ = ["Batch", "BatchSource", "Keys", "MemorySource"]
 
@@ -92,7 +93,7 @@ class MemorySource:
         own_logits: `N x K` by stage; the last stage's is the network's answer.
         labels: `N` classes.
         widths: Features of each stage, L numbers that sum to D.
-        ids: `N` sample ids; row numbers if left out.
+        ids: `N` sample ids; hashes of the rows of features if left out.
         sizes: `N` sizes; ones if left out.
 
     Example:
@@ -121,7 +122,7 @@ class MemorySource:
             features,
             own_logits,
             labels,
-            torch.arange(len(labels)) if ids is None else ids,
+            torch.from_numpy(hash_rows(features)) if ids is None else ids,
             torch.ones(len(labels)) if sizes is None else sizes,
         )
 

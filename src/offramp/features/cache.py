@@ -16,8 +16,9 @@ from torch import Tensor
 from offramp.errors import CorruptFileError, InputError, StoreError
 from offramp.features.plan import Plan
 from offramp.features.remote import RemoteFolder
-from offramp.features.sealed import TEMPORARY, seal, unsealed, whole_file
+from offramp.features.sealed import seal, unsealed, whole_file
 from offramp.features.shard import Entry, read_columns, shard_name, shard_path
+from offramp.files import TEMPORARY
 
 try:
     import fcntl

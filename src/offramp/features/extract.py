@@ -16,7 +16,7 @@ from offramp.features.plan import DTYPES, Plan
 from offramp.features.shard import write_shard
 from offramp.features.source import Rows, Source
 from offramp.features.stable_hash import stable_hash
-from offramp.features.store import Store, begin_store, compile_manifest, pending_shards, read_plan
+from offramp.features.store import Store, begin_store, compile_manifest, hold_store, pending_shards, read_plan
 from offramp.progress import progress_bar
 from offramp.trunk import DEFAULT_POOLING, POOLINGS, Hidden, Preprocessing, Trunk
 
@@ -54,7 +54,7 @@ def extract(
         shard_mb: Megabytes of a shard, about.
         threads: Threads of torch; those of the extraction that is there, or torch's own number, if left out.
         dtype: Precision of the features: float16, bfloat16 or float32.
-        progress: Show a bar, if there is a terminal to show it on.
+        progress: Show a bar on a terminal; elsewhere, a line every 30 s.
 
     Returns:
         The finished store.
@@ -73,7 +73,7 @@ def extract(
     """
     check_local(path)
     path = Path(path)
-    plan = begin_extraction(
+    with begin_extraction(
         trunk,
         source,
         path,
@@ -83,16 +83,17 @@ def extract(
         shard_mb=shard_mb,
         threads=threads,
         dtype=dtype,
-    )
-    pending = pending_shards(path, plan)
-    to_do = sum(len(plan.rows_of(shard)) for shard in pending)
-    done = plan.num_rows - to_do
-    with progress_bar(f"extracting {source.name}", plan.num_rows, done=done, unit="rows", show=progress) as advance:
-        for shard in pending:
-            extract_shard(trunk, source, plan, shard, path, advance=advance)
-    return compile_manifest(path)
+    ) as plan:
+        pending = pending_shards(path, plan)
+        to_do = sum(len(plan.rows_of(shard)) for shard in pending)
+        done = plan.num_rows - to_do
+        with progress_bar(f"extracting {source.name}", plan.num_rows, done=done, unit="rows", show=progress) as advance:
+            for shard in pending:
+                extract_shard(trunk, source, plan, shard, path, advance=advance)
+        return compile_manifest(path)
 
 
+@contextmanager
 def begin_extraction(
     trunk: Trunk,
     source: Source,
@@ -104,8 +105,8 @@ def begin_extraction(
     shard_mb: float,
     threads: int | None,
     dtype: torch.dtype,
-) -> Plan:
-    """Settle what an extraction writes and begin its store; arguments as in `extract`.
+) -> Iterator[Plan]:
+    """Settle what an extraction writes, begin its store, and hold it against other writers; arguments as in `extract`.
 
     What is left out is as in the extraction that is there, so that it goes on.
     """
@@ -124,8 +125,9 @@ def begin_extraction(
         threads=threads,
         dtype=dtype,
     )
-    begin_store(path, plan)
-    return plan
+    with hold_store(path):
+        begin_store(path, plan)
+        yield plan
 
 
 def make_plan(
@@ -213,10 +215,6 @@ def extract_shard(
             here = slice(start - rows.start, stop - rows.start)
             _extract_batch(trunk, source, plan, start, stop, {name: column[here] for name, column in columns.items()})
             advance(stop - start)
-    if len(np.unique(columns["ids"].numpy())) < len(rows):
-        raise InputError(
-            f"rows {rows.start} to {rows.stop - 1} of '{source.name}' repeat a sample id; give each sample its own"
-        )
     write_shard(Path(path), plan, shard, columns)
 
 

@@ -2,40 +2,32 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from safetensors import SafetensorError
 
 from offramp.errors import CorruptFileError, OfframpError, StoreError
+from offramp.files import replacing
 
-__all__ = ["TEMPORARY", "VERSION", "file_sha256", "read_sealed", "seal", "unsealed", "whole_file", "write_sealed"]
+__all__ = ["VERSION", "file_sha256", "read_sealed", "seal", "unsealed", "whole_file", "write_sealed"]
 
 VERSION = 1
 """Format version of everything in a store. How a file is sealed stays the same in all versions."""
 
-TEMPORARY = ".tmp"
-"""Suffix of files being written; whatever has it is of no use once its writer is gone."""
-
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Write a file so that a kill at any moment leaves the old one, the new one, or none.
+    """Write a file of a store as `files.replacing` does; what prevents it is a `StoreError` that says how to go on.
 
     Yields:
         A temporary name beside `path` to write to; it takes the place of `path` at the end.
     """
-    # Unique: when a lost worker's shard is given to another, both may be writing it.
-    temporary = path.with_name(f"{path.name}.{uuid4().hex}{TEMPORARY}")
     try:
-        yield temporary
-        with open(temporary, "r+b") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with replacing(path) as temporary:
+            yield temporary
     except OfframpError:  # of what was to be written, and not of writing it
         raise
     except (OSError, SafetensorError) as error:
@@ -43,9 +35,6 @@ def whole_file(path: Path) -> Iterator[Path]:
             f"cannot write {path}: {error}; make room or give permission, then run the same call again: "
             "it goes on where it stopped"
         ) from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def file_sha256(path: Path) -> str:

@@ -1,6 +1,5 @@
 """Where extraction reads: raw inputs with labels and sample ids, by row range."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,10 +9,14 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
-from offramp.features.stable_hash import stable_hash
+from offramp.features.row_hashes import hash_rows
+from offramp.progress import progress_bar
 from offramp.trunk.raw import listed
 
-__all__ = ["ArraySource", "Rows", "Source", "sample_ids"]
+__all__ = ["ArraySource", "Rows", "Source", "read_ids"]
+
+READ_ROWS = 250
+"""Rows read at a time where only their ids are wanted."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Rows:
     labels: npt.NDArray[np.int64]
     """`n` classes, 0 to K-1."""
     ids: npt.NDArray[np.int64]
-    """`n` sample ids: the same sample has the same id wherever it appears, and no other has it."""
+    """`n` sample ids: the same sample has the same id wherever it appears, and no other has it; see `hash_rows`."""
 
 
 class Source(Protocol):
@@ -42,24 +45,22 @@ class Source(Protocol):
         """Rows `start` to `stop - 1`."""
 
 
-def sample_ids(name: str, rows: Iterable[int]) -> npt.NDArray[np.int64]:
-    """Sample ids from a name and row numbers, for data that brings none.
-
-    Row 5 of "train" and row 5 of "test" are different samples and get different ids. Of 10^8 rows, two share an id with
-    probability 0.0005; `compile_manifest` would refuse them.
+def read_ids(source: Source, *, progress: bool = True) -> npt.NDArray[np.int64]:
+    """Read the sample ids of a whole source, some rows at a time.
 
     Args:
-        name: What the rows are rows of.
-        rows: Row numbers.
+        source: The source. Its rows are read, for ids are made from them; nothing but the ids is held.
+        progress: Show a bar on a terminal; elsewhere, a line every 30 s.
 
     Returns:
-        One id a row: 63 bits of a hash of `name/row`.
-
-    Example:
-        >>> sample_ids("train", [5, 6]).tolist(), sample_ids("test", [5]).tolist()
-        ([1434713311643516606, 8891921793323806802], [5633139016826095075])
+        `N` ids.
     """
-    return np.fromiter((stable_hash(f"{name}/{row}") for row in rows), np.int64)
+    pieces = []
+    with progress_bar(f"reading {source.name}", len(source), unit="rows", show=progress) as advance:
+        for start in range(0, len(source), READ_ROWS):
+            pieces.append(source.read(start, min(start + READ_ROWS, len(source))).ids)
+            advance(len(pieces[-1]))
+    return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
 
 
 class ArraySource:
@@ -68,8 +69,8 @@ class ArraySource:
     Args:
         inputs: An array, or a pytree of arrays, N samples along the first axis of each; or a list of texts or images.
         labels: `N` integer classes.
-        name: What the samples are; ids are made from it and the row number.
-        ids: `N` integer sample ids, where the samples bring their own.
+        name: What the samples are.
+        ids: `N` integer sample ids, where the samples bring their own; hashes of the rows' content if left out.
 
     Example:
         >>> source = ArraySource(np.zeros((4, 2)), np.array([0, 1, 0, 1]), name="toy")
@@ -96,7 +97,7 @@ class ArraySource:
     def read(self, start: int, stop: int) -> Rows:
         """Rows `start` to `stop - 1`, copied."""
         inputs = pytree.tree_map(lambda leaf: _copy(leaf[start:stop]), self._inputs)
-        ids = sample_ids(self.name, range(start, stop)) if self._ids is None else self._ids[start:stop]
+        ids = hash_rows(inputs) if self._ids is None else self._ids[start:stop]
         return Rows(inputs, self._labels[start:stop].astype(np.int64), ids.astype(np.int64))
 
 

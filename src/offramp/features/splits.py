@@ -1,16 +1,23 @@
-"""Which samples are for what: parts drawn by sample id, and the check that none is shared."""
+"""Which samples are for what: parts drawn by sample id, and the one rule for samples that two splits share."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations
-from typing import Any
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from offramp.errors import SplitError
+from offramp.errors import OverlapWarning, SplitError
 from offramp.features.batch import BatchSource
+from offramp.features.ranks import rank_ids
+from offramp.features.sketch import IdSketch
+from offramp.features.without import WithoutIds
 
-__all__ = ["check_disjoint", "hold_out", "split_by_id"]
+__all__ = ["find_overlap", "hold_out", "keep_apart", "split_by_id", "without_overlap"]
+
+PERCENT = 1
+"""Share of a split that may be in an earlier one, and leaves; more is a mistake. Real data repeats itself: 7 rows of
+Banking77's test split are among those for training."""
 
 
 def split_by_id(
@@ -19,10 +26,11 @@ def split_by_id(
     """Draw parts of given sizes by sample id, never by position: data is often sorted.
 
     Rows are ranked by a hash of seed and id, and the ranking is cut into consecutive parts. The same samples in another
-    order give the same parts.
+    order give the same parts. Rows with equal ids are never cut apart: where a cut would, it moves to the nearer end of
+    them, and the sizes of the two parts change by so much.
 
     Args:
-        ids: `N` sample ids, all different.
+        ids: `N` sample ids.
         sizes: Rows of each part; together at most N.
         seed: Another seed draws other parts.
         rotation: Start the cut so many ranks later, cyclically. Five rotations in steps of a fifth let every sample
@@ -44,24 +52,19 @@ def split_by_id(
         raise SplitError(f"expected one row of integer ids, got {ids.dtype} of shape {ids.shape}")
     if any(size < 1 for size in sizes) or sum(sizes) > len(ids):
         raise SplitError(f"expected parts of at least one row, {len(ids)} rows in all, got sizes {tuple(sizes)}")
-    ranks = _ranks(ids, seed)
+    ranks = rank_ids(ids, seed=seed)
     order = np.argsort(ranks, kind="stable")
-    repeats = ranks[order[1:]] == ranks[order[:-1]]  # the mixing is one to one: equal ranks are equal ids
-    if repeats.any():
-        raise SplitError(
-            f"{int(repeats.sum())} ids repeat, for example {ids[order[1:][repeats][0]]}; the same sample could fall "
-            "into two parts: give each sample an id of its own"
-        )
-    order = np.roll(order, -rotation)
-    ends = np.cumsum(sizes)
-    return [np.sort(order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+    cuts = _whole_cuts(ranks[order], np.cumsum([rotation, *sizes]))
+    order = np.concatenate([order, order])  # parts may begin anywhere in the ranking and go round
+    start = cuts[0] - cuts[0] % len(ids)
+    return [np.sort(order[begin - start : end - start]) for begin, end in _bounds(cuts, sizes)]
 
 
 def hold_out(ids: Iterable[npt.ArrayLike], sizes: Sequence[int], *, seed: int = 0) -> list[npt.NDArray[np.int64]]:
-    """Draw parts as `split_by_id` does from ids that come in pieces; only what is drawn is held.
+    """Draw parts as `split_by_id` does from ids that come in pieces; only what is drawn is held, with its repeats.
 
     Args:
-        ids: Sample ids, all different, some at a time.
+        ids: Sample ids, some at a time.
         sizes: Rows of each part; together at most as many as there are ids.
         seed: Another seed draws other parts.
 
@@ -78,80 +81,183 @@ def hold_out(ids: Iterable[npt.ArrayLike], sizes: Sequence[int], *, seed: int = 
     drawn, seen = sum(sizes), 0
     ranks, rows = np.empty(0, np.uint64), np.empty(0, np.int64)
     for piece in ids:
-        found = _ranks(np.asarray(piece), seed)
+        found = rank_ids(np.asarray(piece), seed=seed)
         ranks = np.concatenate([ranks, found])
         rows = np.concatenate([rows, np.arange(seen, seen + len(found))])
         seen += len(found)
         if len(ranks) > drawn:
-            lowest = np.argpartition(ranks, drawn - 1)[:drawn]
+            lowest = ranks <= np.partition(ranks, drawn - 1)[drawn - 1]
             ranks, rows = ranks[lowest], rows[lowest]
     if seen < drawn:
         raise SplitError(f"expected at least {drawn} rows for parts of {tuple(sizes)}, got {seen}")
-    order = rows[np.argsort(ranks)]
-    ends = np.cumsum(sizes)
-    return [np.sort(order[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+    order = np.argsort(ranks, kind="stable")
+    cuts = _whole_cuts(ranks[order], np.cumsum([0, *sizes]))
+    return [np.sort(rows[order[begin:end]]) for begin, end in _bounds(cuts, sizes)]
 
 
-def check_disjoint(**splits: BatchSource | npt.ArrayLike) -> None:
-    """Refuse splits that share a sample, or have none.
+def keep_apart(**splits: BatchSource) -> list[BatchSource]:
+    """Take out of every split the samples that an earlier one has too; refuse more than 1 % of a split.
 
     The samples that classifiers and gates are fitted on, and those for tuning, calibrating and testing, must differ.
-    The ids of the largest split are read some at a time, those of the others are held.
+    The ids of the earlier splits are read some at a time, those of the later one are held.
 
     Args:
-        splits: The samples of each split or their ids, by its name.
+        splits: The samples of each split by its name, in the order of their use: fit, tune, calibrate, test.
+
+    Returns:
+        The splits in the same order, disjoint.
+
+    Raises:
+        SplitError: If a split is empty, or shares more than 1 % of its rows with the earlier ones.
 
     Example:
-        >>> check_disjoint(fit=[1, 2, 3], test=[4, 5])
-        >>> check_disjoint(fit=[1, 2, 3], test=[3, 4])
+        >>> import torch
+        >>> from offramp.features import MemorySource
+        >>> def numbers(start, stop):
+        ...     values = torch.arange(start, stop)
+        ...     return MemorySource(values[:, None].float(), {0: torch.zeros(len(values), 2)}, values % 2, (1,))
+        >>> fit, test = keep_apart(fit=numbers(0, 20), test=numbers(20, 30))
+        >>> keep_apart(fit=numbers(0, 20), test=numbers(15, 25))
         Traceback (most recent call last):
-        offramp.errors.SplitError: 'fit' and 'test' share 1 sample, for example id 3; take it out of one of them
+        offramp.errors.SplitError: 5 of the 10 rows of 'test' are in 'fit' too, for example row 0, which is row 15 of \
+'fit'; at most 1 % may be. Give 'test' other rows, or take the shared ones out of it
     """
-    counts = {name: _count(split) for name, split in splits.items()}
-    for name, count in counts.items():
-        if not count:
+    for name, source in splits.items():
+        if not source.num_samples:
             raise SplitError(f"split '{name}' is empty; give it at least one sample")
-    largest = max(counts, key=lambda name: counts[name])
-    held = {name: np.unique(np.concatenate(list(_ids(split)))) for name, split in splits.items() if name != largest}
-    shared: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in held}  # with the largest split
-    for piece in _ids(splits[largest]):
-        for name, ids in held.items():
-            at = np.minimum(np.searchsorted(ids, piece), len(ids) - 1)  # sorted once, for all pieces
-            shared[name].append(piece[ids[at] == piece])
-    for one, other in combinations(splits, 2):
-        if largest in (one, other):
-            both = np.unique(np.concatenate(shared[other if one == largest else one]))
-        else:
-            both = np.intersect1d(held[one], held[other], assume_unique=True)
-        if len(both):
-            some = "1 sample" if len(both) == 1 else f"{len(both)} samples"
-            it = "it" if len(both) == 1 else "them"
-            raise SplitError(
-                f"'{one}' and '{other}' share {some}, for example id {both[0]}; take {it} out of one of them"
-            )
+    apart: dict[str, BatchSource] = {}
+    for name, source in splits.items():
+        apart[name] = without_overlap(source, apart, name=name)
+    return list(apart.values())
 
 
-def _ids(split: BatchSource | npt.ArrayLike) -> Iterator[npt.NDArray[Any]]:
+def without_overlap(source: BatchSource, earlier: Mapping[str, BatchSource | IdSketch], *, name: str) -> BatchSource:
+    """Take out of a split the samples that an earlier one has too; see `find_overlap`.
+
+    Args:
+        source: The samples of the later split.
+        earlier: The samples of each earlier split, or what is known of their ids.
+        name: Of the later split, for messages.
+
+    Returns:
+        The source as it came, or without those samples.
+    """
+    if not earlier:
+        return source
+    ids = np.concatenate(list(_ids(source)))
+    rows = find_overlap(ids, earlier, name=name)
+    return WithoutIds(source, ids[rows]) if len(rows) else source
+
+
+def find_overlap(
+    ids: npt.NDArray[np.int64], earlier: Mapping[str, BatchSource | IdSketch], *, name: str
+) -> npt.NDArray[np.int64]:
+    """Find the rows of a split that an earlier split has too; they have to leave it.
+
+    Up to 1 % of the rows may be such, and an `OverlapWarning` tells how many; more is refused. A sketch of a split that
+    is not complete gives away only some of its rows: the share is then estimated from the rows that the sketch can tell
+    about, and refused where it is above 1 % by two standard errors.
+
+    Args:
+        ids: `N` sample ids of the later split.
+        earlier: The samples of each earlier split, or what is known of their ids.
+        name: Of the later split, for messages.
+
+    Returns:
+        The numbers of the rows that have to leave, sorted.
+
+    Raises:
+        SplitError: If there are too many.
+    """
+    places = {split: _places(ids, known) for split, known in earlier.items()}
+    shared = {split: place for split, place in places.items() if (place >= 0).any()}
+    if not shared:
+        return np.empty(0, np.int64)
+    hit = np.any([place >= 0 for place in shared.values()], axis=0)
+    tells = np.full(len(ids), True)
+    for known in earlier.values():
+        tells &= known.can_tell(ids) if isinstance(known, IdSketch) else True
+    told, hits = int(tells.sum()), int((hit & tells).sum())
+    expected = PERCENT * told / 100
+    certain = 100 * int(hit.sum()) > PERCENT * len(ids)
+    if certain or (told < len(ids) and hits > expected + 2 * expected**0.5):
+        raise SplitError(_refusal(name, hit, shared, hits / told if 0 < told < len(ids) else None))
+    splits = " and ".join(f"'{split}'" for split in shared)
+    warnings.warn(
+        f"{_rows(int(hit.sum()), len(ids), name)} in {splits} too and left out of '{name}'",
+        OverlapWarning,
+        stacklevel=2,
+    )
+    return np.flatnonzero(hit)
+
+
+def _refusal(
+    name: str, hit: npt.NDArray[np.bool_], shared: Mapping[str, npt.NDArray[np.int64]], share: float | None
+) -> str:
+    row = int(hit.argmax())
+    split, place = next((split, int(place[row])) for split, place in shared.items() if place[row] >= 0)
+    where = "" if place == UNPLACED else f", which is row {place} of '{split}'"
+    splits = " and ".join(f"'{split}'" for split in shared)
+    about = "" if share is None else f" (about {100 * share:.0f} %, as far as the saved ids can tell)"
+    return (
+        f"{_rows(int(hit.sum()), len(hit), name)} in {splits} too{about}, for example row {row}{where}; at most "
+        f"{PERCENT} % may be. Give '{name}' other rows, or take the shared ones out of it"
+    )
+
+
+def _rows(count: int, total: int, name: str) -> str:
+    return f"{count:,} of the {total:,} rows of '{name}' {'is' if count == 1 else 'are'}"
+
+
+UNPLACED = np.iinfo(np.int64).max
+"""Place of a row in a split of which only a sketch is known."""
+
+
+def _places(ids: npt.NDArray[np.int64], known: BatchSource | IdSketch) -> npt.NDArray[np.int64]:
+    """Find the first row of each id in a split; -1 where there is none."""
+    if isinstance(known, IdSketch):
+        return np.where(known.contains(ids), UNPLACED, -1)
+    different, inverse = np.unique(ids, return_inverse=True)
+    places = np.full(len(different), -1, np.int64)
+    seen = 0
+    for piece in _ids(known) if len(ids) else ():
+        at = np.minimum(np.searchsorted(different, piece), len(different) - 1)
+        rows = np.flatnonzero(different[at] == piece)[::-1]  # of several, the first is written last
+        new = places[at[rows]] < 0
+        places[at[rows][new]] = seen + rows[new]
+        seen += len(piece)
+    return places[inverse]
+
+
+def _ids(source: BatchSource) -> Iterator[npt.NDArray[np.int64]]:
     """The ids of a split, some at a time."""
-    if hasattr(split, "keys"):
-        yield from (keys.ids for keys in split.keys())
-    else:
-        yield np.asarray(split)
+    yield from (keys.ids for keys in source.keys())
 
 
-def _count(split: BatchSource | npt.ArrayLike) -> int:
-    return split.num_samples if hasattr(split, "num_samples") else len(np.asarray(split))
+def _whole_cuts(ranks: npt.NDArray[np.uint64], cuts: npt.NDArray[np.int64]) -> list[int]:
+    """Move cuts through a ranking so that none falls between equal ranks; positions past its end go round.
+
+    Args:
+        ranks: Sorted.
+        cuts: Positions, ascending.
+    """
+    moved = []
+    for cut in cuts.tolist():
+        round, place = divmod(cut, len(ranks))
+        if place and ranks[place - 1] == ranks[place]:
+            first, last = (int(np.searchsorted(ranks, ranks[place], side)) for side in ("left", "right"))
+            place = first if place - first < last - place else last
+        moved.append(round * len(ranks) + place)
+    return moved
 
 
-def _ranks(ids: npt.NDArray[Any], seed: int) -> npt.NDArray[np.uint64]:
-    """Where each id stands, the lowest first; different ids have different ranks."""
-    # SplitMix64's own increment, since mixing leaves a 0 a 0.
-    salt = _mix(np.array([(seed + 0x9E3779B97F4A7C15) % 2**64], np.uint64))
-    return _mix(ids.astype(np.int64).view(np.uint64) ^ salt)
-
-
-def _mix(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The finaliser of SplitMix64 (Steele et al. 2014): one to one, and every bit in reaches every bit out."""
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))
+def _bounds(cuts: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Where each part begins and ends, none of them empty."""
+    bounds = list(pairwise(cuts))
+    for (begin, end), size in zip(bounds, sizes, strict=True):
+        if begin >= end:
+            raise SplitError(
+                f"a part of {size} rows would be empty: one row is there so often that it fills more than a part, and "
+                "equal rows stay together; give more rows that differ"
+            )
+    return bounds

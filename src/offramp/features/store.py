@@ -6,14 +6,14 @@ Layout of the folder (docs/store.md says what is in each file):
     shards/000000.safetensors   the columns of rows 0 to shard_rows - 1
     shards/000000.json          their row range, size and hash, written after the shard
     manifest.json               the plan and every entry, written when all shards are there
+    .lock                       held by the process that is writing
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,17 +22,18 @@ import numpy.typing as npt
 from torch import Tensor
 
 from offramp.addresses import is_address
-from offramp.errors import CorruptFileError, InputError, StoreError
+from offramp.errors import CorruptFileError, StoreError
 from offramp.features.plan import Plan
-from offramp.features.sealed import TEMPORARY, file_sha256, read_sealed, write_sealed
+from offramp.features.sealed import file_sha256, read_sealed, write_sealed
 from offramp.features.shard import Entry, is_finished, map_shard, read_entry, shard_path, sidecar_path
 from offramp.features.splits import hold_out
+from offramp.files import TEMPORARY, hold_lock
 from offramp.registry import unknown_name
 
 if TYPE_CHECKING:
     from offramp.features.cache import ShardCache
 
-__all__ = ["Store", "begin_store", "check_unique_ids", "compile_manifest", "pending_shards", "read_plan"]
+__all__ = ["Store", "begin_store", "compile_manifest", "hold_store", "pending_shards", "read_plan"]
 
 Number = TypeVar("Number", np.int64, np.float32)
 
@@ -46,8 +47,8 @@ with all shards of a store of any size it would grow."""
 READERS = 16
 """Remote shards whose columns are read at the same time: each takes a few answers of some 50 ms."""
 
-IDS_AT_ONCE = 2**22
-"""Ids compared at a time when a whole store's are checked: 32 MB, whatever the number of rows."""
+WAIT_S = 10.0
+"""Seconds to wait for another writer of a store: to see that a store of some gigabytes is whole takes about as long."""
 
 
 class Store:
@@ -238,8 +239,8 @@ there again, then run the same call again
     def hold_out(self, sizes: Sequence[int], *, seed: int = 0) -> list[npt.NDArray[np.int64]]:
         """Draw a few rows by sample id, to tune and to calibrate with, without holding the ids of all.
 
-        The same rows as `split_by_id(store.ids(), sizes, seed=seed)` gives. `StoreSource(store, without=...)` reads the
-        others.
+        The same rows as `split_by_id(store.ids(), sizes, seed=seed)` gives, equal ids together.
+        `StoreSource(store, without=...)` reads the others.
 
         Args:
             sizes: Rows of each part.
@@ -278,6 +279,28 @@ def read_plan(path: Path) -> Plan:
     return Plan.from_json(read_sealed(file), file)
 
 
+@contextmanager
+def hold_store(path: Path) -> Iterator[None]:
+    """Hold a store so that no other process writes it; a kill releases it.
+
+    Args:
+        path: Folder of the store; made if it is not there. The lock is the hidden file `.lock` in it, which stays.
+
+    Raises:
+        BusyError: If another process is still writing it after some seconds; the message names the process.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot make the folder {path}: {error}; choose another path") from error
+    with ExitStack() as held:
+        try:
+            held.enter_context(hold_lock(path / ".lock", wait_s=WAIT_S))
+        except OSError as error:
+            raise StoreError(f"cannot write {path}/.lock: {error}; check its permission, or choose another") from error
+        yield
+
+
 def begin_store(path: Path, plan: Plan) -> None:
     """Make the folder and write the plan, or check that it is the plan of what is there already.
 
@@ -306,7 +329,7 @@ def pending_shards(path: Path, plan: Plan) -> list[int]:
 
 
 def compile_manifest(path: str | Path) -> Store:
-    """Finish a store: check that every shard is there and no sample twice, and write the manifest.
+    """Finish a store: check that every shard is there, and write the manifest.
 
     Call it once, when all writers are done.
     """
@@ -317,7 +340,6 @@ def compile_manifest(path: str | Path) -> Store:
         entry = read_entry(path, plan, shard)
         _check_size(shard_path(path, shard), entry)
         entries.append(asdict(entry))
-    check_unique_ids(path, plan)
     _remove_leftovers(path)
     write_sealed(path / "manifest.json", {"plan": plan.to_json(), "shards": entries})
     return Store.open(path)
@@ -338,26 +360,3 @@ def _check_size(file: Path, entry: Entry) -> None:
         raise CorruptFileError(
             f"{file} has {size} bytes, expected {entry.bytes}; run the same extraction again: it redoes only this shard"
         )
-
-
-def check_unique_ids(path: Path, plan: Plan) -> None:
-    """Refuse a store in which an id appears twice; a share of the ids is looked through at a time.
-
-    Args:
-        path: Its folder.
-        plan: Its plan.
-    """
-    passes = ceil(plan.num_rows / IDS_AT_ONCE)
-    for turn in range(passes):
-        parts = []
-        for shard in range(plan.num_shards):
-            ids = map_shard(path, plan, shard, names=["ids"])["ids"].numpy()
-            # Multiplied by an odd number (2^64 over the golden ratio), so that any regular ids fall into even shares.
-            mixed = ids.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(32)
-            parts.append(ids[mixed % np.uint64(passes) == turn])
-        ids, counts = np.unique(np.concatenate(parts), return_counts=True)
-        if (counts > 1).any():
-            raise InputError(
-                f"{int((counts > 1).sum())} sample ids appear more than once in {path}, for example "
-                f"{int(ids[counts > 1][0])}; give each sample of the source an id of its own and extract again"
-            )

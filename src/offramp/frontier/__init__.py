@@ -11,7 +11,6 @@ from offramp.frontier.links import drop_links
 from offramp.frontier.loading import load
 from offramp.frontier.metrics import Measured, measure
 from offramp.frontier.outcomes import Outcomes, brier_scores, outcomes, tune_temperatures
-from offramp.frontier.provenance import was_used
 from offramp.frontier.recalibration import recalibrated
 from offramp.frontier.saving import made_again, save
 from offramp.frontier.simulate import exit_shares, simulate
@@ -51,6 +50,5 @@ __all__ = [
     "thin",
     "threshold_candidates",
     "tune_temperatures",
-    "was_used",
     "with_losses",
 ]

@@ -9,19 +9,21 @@ from torch import Tensor
 from offramp.cost import count_trunk
 from offramp.errors import InputError
 from offramp.features import BatchSource
+from offramp.features.splits import find_overlap
+from offramp.features.without import WithoutIds
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.guarantee import unpromised
 from offramp.frontier.simulate import simulate
 from offramp.policy import POLICIES, OperatingPoint
 from offramp.trunk import Trunk
-from offramp.uncertainty import bootstrap_interval, bootstrap_ratio_interval
+from offramp.uncertainty import bootstrap_ratio_interval, paired_interval
 
 __all__ = ["Comparison", "check_comparable", "compare", "on_trunk"]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What changes from one network with exits to another, with 95 % bootstrap intervals over the samples."""
+    """What changes from one network with exits to another, with 95 % intervals over the samples."""
 
     samples: int
     """N."""
@@ -34,11 +36,11 @@ class Comparison:
     gain: float
     """The second's accuracy minus the first's."""
     gain_interval: tuple[float, float]
-    """Of the paired difference."""
+    """Bonett and Price's, of the paired difference."""
     cost_ratio: float
     """What the second costs over what the first does: multiply-adds, or milliseconds of both."""
-    cost_ratio_interval: tuple[float, float]
-    """Of that ratio."""
+    cost_ratio_interval: tuple[float, float] | None
+    """By bootstrap over the samples; None where there is one sample, which says nothing of others."""
     agreement: float
     """Share of the samples that both answer alike."""
     newly_wrong: float
@@ -60,14 +62,21 @@ def compare(
 
     Raises:
         InputError: If the samples are not the same, in the same order, or their features are of another network.
+        SplitError: If more than 1 % of them were used to make one of the frontiers; up to that they are left out.
     """
     check_comparable(first[0], second[0])
-    if first[2].ids().tolist() != second[2].ids().tolist():
+    ids = first[2].ids()
+    if ids.tolist() != second[2].ids().tolist():
         raise InputError("expected the features of the same samples in the same order, got others; extract them again")
-    one, other = (_answers(*side, seed=seed) for side in (first, second))
+    used = {f"{name} of the first": sketch for name, sketch in first[0].splits.items()}
+    used |= {f"{name} of the second": sketch for name, sketch in second[0].splits.items()}
+    shared = ids[find_overlap(ids, used, name="test")]
+    one, other = (
+        _answers(frontier, point, WithoutIds(source, shared) if len(shared) else source, seed=seed)
+        for frontier, point, source in (first, second)
+    )
     gains = other.correct.double() - one.correct.double()
     generator = torch.Generator().manual_seed(seed)
-    lower, upper = bootstrap_interval(gains[:, None], generator=generator)
     cheapest, dearest = bootstrap_ratio_interval(other.spent[:, None], one.spent[:, None], generator=generator)
     return Comparison(
         samples=len(gains),
@@ -75,9 +84,9 @@ def compare(
         full_accuracies=(float(one.full.double().mean()), float(other.full.double().mean())),
         relative_costs=(one.relative_cost, other.relative_cost),
         gain=float(gains.mean()),
-        gain_interval=(float(lower), float(upper)),
+        gain_interval=paired_interval(int((gains > 0).sum()), int((gains < 0).sum()), len(gains)),
         cost_ratio=float(other.spent.sum() / one.spent.sum()),
-        cost_ratio_interval=(float(cheapest), float(dearest)),
+        cost_ratio_interval=(float(cheapest), float(dearest)) if len(gains) > 1 else None,
         agreement=float((one.labels == other.labels).double().mean()),
         newly_wrong=float((one.correct & ~other.correct).double().mean()),
     )

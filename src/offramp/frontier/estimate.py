@@ -15,14 +15,15 @@ from torch import Tensor
 from offramp.cost import thinned
 from offramp.errors import BudgetError, InputError
 from offramp.features import BatchSource, Source, StageView, StoreSource, extract, split_by_id
-from offramp.frontier.fit import as_source, fit_frontier, prepared_for
+from offramp.frontier.fit import as_source, check_stages, fit_frontier, prepared_for
 from offramp.frontier.frontier import Frontier
+from offramp.frontier.guessing import check_full_network
 from offramp.frontier.outcomes import outcomes
 from offramp.frontier.simulate import simulate
 from offramp.methods import DEFAULT, JointSettings
 from offramp.progress import progress_bar
 from offramp.trunk import DEFAULT_POOLING, ChainTrunk, Trunk
-from offramp.uncertainty import bootstrap_interval
+from offramp.uncertainty import paired_interval
 
 __all__ = ["Estimate", "EstimatedPoint", "estimate"]
 
@@ -35,7 +36,7 @@ LEAST = 40
 
 @dataclass(frozen=True)
 class EstimatedPoint:
-    """What a budget would bring, with 95 % bootstrap intervals over the samples."""
+    """What a budget would bring, with 95 % intervals over the samples."""
 
     asked: float
     """The relative cost asked for; of a network by itself, its own."""
@@ -44,7 +45,7 @@ class EstimatedPoint:
     change: float
     """Accuracy minus the full network's."""
     change_interval: tuple[float, float]
-    """Of the paired difference. It knows nothing of what more samples to fit on would bring."""
+    """Bonett and Price's, of the paired difference. It knows nothing of what more samples to fit on would bring."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,7 @@ def estimate(
     pooling: str = DEFAULT_POOLING,
     exits: int | None = None,
     store: str | Path | None = None,
+    anyway: bool = False,
     progress: bool = True,
 ) -> Estimate:
     """Try exits on a sample of data, before anything is decided.
@@ -103,22 +105,27 @@ def estimate(
         pooling: Name of the pooling that exits see a stage through.
         exits: Exits of a network at most, evenly spread over its cost; one after every stage if left out.
         store: A directory that keeps the network's features, so that an interrupted run goes on from there.
+        anyway: Whether to go on, with a warning, where the full network is no better than guessing on the samples.
         progress: Whether to show progress bars.
 
     Returns:
         What each budget would bring, and how sure that is.
 
+    Raises:
+        GuessingError: The full network is not more often right than the commonest class comes, at 95 %, one-sided.
+
     Example:
         >>> from offramp.trunk import CifarResNet
         >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
         >>> quick = JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
-        >>> found = estimate(CifarResNet(8), (images, labels), settings=quick, progress=False)
+        >>> found = estimate(CifarResNet(8), (images, labels), settings=quick, anyway=True, progress=False)
         >>> found.samples, list(found.curves)
         (60, ['cifar-resnet-8'])
     """
     if not isinstance(trunk, Trunk):
         raise InputError(f"expected a trunk, got {type(trunk).__name__}; cut a network with offramp.split first")
-    source = as_source(data, "estimate")
+    check_stages(trunk)
+    source = as_source(data, "estimate", trunk.classes)
     if len(source) < LEAST:
         raise InputError(f"expected at least {LEAST} samples to estimate from, better 1,000; got {len(source)}")
     if not 2 <= folds <= len(source):
@@ -131,6 +138,7 @@ def estimate(
         kept = extract(
             trunk, source, folder / source.name, poolings=(pooling,), views=(trunk.preprocessing,), progress=progress
         )
+        check_full_network(StoreSource(kept, pooling=pooling), split="estimate", classes=trunk.classes, anyway=anyway)
         tried = _tried(trunk)
         scored: dict[str, list[_Scored]] = {name: [] for name in tried}
         with progress_bar("trying exits", folds * len(tried), unit="fits", show=progress) as advance:
@@ -154,8 +162,8 @@ def estimate(
             samples=len(full),
             num_classes=trunk.num_classes,
             full_accuracy=float(full.mean()),
-            curves={name: _curve(parts, settings.seed) for name, parts in scored.items()},
-            alone=_alone(scored[trunk.name], settings.seed),
+            curves={name: _curve(parts) for name, parts in scored.items()},
+            alone=_alone(scored[trunk.name]),
         )
 
 
@@ -225,32 +233,25 @@ def _earlier(trunk: Trunk) -> list[tuple[Trunk, range]]:
     return list(zip(trunk.links, trunk.stages_of_links, strict=True))[:-1]
 
 
-def _curve(parts: Sequence[_Scored], seed: int) -> tuple[EstimatedPoint, ...]:
+def _curve(parts: Sequence[_Scored]) -> tuple[EstimatedPoint, ...]:
     """A point for each cost that every fold could meet."""
     shared = [cost for cost in COSTS if all(cost in part.hits for part in parts)]
-    return tuple(
-        _point(
-            cost,
-            [(part.hits[cost] - part.full, part.spent[cost]) for part in parts],
-            torch.Generator().manual_seed(seed),
-        )
-        for cost in shared
-    )
+    return tuple(_point(cost, [(part.hits[cost] - part.full, part.spent[cost]) for part in parts]) for cost in shared)
 
 
-def _alone(parts: Sequence[_Scored], seed: int) -> tuple[tuple[str, EstimatedPoint], ...]:
+def _alone(parts: Sequence[_Scored]) -> tuple[tuple[str, EstimatedPoint], ...]:
     found = []
     for place, (name, _, _) in enumerate(parts[0].alone):
         right = [(part.alone[place][1], part.alone[place][2], part.full) for part in parts]
-        point = _point(None, [(hits - full, cost) for hits, cost, full in right], torch.Generator().manual_seed(seed))
+        point = _point(None, [(hits - full, cost) for hits, cost, full in right])
         found.append((name, point))
     return tuple(found)
 
 
-def _point(asked: float | None, parts: Sequence[tuple[Tensor, float]], generator: torch.Generator) -> EstimatedPoint:
+def _point(asked: float | None, parts: Sequence[tuple[Tensor, float]]) -> EstimatedPoint:
     """From each fold's `N` gains and its relative cost."""
     gains = torch.cat([gain for gain, _ in parts])
     cost = sum(len(gain) * cost for gain, cost in parts) / len(gains)
-    lower, upper = bootstrap_interval(gains[:, None], generator=generator)
+    interval = paired_interval(int((gains > 0).sum()), int((gains < 0).sum()), len(gains))
     asked = cost if asked is None else asked
-    return EstimatedPoint(asked, cost, float(gains.mean()), (float(lower), float(upper)))
+    return EstimatedPoint(asked, cost, float(gains.mean()), interval)

@@ -15,12 +15,24 @@ from torch.utils import _pytree as pytree
 from offramp.artifact import LONGEST
 from offramp.cost import Prices, count_trunk, thinned
 from offramp.errors import InputError, SplitError
-from offramp.features import ArraySource, BatchSource, Source, StoreSource, check_disjoint, extract, split_by_id
+from offramp.features import (
+    ArraySource,
+    BatchSource,
+    IdSketch,
+    Source,
+    Store,
+    StoreSource,
+    extract,
+    keep_apart,
+    split_by_id,
+)
+from offramp.features.splits import find_overlap
 from offramp.features.stable_hash import stable_hash
 from offramp.frontier.candidates import Tuning, area, gate_candidates, stopping_candidates, thin, threshold_candidates
 from offramp.frontier.contributions import LEVELS, paying_exits
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.guarantee import with_losses
+from offramp.frontier.guessing import check_full_network
 from offramp.frontier.links import drop_links
 from offramp.frontier.outcomes import outcomes, tune_temperatures
 from offramp.frontier.provenance import provenance
@@ -34,7 +46,7 @@ from offramp.trunk import DEFAULT_POOLING, POOLINGS, ChainTrunk, Hidden, Preproc
 from offramp.trunk.raw import listed
 from offramp.uncertainty import ConformalVariant
 
-__all__ = ["as_source", "fit", "fit_frontier", "prepared_for"]
+__all__ = ["as_source", "check_stages", "fit", "fit_frontier", "prepared_for"]
 
 
 def fit(
@@ -52,17 +64,19 @@ def fit(
     batch_size: int = 1,
     sets_by_class: bool = False,
     store: str | Path | None = None,
+    anyway: bool = False,
     progress: bool = True,
 ) -> Frontier:
     """Attach exits to a frozen network and learn the whole trade-off between cost and accuracy.
 
     The network runs once over the data; everything after that works on cached features. The validation samples are
     halved by id: one half tunes (temperatures, choice of points), the other calibrates prediction sets and promises.
-    They should be samples the network was not trained on.
+    They should be samples the network was not trained on. Samples are known by the content of their rows: up to 1 % of
+    the validation samples may be among those for training, and leave with an `OverlapWarning`.
 
     Args:
         trunk: The frozen network.
-        train: Samples for classifiers and gates: a source, or (inputs, labels).
+        train: Samples for classifiers and gates: a source, or (inputs, labels), labels being numbers or class names.
         validation: Samples the network has never seen: a source, or (inputs, labels).
         preprocessing: From raw inputs to what the trunk takes; the trunk's own if left out.
         augmented: Further views of the training samples, each one more pass of the network over them.
@@ -70,7 +84,8 @@ def fit(
         exits: Exits of a network at most, evenly spread over its cost; one after every stage if left out. Every exit
             takes time: few are enough for a chain, whose networks answer at their ends.
         settings: How to fit.
-        classes: Names of the classes, in the order of their numbers; kept with the frontier.
+        classes: Names of the classes, in the order of the network's outputs, where the network does not know them;
+            kept with the frontier.
         latency: What was measured of this trunk with such exits, untrained as they may be: costs are then times, in
             training, in choosing and in what is reported; Mul-Adds if left out.
         batch_size: How many samples come at a time, where costs are times.
@@ -78,18 +93,27 @@ def fit(
             they grow; some dozens of validation samples a class are needed.
         store: A directory for the cached features; a run that was interrupted goes on from there. Without one they are
             thrown away at the end.
+        anyway: Whether to go on, with a warning, where the full network is no better than guessing on validation.
         progress: Whether to show a progress bar.
 
     Returns:
         The frontier.
+
+    Raises:
+        GuessingError: The full network is not more often right than the commonest class comes, at 95 %, one-sided: its
+            class names are in another order, inputs are prepared otherwise, or its weights were not loaded.
+        SplitError: More than 1 % of the validation samples are among those for training.
     """
     if not isinstance(trunk, Trunk):
         raise InputError(f"expected a trunk, got {type(trunk).__name__}; cut a network with offramp.split first")
-    if classes:
-        check_names(classes, trunk)
+    check_stages(trunk)
+    names = classes or trunk.classes
+    classes = check_names(names, trunk) if names else ()
     preprocessing = trunk.preprocessing if preprocessing is None else preprocessing
-    sources = [as_source(train, "train"), as_source(validation, "validation")]
-    if sources[0].name.removeprefix("train-") == sources[1].name.removeprefix("validation-"):
+    sources = [as_source(train, "train", classes), as_source(validation, "validation", classes)]
+    # Copies are noticed now, before the long work; whatever else the two share, once all rows have been read.
+    names_alike = sources[0].name.removeprefix("train-") == sources[1].name.removeprefix("validation-")
+    if names_alike or _look_alike(*sources):
         raise SplitError("train and validation are the same samples; hold some out that nothing was trained on")
     if exits is not None:
         trunk = thinned(trunk, trunk.prepare(preprocessing(sources[0].read(0, 1).inputs)), exits=exits)
@@ -97,20 +121,23 @@ def fit(
         check_measured(latency, trunk, exits)
     with ExitStack() as stack:
         folder = Path(store) if store is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        views = ((preprocessing, *augmented), (preprocessing,))
-        stores = [
-            extract(trunk, source, folder / source.name, poolings=(pooling,), views=view, progress=progress)
-            for source, view in zip(sources, views, strict=True)
-        ]
-        fit_rows = StoreSource(stores[0], pooling=pooling, views="all")
-        half = stores[1].num_rows // 2
-        if not half:
+
+        def run(source: Source, *views: Preprocessing) -> Store:
+            return extract(trunk, source, folder / source.name, poolings=(pooling,), views=views, progress=progress)
+
+        held_out = run(sources[1], preprocessing)  # first: a network that only guesses is refused on it
+        if held_out.num_rows < 2:
             raise InputError(
                 "validation is halved into tune and calibrate: give at least 2 samples, better 1,000 or more"
             )
+        check_full_network(StoreSource(held_out, pooling=pooling), split="validation", classes=classes, anyway=anyway)
+        fit_rows = StoreSource(run(sources[0], preprocessing, *augmented), pooling=pooling, views="all")
+        ids = held_out.ids()
+        unseen = np.delete(np.arange(len(ids)), find_overlap(ids, {"train": fit_rows}, name="validation"))
+        half = len(unseen) // 2
         tune, calibrate = (
-            StoreSource(stores[1], pooling=pooling, rows=rows)
-            for rows in split_by_id(stores[1].ids(), [half, stores[1].num_rows - half], seed=settings.seed)
+            StoreSource(held_out, pooling=pooling, rows=unseen[rows])
+            for rows in split_by_id(ids[unseen], [half, len(unseen) - half], seed=settings.seed)
         )
         names = [source.name for source in sources]
         first = sources[0].read(0, 1).inputs
@@ -136,17 +163,46 @@ def fit(
                     on_epoch=lambda record: advance(1),
                 )
 
-        return replace(drop_links(trunk, (fit_rows, tune, calibrate), fit_one), classes=tuple(classes))
+        return replace(drop_links(trunk, (fit_rows, tune, calibrate), fit_one), classes=classes)
 
 
-def check_names(classes: Sequence[str], trunk: Trunk) -> None:
-    """Refuse names that are not one a class of the trunk's."""
+def _look_alike(source: Source, other: Source) -> bool:
+    """Tell whether two sources have as many rows, and the same ones at a few places."""
+    places = {len(source) * step // 8 for step in range(8)} if len(source) == len(other) else set()
+    return bool(places) and all(source.read(row, row + 1).ids == other.read(row, row + 1).ids for row in places)
+
+
+def check_stages(trunk: Trunk) -> None:
+    """Refuse a network of one stage: its only exit is its own head, so that no sample could leave early."""
+    if trunk.num_exits == 1:
+        raise InputError(
+            f"'{trunk.name}' is one stage, from which no sample can leave early; cut it after named modules "
+            "(offramp.split(model, example, at=[...])), give the stages by hand (offramp.Trunk), or put a cheaper "
+            "network in front (offramp.chain)"
+        )
+
+
+def check_names(classes: Sequence[str], trunk: Trunk) -> tuple[str, ...]:
+    """Return the names as a tuple; refuse those that are not one a class, or not those the trunk has."""
     names = [] if isinstance(classes, str) else list(classes)
     good = all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
     if not good or len(names) != trunk.num_classes or len(set(names)) != len(names):
         raise InputError(
             f"expected {trunk.num_classes} different names, one a class of '{trunk.name}', each of 1 to {LONGEST} "
             f"characters, got {reprlib.repr(classes)}"
+        )
+    _check_agree(names, trunk.classes, f"classes={reprlib.repr(classes)}")
+    return tuple(names)
+
+
+def _check_agree(given: Sequence[str], own: Sequence[str], what: str) -> None:
+    """Refuse names of classes in another order than the network's, or others."""
+    if given and own and tuple(given) != tuple(own):
+        pairs = enumerate(zip(given, own, strict=False))
+        place = next((i for i, pair in pairs if pair[0] != pair[1]), min(len(given), len(own)))
+        raise InputError(
+            f"expected the classes of the network ({reprlib.repr(tuple(own))}), got {what}: the first difference is "
+            f"class {place}; leave classes out, or open data with classes=trunk.classes"
         )
 
 
@@ -187,7 +243,8 @@ def fit_frontier(
         trunk: The frozen network.
         fit: Samples for classifiers and gates.
         tune: Samples for imbalance weights, early stopping, temperatures, offsets and the choice of points.
-        calibrate: Samples for conformal thresholds and promises, and nothing else.
+        calibrate: Samples for conformal thresholds and promises, and nothing else. Of each split, up to 1 % may be in
+            an earlier one, and leave with an `OverlapWarning`; more is a `SplitError`.
         example: A batch of inputs as the trunk takes them: costs are counted on it.
         preprocessing: From raw inputs to what the trunk takes; the trunk's own if left out.
         pooling: Name of the pooling the features were made with.
@@ -203,7 +260,7 @@ def fit_frontier(
     Returns:
         The frontier.
     """
-    check_disjoint(fit=fit, tune=tune, calibrate=calibrate)
+    fit, tune, calibrate = keep_apart(fit=fit, tune=tune, calibrate=calibrate)
     prices: Prices
     if latency is None:
         prices = count_trunk(trunk, example, POOLINGS.get(pooling))
@@ -242,22 +299,34 @@ def fit_frontier(
         temperatures=temperatures,
         full_accuracy=float(seen.full_correct.double().mean()),
         contributions=contributions,
+        splits={
+            name: IdSketch.of(keys.ids for keys in source.keys())
+            for name, source in (("fit", fit), ("tune", tune), ("calibrate", calibrate))
+        },
         provenance=provenance(settings, fit=fit, tune=tune, calibrate=calibrate)
         | ({} if latency is None else {"latency": told_of(latency)}),
         bare_ms=None if latency is None else float(costs["threshold"].average(seen.sizes).bare),
     )
 
 
-def as_source(data: Source | tuple[Any, Any], name: str) -> Source:
-    """Arrays as a source; its name tells other data apart, so that a store that was kept is not taken for theirs."""
-    if not isinstance(data, tuple):
-        if not hasattr(data, "read"):
+def as_source(data: Source | tuple[Any, Any], name: str, classes: Sequence[str] = ()) -> Source:
+    """Return arrays as a source, whose name tells other data apart: a kept store of those is not taken for theirs.
+
+    Args:
+        data: A source, or (inputs, labels).
+        name: First part of the source's name.
+        classes: Names of the network's classes, by which labels that are names are looked up.
+    """
+    if not isinstance(data, tuple) or len(data) != 2:
+        if isinstance(data, tuple) or not hasattr(data, "read"):
             raise InputError(
                 f"expected {name} as (inputs, labels), or a source with name, read and a length (features.Source); got "
                 f"{type(data).__name__}"
             )
+        named = getattr(data, "classes", ())
+        _check_agree(named, classes, f"{name} data of {reprlib.repr(tuple(named))}")
         return data
-    inputs, labels = listed(data[0]), data[1]
+    inputs, labels = listed(data[0]), _numbers(data[1], name, classes)
     digest = hashlib.blake2b(np.ascontiguousarray(labels).tobytes(), digest_size=6)
     for leaf in pytree.tree_leaves(inputs):
         digest.update(f"{tuple(leaf.shape)} {leaf.dtype}".encode())
@@ -266,3 +335,18 @@ def as_source(data: Source | tuple[Any, Any], name: str) -> Source:
             content = leaf[row].encode() if isinstance(leaf[row], str) else np.ascontiguousarray(leaf[row]).tobytes()
             digest.update(content)
     return ArraySource(inputs, labels, name=f"{name}-{digest.hexdigest()}")
+
+
+def _numbers(labels: Any, name: str, classes: Sequence[str]) -> Any:
+    """Labels that are names as the numbers of their classes; others as they came."""
+    values = labels.tolist() if isinstance(labels, np.ndarray) and labels.dtype.kind in "OSU" else labels
+    if not isinstance(values, list | tuple) or not any(isinstance(value, str) for value in values):
+        return labels
+    if not classes:
+        raise InputError(
+            f"expected numbers as labels of {name}, got names such as '{values[0]}', and the network does not know its "
+            "classes; set trunk.classes to their names in the order of its outputs"
+        )
+    from offramp.data.labels import named_labels  # not above: arrays with numbers need nothing that reads files
+
+    return named_labels(values, classes).numbers

@@ -1,5 +1,6 @@
 """The whole trade-off between cost and accuracy, and choosing a point on it."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Real
@@ -8,19 +9,22 @@ from typing import Any
 from torch import Tensor
 
 from offramp.cost import Costs
-from offramp.errors import BudgetError, InputError
+from offramp.errors import BudgetError, InputError, OfframpWarning
 from offramp.exits import ExitBank
-from offramp.features import BatchSource
-from offramp.frontier.candidates import COST_STEP, area
+from offramp.features import BatchSource, IdSketch
+from offramp.features.splits import without_overlap
+from offramp.frontier.candidates import area
 from offramp.frontier.contributions import Contribution
+from offramp.frontier.default import default_point
 from offramp.frontier.guarantee import promise
+from offramp.frontier.guessing import check_not_guessing
 from offramp.frontier.metrics import Measured, measure
 from offramp.frontier.outcomes import Outcomes, outcomes
 from offramp.frontier.timing import check_measured, mean_bare, repriced, told_of
 from offramp.network import EarlyExitNetwork
 from offramp.policy import OperatingPoint
 from offramp.registry import unknown_name
-from offramp.runtime import LatencyTable, affordable
+from offramp.runtime import Dial, LatencyTable
 from offramp.trunk import Pooling, Preprocessing, Trunk
 from offramp.uncertainty import RiskBound
 
@@ -28,11 +32,8 @@ __all__ = ["Frontier"]
 
 
 PREFERENCE = ("stopping", "threshold")
-"""The first that there is decides: frontiers of old artifacts have no optimal stopping. What other policies do on the
-default's exits is in docs/evidence.md."""
-
-AS_GOOD = 0.002
-"""Accuracies on the tune split that differ by less are not told apart when a cost is asked for."""
+"""The first of these that the frontier has decides; one made by hand may lack optimal stopping. What other policies do
+on the default's exits is in docs/evidence.md."""
 
 MOST_COST = 10.0
 """Relative cost that can be asked for: a chain may cost more than its last network, but hardly ten times."""
@@ -63,7 +64,9 @@ class Frontier:
     classes: tuple[str, ...] = ()
     """Names of the classes, in the order of their numbers; empty where nobody has named them."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
-    """How it was obtained: versions, settings, and the sizes and hashed ids of the splits."""
+    """How it was obtained: versions, settings, and the sizes of the splits."""
+    splits: Mapping[str, IdSketch] = field(default_factory=dict)
+    """Hashed ids of the samples of "fit", "tune", "calibrate" and, where there is one, "recalibrate"."""
     bare_ms: float | None = None
     """Milliseconds the bare network takes for a sample of the tune split, where costs are times; None: Mul-Adds."""
     embedded: bool = False
@@ -82,8 +85,6 @@ class Frontier:
     def timed(self, table: LatencyTable, *, batch_size: int = 1) -> "Frontier":
         """The same points by the time they take: costs are then shares of the bare network's.
 
-        Points that take longer than another and are less accurate are left out.
-
         Args:
             table: What was measured of this network and its exits: `runtime.measure_latency`.
             batch_size: How many samples come at a time; at 1 what a point promises is what a sample takes.
@@ -99,7 +100,8 @@ class Frontier:
             >>> from offramp.trunk import CifarResNet
             >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
             >>> quick = JointSettings(exits="ladder", classifier_loss="fixed", warmup_epochs=1, epochs=1)
-            >>> frontier = fit(CifarResNet(8), (images[:30], labels[:30]), (images[30:], labels[30:]), settings=quick)
+            >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
+            >>> frontier = fit(CifarResNet(8), *data, settings=quick, anyway=True)
             >>> table = measure_latency(frontier.trunk, frontier.pooling, frontier.bank, images[:1], batch_sizes=(1,))
             >>> network = frontier.timed(table).choose(latency_ms=1000)
         """
@@ -124,10 +126,13 @@ class Frontier:
     ) -> EarlyExitNetwork:
         """The network at the point that meets a wish: `max_drop` with confidence, others as far as tune can tell.
 
+        Where nothing is asked for: `max_drop=0.01` at 95 % confidence, if the calibrate split allows that; else the
+        cheapest point that is not below the full network on the tune split, with a warning that says so.
+
         Args:
-            cost: Spend this share of the bare network's compute, of its time if the frontier is timed: of the points
-                that cost no more, the dearest that is within a fifth of a point of the most accurate. Where the
-                frontier is flat, `accuracy` finds a cheaper point as good.
+            cost: Spend at most this share of the full network's compute, of its time if the frontier is timed: the
+                most accurate point that costs no more, the cheapest of equals. `predict(budget=...)` of any network
+                of the same policy and classifiers picks the same point.
             accuracy: Reach this accuracy: the cheapest point that does.
             latency_ms: Take so many milliseconds a sample on average, of a frontier that is `timed`; as `cost` else.
             max_drop: Lose at most this to the full network, on average over new samples like those of the calibrate
@@ -144,19 +149,28 @@ class Frontier:
 
         Raises:
             BudgetError: If no point meets the wish; where samples are too few for a promise, with how many would do.
+
+        Warns:
+            UserWarning: If nothing is asked for and nothing can be guaranteed.
         """
         points = self.points[self.preferred] if policy is None else self._points_of(policy)
         wishes = {"cost": cost, "accuracy": accuracy, "latency_ms": latency_ms, "max_drop": max_drop}
         asked = {name: wish for name, wish in wishes.items() if wish is not None}
-        if len(asked) != 1:
-            raise InputError("choose takes cost=..., accuracy=..., latency_ms=... or max_drop=..., one of them")
+        if len(asked) > 1:
+            raise InputError(
+                f"choose takes cost=..., accuracy=..., latency_ms=... or max_drop=..., one of them, got "
+                f"{' and '.join(asked)}; leave one"
+            )
         for name, wish in asked.items():
             if not isinstance(wish, Real):
                 raise InputError(f"expected {name} as a number, such as {name}=0.9, got {type(wish).__name__} {wish!r}")
         how = {"confidence": confidence, "loss": loss, "bound": bound}
         for name, value in how.items():
             if value is not None and max_drop is None:
-                raise InputError(f"{name}={value!r} is for promises, got it with {', '.join(asked)}; give max_drop=...")
+                others = ", ".join(asked) or "nothing else"
+                raise InputError(f"{name}={value!r} is for promises, got it with {others}; give max_drop=...")
+        if not asked:
+            return self._network(self._default(points))
         if max_drop is not None:
             sure = 0.95 if confidence is None else confidence
             return self._network(
@@ -164,35 +178,46 @@ class Frontier:
             )
         if latency_ms is not None:
             bare_ms = self._bare_ms(latency_ms)
-            return self._network(_within(points, latency_ms / bare_ms, bare=bare_ms, unit=" ms"))
+            return self._network(Dial(points).within(latency_ms / bare_ms, bare=bare_ms, unit=" ms"))
         if cost is not None and not 0 < cost <= MOST_COST:
             raise InputError(f"expected cost as a share of the network's, such as 0.6, got {cost}")
         if accuracy is not None:
-            good = [point for point in points if point.promised["accuracy"] >= accuracy]
-            if not good:
-                best = max(point.promised["accuracy"] for point in points)
+            dial = Dial(points)
+            point = dial.reaching(accuracy)
+            if point is None:
+                best = dial.settings[-1].promised["accuracy"]
                 raise BudgetError(
                     f"no point reaches accuracy {accuracy:.4f} on the tune split; the best has {best:.4f}: "
                     "ask for that or less, as a share of 1"
                 )
-            return self._network(good[0])
+            return self._network(point)
         assert cost is not None
-        return self._network(_within(points, cost))
+        return self._network(Dial(points).within(cost))
 
-    def evaluate(self, source: BatchSource, points: Sequence[OperatingPoint], *, seed: int = 0) -> list[Measured]:
+    def evaluate(
+        self, source: BatchSource, points: Sequence[OperatingPoint], *, seed: int = 0, anyway: bool = False
+    ) -> list[Measured]:
         """Measure operating points on samples that nothing was fitted on.
 
         Args:
             source: The samples' cached features.
             points: Which points, of any policy.
             seed: Of the bootstrap.
+            anyway: Whether to go on, with a warning, where the full network is no better than guessing on the samples.
+
+        Raises:
+            GuessingError: The full network is not more often right than the commonest class comes, at 95 %, one-sided.
+            SplitError: More than 1 % of the samples were used to make the frontier; up to that they are left out with
+                an `OverlapWarning`.
         """
         if not hasattr(source, "in_order"):
             raise InputError(
                 f"evaluate takes cached features, got {type(source).__name__}; extract(frontier.trunk, ...) the "
                 "samples into a store and give StoreSource(store, pooling=...)"
             )
+        source = without_overlap(source, self.splits, name="test")
         asked, seen = self.outcomes_at(points, source)
+        check_not_guessing(seen.labels, seen.full, split="test", classes=self.classes, anyway=anyway)
         return measure(asked, seen, [self.costs[point.policy] for point in points], seed=seed)
 
     def outcomes_at(
@@ -267,19 +292,30 @@ class Frontier:
             raise InputError(f"expected latency_ms as milliseconds above 0, such as 2.0, got {latency_ms}")
         return self.bare_ms
 
+    def _default(self, points: Sequence[OperatingPoint]) -> OperatingPoint:
+        """The point of the default; a warning says what was taken where nothing can be guaranteed."""
+        try:
+            tune_samples = int(self.provenance["splits"]["tune"]["samples"])
+        except (KeyError, TypeError, ValueError):  # made by hand, or from a file that says something else
+            tune_samples = None
+        default = default_point(points, full_accuracy=self.full_accuracy, tune_samples=tune_samples)
+        if default.caution:
+            warnings.warn(default.caution, OfframpWarning, stacklevel=3)
+        return default.point
+
     def _network(self, point: OperatingPoint) -> EarlyExitNetwork:
         costs = self.costs[point.policy]
         bank = self.bank.take(point.classifier)
-        # What the dial can be moved to: points of the same policy that ask the same classifiers.
-        points = tuple(one for one in self.points[point.policy] if one.classifier == point.classifier)
-        return EarlyExitNetwork(self.trunk, self.preprocessing, self.pooling, bank, costs, point, points)
-
-
-def _within(points: Sequence[OperatingPoint], cost: float, *, bare: float = 1.0, unit: str = "") -> OperatingPoint:
-    """The point for a cost, which messages tell in the unit in which the bare network's is `bare`."""
-    within = affordable(points, cost, bare=bare, unit=unit)
-    best = max(point.promised["accuracy"] for point in within)
-    as_good = [point for point in within if point.promised["accuracy"] >= best - AS_GOOD]
-    spends = as_good[-1].promised["cost"] - 2 * COST_STEP
-    near = [point for point in as_good if point.promised["cost"] >= spends]
-    return max(near, key=lambda point: point.promised["accuracy"])
+        # Budgets are within the point's own classifiers: a network that held all of them would compute all of them.
+        # At the cost that the point was chosen for this is the same, as the best of all is the best of its own.
+        alike = [other for other in self.points[point.policy] if other.classifier == point.classifier]
+        return EarlyExitNetwork(
+            self.trunk,
+            self.preprocessing,
+            self.pooling,
+            bank,
+            costs,
+            point,
+            Dial(alike).settings,
+            classes=self.classes,
+        )

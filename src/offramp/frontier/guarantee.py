@@ -1,7 +1,7 @@
 """Promises: what points lose against the full network, and the cheapest that keeps a promise."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import get_args
 
@@ -13,15 +13,24 @@ from offramp.frontier.outcomes import Outcomes
 from offramp.frontier.simulate import simulate
 from offramp.policy import Guarantee, OperatingPoint, PointLosses
 from offramp.registry import unknown_name
+from offramp.runtime import undominated
 from offramp.uncertainty import LOSSES, RiskBound, RiskLoss, last_passed, samples_needed, smoothed, walk
 
-__all__ = ["losses_at", "promise", "unpromised", "with_losses"]
+__all__ = ["Shortfall", "is_calibrated", "losses_at", "promise", "seek_promise", "unpromised", "with_losses"]
 
 AGAIN = (
     "A promise asked for after seeing which ones this split gives is not covered by its confidence: decide beforehand, "
     "or calibrate on new samples"
 )
 """What errors add."""
+
+
+@dataclass(frozen=True)
+class Shortfall:
+    """The reason why a promise cannot be made, and what to do about it."""
+
+    finding: str
+    advice: str
 
 
 def losses_at(points: Sequence[OperatingPoint], seen: Outcomes, *, labelled: bool = True) -> dict[str, Tensor]:
@@ -126,7 +135,8 @@ def promise(
 
     Points are tested on the calibrate split in an order that the tune split has fixed, from the dearest, up to the
     first that does not pass: however many points there are, a promise is made and broken with probability
-    1 - confidence at most. That is of one promise, decided on before the split was asked.
+    1 - confidence at most. That is of one promise, decided on before the split was asked. Points that cost no less than
+    another and lost no less on the tune split are not tested.
 
     Args:
         points: Points of one policy, with their losses.
@@ -153,21 +163,53 @@ def promise(
         >>> chosen.promised["cost"], chosen.guarantee.measured
         (0.5, 0.01)
     """
-    asked = _checked(max_drop, confidence, loss, bound)
+    found = seek_promise(points, max_drop=max_drop, confidence=confidence, loss=loss, bound=bound)
+    if isinstance(found, Shortfall):
+        raise BudgetError(f"{found.finding}: {found.advice}. {AGAIN}")
+    return found
+
+
+def seek_promise(
+    points: Sequence[OperatingPoint], *, max_drop: float, confidence: float, loss: str, bound: RiskBound
+) -> OperatingPoint | Shortfall:
+    """Make a promise as `promise` does, and return the reason where none can be made.
+
+    Args:
+        points: As for `promise`, and so all that follows.
+        max_drop: What may be lost.
+        confidence: How sure to be.
+        loss: Which loss.
+        bound: Which bound.
+    """
+    wanted = _checked(max_drop, confidence, loss, bound)
     _check_known(points, loss)
-    told = [point.losses[loss] for point in points]
-    costs = torch.tensor([point.promised["cost"] for point in points], dtype=torch.float64)
-    means = torch.tensor([one.tune_mean for one in told], dtype=torch.float64)
-    variances = torch.tensor([one.tune_variance for one in told], dtype=torch.float64)
-    samples = len(told[0].samples)
-    order = walk(costs, means, variances, asked, most=max_drop, samples=samples, confidence=confidence)
-    drawn = torch.stack([told[place].samples for place in order.tolist()])
-    step = last_passed(drawn, asked, most=max_drop, confidence=confidence, bound=bound, variances=variances[order])
+    places = undominated(
+        [point.promised["cost"] for point in points], [-point.losses[loss].tune_mean for point in points]
+    )
+    tested = [points[place] for place in places]
+    known = [point.losses[loss] for point in tested]
+    costs = torch.tensor([point.promised["cost"] for point in tested], dtype=torch.float64)
+    means = torch.tensor([one.tune_mean for one in known], dtype=torch.float64)
+    variances = torch.tensor([one.tune_variance for one in known], dtype=torch.float64)
+    samples = len(known[0].samples)
+    order = walk(costs, means, variances, wanted, most=max_drop, samples=samples, confidence=confidence)
+    drawn = torch.stack([known[place].samples for place in order.tolist()])
+    step = last_passed(drawn, wanted, most=max_drop, confidence=confidence, bound=bound, variances=variances[order])
     if step is None or costs[order[step]] >= 1:  # the network itself keeps any promise for 1
-        cheaper = [one for one in points if one.promised["cost"] < 1]
-        raise _too_few(cheaper, asked, max_drop=max_drop, confidence=confidence, samples=samples)
+        cheaper = [point for point in points if point.promised["cost"] < 1]
+        return _shortfall(cheaper, wanted, max_drop=max_drop, confidence=confidence, samples=samples)
     measured = float(drawn[step].double().mean())
-    return replace(points[int(order[step])], guarantee=Guarantee(loss, max_drop, confidence, bound, samples, measured))
+    return replace(tested[int(order[step])], guarantee=Guarantee(loss, max_drop, confidence, bound, samples, measured))
+
+
+def is_calibrated(points: Sequence[OperatingPoint], loss: str) -> bool:
+    """Tell whether all points know what they lose on a calibrate split.
+
+    Args:
+        points: Operating points.
+        loss: The loss's name.
+    """
+    return all(loss in point.losses and len(point.losses[loss].samples) > 0 for point in points)
 
 
 def _tuned(loss: RiskLoss, values: Tensor) -> PointLosses:
@@ -195,28 +237,24 @@ def _checked(max_drop: float, confidence: float, loss: str, bound: str) -> RiskL
 
 
 def _check_known(points: Sequence[OperatingPoint], loss: str) -> None:
-    if all(_measured(point, loss) for point in points):
+    if is_calibrated(points, loss):
         return
-    if all(_measured(point, "disagreement") for point in points):
+    if is_calibrated(points, "disagreement"):
         raise InputError(
             f"expected points calibrated with labels for a promise of {loss}, got some calibrated without; ask for a "
             "promise of disagreement, which needs none and bounds the drop of accuracy too"
         )
     raise InputError(
-        "expected points that know what they lose on a calibrate split, got some without: from an artifact of an older "
-        "version, made by hand, or put on another network; fit again, or calibrate anew (offramp.recalibrated in "
-        "Python, offramp recalibrate in a shell)"
+        "expected points that know what they lose on a calibrate split, got some without: made by hand, or put "
+        "on another network; fit again, or calibrate anew (offramp.recalibrated in Python, offramp recalibrate in a "
+        "shell)"
     )
 
 
-def _measured(point: OperatingPoint, loss: str) -> bool:
-    return loss in point.losses and len(point.losses[loss].samples) > 0
-
-
-def _too_few(
+def _shortfall(
     points: Sequence[OperatingPoint], loss: RiskLoss, *, max_drop: float, confidence: float, samples: int
-) -> BudgetError:
-    """The error that says how many samples would do, were losses as on tune and calibrate, whichever asks for more."""
+) -> Shortfall:
+    """Say how many samples would do, were losses as on tune and calibrate, whichever asks for more."""
     asked = f"a loss ({loss.name}) of at most {max_drop:g} with confidence {confidence:g}"
     needs: list[tuple[int, float]] = []
     for point in points:
@@ -229,16 +267,17 @@ def _too_few(
     if not needs:
         lost = [float(point.losses[loss.name].samples.double().mean()) for point in points]
         safest = f"; the safest lost {min(lost):.4g} there" if lost else ""
-        return BudgetError(
-            f"no point that is cheaper than the network keeps {asked} on the {samples:,} calibrate samples{safest}: "
-            f"use the full network, or ask for more loss or less confidence. {AGAIN}"
+        return Shortfall(
+            f"no point that is cheaper than the network keeps {asked} on the {samples:,} calibrate samples{safest}",
+            "use the full network, or ask for more loss or less confidence",
         )
     needed, cost = min(needs)
     if needed <= samples:  # by the formula they should have done; it does not see in which order losses come
         would = f"the point of cost {cost:.3g} came near with as many, how many more would do is not known"
     else:
         would = f"about {needed:,} would do for the point of cost {cost:.3g}, if losses stay as they are"
-    return BudgetError(
-        f"{samples:,} calibrate samples are too few to promise {asked}; {would}: calibrate on more (fit takes half of "
-        f"the validation samples for that), or ask for more loss or less confidence. {AGAIN}"
+    return Shortfall(
+        f"{samples:,} calibrate samples are too few to promise {asked}; {would}",
+        "calibrate on more (fit takes half of the validation samples for that), or ask for more loss or less "
+        "confidence",
     )

@@ -6,23 +6,28 @@ from typing import Any
 
 import torch
 
-from offramp.artifact import Artifact, Field, read_artifact
+from offramp.artifact import LARGEST, Artifact, Field, read_artifact
 from offramp.errors import ArtifactError, InputError, SplitRefusedError, UnknownNameError, UntrustedNameError
 from offramp.exits import Averaging, ExitBank, LadderExits
+from offramp.features import IdSketch
+from offramp.features.sketch import MOST_RANKS
 from offramp.frontier.contributions import Contribution
 from offramp.frontier.embedding import embed
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.saving import BANKS, PRECISIONS
 from offramp.frontier.stored_losses import read_losses
-from offramp.frontier.stored_points import MOST, read_costs, read_points
+from offramp.frontier.stored_points import MOST, TEMPERATURES, read_costs, read_points
 from offramp.frontier.tensors import Tensors
 from offramp.trunk import POOLINGS, STEPS, Attachment, Factory, Preprocessing, Trunk, build
 from offramp.trunk.factory import MOST_CLASSES
 
 __all__ = ["load"]
 
+SPLITS = ("fit", "tune", "calibrate", "recalibrate")
+"""Splits whose ids an artifact may have."""
+
 MOST_EXITS = 10_000
-"""Stages at most: sixteen of the deepest ResNets have 9,600."""
+"""Stages at most: sixteen of the deepest ResNets would have 9,600."""
 
 
 def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str] = ()) -> Frontier:
@@ -73,13 +78,28 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
         costs=costs,
         bare_ms=_bare_ms(content.at("bare_ms")),
         points=listed,
-        temperatures=exits.read("temperatures", (bank.stacked, trunk.num_exits), positive=True),
-        full_accuracy=content.at("full_accuracy").number(),
+        temperatures=exits.read("temperatures", (bank.stacked, trunk.num_exits), within=TEMPERATURES),
+        full_accuracy=content.at("full_accuracy").number(low=0, high=1),
         classes=_classes(content.at("classes"), trunk.num_classes),
         contributions=[_contribution(field) for field in content.at("contributions").items()],
-        provenance={key: field.value for key, field in content.at("provenance").entries().items()},
+        provenance=_provenance(content.at("provenance")),
+        splits=_splits(artifact),
         embedded=embedded,
     )
+
+
+def _splits(artifact: Artifact) -> dict[str, IdSketch]:
+    """Hashed ids of the samples that the frontier was made from, where they were saved."""
+    if "splits" not in artifact.tensors:
+        return {}
+    tensors = Tensors(artifact, "splits")
+    for name, tensor in tensors.named.items():
+        if name not in SPLITS:
+            raise tensors.wrong(name, f"expected one of {', '.join(SPLITS)}")
+        ranks = tensors.read(name, (tensor.numel(),), dtype=torch.int64)
+        if not 1 <= len(ranks) <= MOST_RANKS or bool(ranks[0] < 0) or bool((ranks[1:] <= ranks[:-1]).any()):
+            raise tensors.wrong(name, f"expected 1 to {MOST_RANKS} different numbers of at least 0 in ascending order")
+    return {name: IdSketch(tensor.numpy()) for name, tensor in tensors.named.items()}
 
 
 def _one_of(field: Field, known: Iterable[str]) -> str:
@@ -93,14 +113,27 @@ def _contribution(field: Field) -> Contribution:
     if len(parts) != 3:
         raise field.wrong("a name, a gain, and whether it is kept")
     name, gain, kept = parts
-    return Contribution(name.text(), gain.number(), kept.flag())
+    return Contribution(name.text(), gain.number(low=-1, high=1), kept.flag())
 
 
 def _classes(field: Field, count: int) -> tuple[str, ...]:
     names = tuple(item.text() for item in field.items())
     if len(names) not in (0, count):
         raise field.wrong(f"no names, or {count}, one a class")
+    if len(set(names)) != len(names):
+        raise field.wrong("different names")
     return names
+
+
+def _provenance(field: Field) -> dict[str, Any]:
+    """Check the entries of provenance that are used; keep the rest as it is."""
+    entries = field.entries()
+    splits = list(entries["splits"].entries().values()) if "splits" in entries else []
+    for split in [*splits, *([entries["recalibrated"]] if "recalibrated" in entries else [])]:
+        split.at("samples").integer(high=10**15)
+    if "latency" in entries:
+        entries["latency"].at("backend").text()
+    return {key: entry.value for key, entry in entries.items()}
 
 
 def _attachments(artifact: Artifact) -> dict[str, Attachment]:
@@ -122,7 +155,7 @@ def _parameter(field: Field, attached: Mapping[str, Attachment]) -> Any:
         return field.value
     name = field.at("sha256").text()
     if name not in attached:
-        raise field.wrong("the hash of a tensor of attachments.safetensors")
+        raise field.wrong("the hash of a tensor of the file 'attachments'")
     return attached[name]
 
 
@@ -160,6 +193,7 @@ def _trunk(
     embedded = field.at("weights").flag()
     if trunk is None:
         trunk = _made(field, trust, attached)
+        trunk.classes = _classes(artifact.content.at("classes"), trunk.num_classes) or trunk.classes
         if embedded:
             saved = Tensors(artifact, "trunk")
             try:
@@ -177,7 +211,16 @@ def _trunk(
             f"{field.file}, field '{field.place}.fingerprint': the frontier was fitted for another network than this "
             f"'{trunk.name}', or for other weights of it; give that network with trunk=..., or fit again"
         )
+    _check_classes(artifact.content.at("classes"), trunk)
     return trunk
+
+
+def _check_classes(field: Field, trunk: Trunk) -> None:
+    """Refuse a network that calls its classes otherwise than the frontier does."""
+    names = _classes(field, trunk.num_classes)
+    place = next((i for i, pair in enumerate(zip(names, trunk.classes, strict=False)) if pair[0] != pair[1]), None)
+    if place is not None:
+        raise field.wrong(f"the network's names: class {place} is '{trunk.classes[place]}' there, not '{names[place]}'")
 
 
 def _made(field: Field, trust: Collection[str], attached: Mapping[str, Attachment]) -> Trunk:
@@ -236,11 +279,12 @@ def _check_stages(field: Field, bank: ExitBank, trunk: Trunk) -> None:
     if averaging.stages not in ((), trunk.own_heads):
         raise field.at("averaging").wrong(f"none, or the stages of the network's own heads, {list(trunk.own_heads)}")
     shares, temperatures = averaging.shares, averaging.temperatures
-    if bool(((shares < 0) | (shares >= 1) | (temperatures <= 0)).any()) or bool(shares[:1].any()):
+    low, high = TEMPERATURES
+    outside = (shares < 0) | (shares >= 1) | (temperatures < low) | (temperatures > high)
+    if bool(outside.any()) or bool(shares[:1].any()):
         raise field.at("averaging").wrong("shares from 0 to below 1, the first 0, and temperatures above 0")
 
 
 def _bare_ms(field: Field) -> float | None:
-    if field.value is not None and field.number() <= 0:
-        raise field.wrong("milliseconds above 0, or null where costs are in Mul-Adds")
-    return None if field.value is None else field.number()
+    """Milliseconds, or None where costs are in Mul-Adds."""
+    return None if field.value is None else field.number(low=1 / LARGEST)

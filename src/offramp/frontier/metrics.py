@@ -10,27 +10,27 @@ from offramp.cost import Costs
 from offramp.frontier.outcomes import Outcomes
 from offramp.frontier.simulate import simulate
 from offramp.policy import OperatingPoint
-from offramp.uncertainty import bootstrap_interval, bootstrap_ratio_interval, calibration_error
+from offramp.uncertainty import bootstrap_ratio_interval, calibration_error, paired_interval, wilson_interval
 
 __all__ = ["Measured", "measure"]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """An operating point on one split, with 95 % bootstrap intervals over its samples."""
+    """An operating point on one split, with 95 % intervals over its samples."""
 
     accuracy: float
     """Share of right answers."""
     accuracy_interval: tuple[float, float]
-    """Where it would lie on other samples of the same kind."""
+    """Where it would lie on other samples of the same kind: Wilson's."""
     change: float
     """Accuracy minus the full network's on the same samples."""
     change_interval: tuple[float, float]
-    """Of the paired difference: narrower than the accuracies' own intervals suggest."""
+    """Bonett and Price's, of the paired difference: narrower than the accuracies' own intervals suggest."""
     relative_cost: float
     """Total spent over the total of the bare network."""
-    cost_interval: tuple[float, float]
-    """Of the relative cost."""
+    cost_interval: tuple[float, float] | None
+    """By bootstrap over the samples; None where there is one sample, which says nothing of others."""
     calibration_error: float
     """Expected calibration error of the answers given, 15 equal-mass bins."""
     exit_shares: tuple[float, ...]
@@ -68,21 +68,21 @@ def measure(
     hits, gains = correct.double(), correct.double() - full.double()
     generator = torch.Generator().manual_seed(seed)
     # All points in one bootstrap: the same resampled rows serve every column.
-    lower, upper = bootstrap_interval(torch.cat([hits, gains]).T, generator=generator)
     cheapest, dearest = bootstrap_ratio_interval(spent.T, bare.T, generator=generator)
     num_exits = seen.predictions.shape[-1]
-    count = len(points)
+    count = len(rows)
+    right, gained, lost = (which.sum(1).tolist() for which in (correct, correct & ~full, ~correct & full))
     results = []
-    for index in range(count):
+    for index in range(len(points)):
         by_class = _per_class(correct[index], seen.labels, seen.num_classes)
         results.append(
             Measured(
                 accuracy=float(hits[index].mean()),
-                accuracy_interval=(float(lower[index]), float(upper[index])),
+                accuracy_interval=wilson_interval(right[index], count),
                 change=float(gains[index].mean()),
-                change_interval=(float(lower[count + index]), float(upper[count + index])),
+                change_interval=paired_interval(gained[index], lost[index], count),
                 relative_cost=float(spent[index].sum() / bare[index].sum()),
-                cost_interval=(float(cheapest[index]), float(dearest[index])),
+                cost_interval=(float(cheapest[index]), float(dearest[index])) if count > 1 else None,
                 calibration_error=float(calibration_error(confidence[index].clamp_max(1), correct[index])),
                 exit_shares=tuple((torch.bincount(exits[index], minlength=num_exits) / len(rows)).tolist()),
                 class_accuracy=tuple(by_class.tolist()),

@@ -11,11 +11,11 @@ import numpy as np
 from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
-from offramp.features import BatchSource, Rows, Source, StoreSource, extract
+from offramp.features import BatchSource, IdSketch, Rows, Source, StoreSource, extract
+from offramp.features.splits import without_overlap
 from offramp.frontier.fit import as_source
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.guarantee import with_losses
-from offramp.frontier.provenance import hashed, was_used
 from offramp.frontier.sets import with_sets
 from offramp.policy import OperatingPoint
 from offramp.trunk.raw import listed
@@ -54,8 +54,8 @@ def recalibrated(
         A frontier to `choose(max_drop=..., loss="disagreement")` of, and to save.
 
     Raises:
-        InputError: If the exits were fitted or tuned on these very samples. They are known again by their ids, where a
-            source or cached features has all of a split in its order; bare inputs have none, and nobody can tell.
+        SplitError: If the exits were fitted or tuned on more than 1 % of these samples; up to that they are left out
+            with an `OverlapWarning`. Samples are known again by the content of their rows, after loading too.
 
     Example:
         >>> import torch
@@ -65,7 +65,7 @@ def recalibrated(
         >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
         >>> quick = JointSettings(exits="ladder", classifier_loss="fixed", warmup_epochs=1, epochs=1)
         >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
-        >>> frontier = fit(CifarResNet(8), *data, settings=quick, progress=False)
+        >>> frontier = fit(CifarResNet(8), *data, settings=quick, anyway=True, progress=False)
         >>> traffic = recalibrated(frontier, torch.randn(100, 3, 32, 32), progress=False)
         >>> len(traffic.points["threshold"][0].losses["disagreement"].samples)
         100
@@ -79,7 +79,7 @@ def recalibrated(
         features: BatchSource = data
         return _with(frontier, features, labelled, conformal)
     if isinstance(data, tuple) and labelled:
-        source: Source = as_source(data, "calibrate")
+        source: Source = as_source(data, "calibrate", frontier.classes)
     elif hasattr(data, "read"):
         source = data if labelled else _Unlabelled(data)
     elif labelled:
@@ -109,11 +109,8 @@ def _with(frontier: Frontier, source: BatchSource, labelled: bool, conformal: Co
             "size the exits were fitted on, and features of the frontier's own pooling"
         )
     # Calibrating again on what was calibrated on is no harm: no point was made from it.
-    if was_used(frontier, source.ids(), but=("calibrate", "recalibrated")):
-        raise InputError(
-            "expected samples that nothing was fitted on, got those the exits were fitted or tuned on: points look "
-            "better there than they are; calibrate on others"
-        )
+    chosen_on = {name: sketch for name, sketch in frontier.splits.items() if name in ("fit", "tune")}
+    source = without_overlap(source, chosen_on, name="recalibrate")
     points: dict[str, Sequence[OperatingPoint]] = {}
     for policy, listed_points in frontier.points.items():
         asked, seen = frontier.outcomes_at(listed_points, source)
@@ -125,8 +122,9 @@ def _with(frontier: Frontier, source: BatchSource, labelled: bool, conformal: Co
         found = with_losses(asked, seen, labelled=labelled)
         # Not the points that were asked: those have their classifiers where the outcomes do.
         points[policy] = [replace(q, classifier=p.classifier) for p, q in zip(listed_points, found, strict=True)]
-    about = {"samples": source.num_samples, "ids": hashed(source.ids()), "labelled": labelled}
-    return replace(frontier, points=points, provenance={**frontier.provenance, "recalibrated": about})
+    about = {"samples": source.num_samples, "labelled": labelled}
+    splits = {**frontier.splits, "recalibrate": IdSketch.of(keys.ids for keys in source.keys())}
+    return replace(frontier, points=points, splits=splits, provenance={**frontier.provenance, "recalibrated": about})
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offramp.artifact import write_artifact
+from offramp.artifact import as_json, write_artifact
 from offramp.cost import Costs
 from offramp.errors import InputError, SplitRefusedError
 from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearExits
@@ -20,7 +20,7 @@ from offramp.policy import OperatingPoint
 from offramp.trunk import Attachment, Factory, Trunk, build
 from offramp.trunk.build import MOST_NETWORKS
 
-__all__ = ["BANKS", "COSTS", "PRECISIONS", "made_again", "save"]
+__all__ = ["BANKS", "COSTS", "PRECISIONS", "check_made_again", "made_again", "save"]
 
 BANKS: dict[str, type[ExitBank]] = {
     "cumulative": CumulativeLinearExits,
@@ -28,6 +28,9 @@ BANKS: dict[str, type[ExitBank]] = {
     "linear": LinearExits,
 }
 """Kinds of exits, by the name an artifact gives them."""
+
+LIBRARIES = ("timm", "torchvision", "transformers", "transformers_images")
+"""Factories that make other libraries' networks."""
 
 COSTS = ("stage", "carry", "answer", "decide", "bare")
 """The columns of a cost table."""
@@ -47,22 +50,25 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
         factory: What makes the trunk, as `offramp.load` will look it up: `Factory("package.module:function", options)`;
             a registered trunk knows its own.
         weights: Embed the network's weights, so that what the factory makes need not have them; if left out, where the
-            artifact that the frontier was loaded from had them.
+            network is of timm, torchvision or transformers, whose names alone make none, or where the artifact that the
+            frontier was loaded from had them.
     """
     if not isinstance(frontier, Frontier):
         raise InputError(
             f"expected a frontier, got {type(frontier).__name__}; save what offramp.fit gave, all points of it"
         )
     trunk, bank = frontier.trunk, frontier.bank
-    weights = frontier.embedded if weights is None else weights
     frontier.preprocessing.check()
     factory = trunk.factory if factory is None else factory
+    if weights is None:
+        weights = frontier.embedded or (factory is not None and _of_libraries(factory))
     if factory is not None and not factory.links:  # the links of a chain prepare inputs, each as it says
         factory = replace(factory, preprocessing=trunk.preprocessing)
+    factory = None if factory is None else _as_loaded(factory)
     if weights and factory is None:
         raise InputError(
             f"weights of '{trunk.name}' would be of no use without a name to make the network by; give factory=Factory("
-            "'package.module:function'), or leave weights out and load with trunk=..."
+            "'package.module:function'), or weights=False and load with trunk=..."
         )
     embedded = _weights(trunk) if weights else {}
     if weights and factory is not None and not _names_code(factory):
@@ -100,6 +106,8 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
     }
     if weights:
         tensors["trunk"] = embedded
+    if frontier.splits:
+        tensors["splits"] = {name: torch.from_numpy(known.ranks) for name, known in frontier.splits.items()}
     attached = [*frontier.preprocessing.attachments(), *([] if factory is None else _attachments(factory))]
     if attached:
         tensors["attachments"] = {one.sha256: _bytes(one) for one in attached}
@@ -111,10 +119,16 @@ def made_again(trunk: Trunk) -> bool:
     if trunk.factory is None or _names_code(trunk.factory):
         return False
     try:
-        _check_made_again(trunk, trunk.factory, _weights(trunk))
+        check_made_again(trunk)
     except InputError:
         return False
     return True
+
+
+def check_made_again(trunk: Trunk) -> None:
+    """Refuse a trunk that its factory, given the weights, does not make again: better before exits are fitted."""
+    assert trunk.factory is not None
+    _check_made_again(trunk, trunk.factory, _weights(trunk))
 
 
 def _check_made_again(trunk: Trunk, factory: Factory, weights: Mapping[str, Tensor]) -> None:
@@ -131,8 +145,18 @@ def _check_made_again(trunk: Trunk, factory: Factory, weights: Mapping[str, Tens
     if reason is not None:
         raise InputError(
             f"'{factory.name}' with {reprlib.repr(dict(factory.options))} does not make '{trunk.name}' again: {reason}"
-            "; give factory=Factory('package.module:function')"
+            "; give factory=Factory('package.module:function'), or weights=False and load with trunk=..."
         )
+
+
+def _as_loaded(factory: Factory) -> Factory:
+    """Return the factory as `load` will have it: its options have been JSON, where all keys are texts."""
+    return replace(factory, options=as_json(factory.options), links=tuple(map(_as_loaded, factory.links)))
+
+
+def _of_libraries(factory: Factory) -> bool:
+    """Tell whether libraries make the network, all of its links: by its name, without trained weights."""
+    return all(map(_of_libraries, factory.links)) if factory.links else factory.name in LIBRARIES
 
 
 def _names_code(factory: Factory) -> bool:

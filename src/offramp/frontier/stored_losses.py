@@ -79,14 +79,14 @@ def read_losses(field: Field, policy: str, points: Sequence[OperatingPoint], ten
             continue
         loss, values = LOSSES[name], torch.zeros(len(points), 0, dtype=TYPES[name])
         if name in names:
-            values = tensors.read(f"{policy}.losses.{name}", (len(points), samples), dtype=TYPES[name])
+            shape, within = (len(points), samples), (loss.low, loss.high)
+            values = tensors.read(f"{policy}.losses.{name}", shape, dtype=TYPES[name], within=within)
         tuned = tensors.read(f"{policy}.tuned.{name}", (len(points), 2), dtype=torch.float64)
-        if bool((values < loss.low).any() | (values > loss.high).any()):
-            raise tensors.wrong(
-                f"{policy}.losses.{name}", f"expected losses from {loss.low} to {loss.high}, got others"
-            )
-        if bool((tuned[:, 0] < loss.low).any() | (tuned[:, 0] > loss.high).any() | (tuned[:, 1] <= 0).any()):
-            raise tensors.wrong(f"{policy}.tuned.{name}", "expected means in the loss's range and variances above 0")
+        means, variances = tuned.unbind(1)
+        if bool((means < loss.low).any() | (means > loss.high).any()):
+            raise tensors.wrong(f"{policy}.tuned.{name}", f"expected means from {loss.low} to {loss.high}, got others")
+        if bool((variances <= 0).any() | (variances > 1).any()):
+            raise tensors.wrong(f"{policy}.tuned.{name}", "expected variances above 0 and at most 1, got others")
         read[name] = values, tuned.tolist()
     return [
         replace(point, losses={name: PointLosses(values[row], *tuned[row]) for name, (values, tuned) in read.items()})

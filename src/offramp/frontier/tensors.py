@@ -1,8 +1,5 @@
 """The tensors of an artifact's file: each is what it should be, and none is left over."""
 
-import math
-from pathlib import Path
-
 import torch
 from torch import Tensor
 
@@ -17,14 +14,13 @@ class Tensors:
 
     Args:
         artifact: Where the file is.
-        name: The file's, without its suffix.
+        name: The manifest's name of it.
     """
 
     def __init__(self, artifact: Artifact, name: str) -> None:
-        self.file = str(Path(artifact.content.file).with_name(f"{name}.safetensors"))
         if name not in artifact.tensors:
-            raise ArtifactError(f"{self.file}: is not in the manifest's field 'files'; save the frontier again")
-        self.named = artifact.tensors[name]
+            raise ArtifactError(f"{artifact.content.file}, field 'files.{name}': is missing; save the frontier again")
+        self.file, self.named = artifact.files[name], artifact.tensors[name]
         self._read: set[str] = set()
 
     def wrong(self, name: str, reason: str) -> ArtifactError:
@@ -37,10 +33,16 @@ class Tensors:
         shape: tuple[int, ...],
         *,
         dtype: torch.dtype = torch.float32,
-        positive: bool = False,
-        infinite: bool = False,
+        within: tuple[float, float] | None = None,
     ) -> Tensor:
-        """A tensor of this shape and type, its numbers finite, positive, or infinite upwards where that is said."""
+        """Return a tensor after checking it.
+
+        Args:
+            name: The tensor's.
+            shape: Its shape.
+            dtype: Its type.
+            within: The smallest and the largest number allowed; any finite ones if left out.
+        """
         if name not in self.named:
             raise self.wrong(name, "is missing")
         found = self.named[name]
@@ -48,9 +50,10 @@ class Tensors:
             raise self.wrong(
                 name, f"expected {dtype} of shape {shape}, got {found.dtype} of shape {tuple(found.shape)}"
             )
-        good = found.isfinite() | ((found == math.inf) & infinite)
-        if not bool((good & (found > 0) if positive else good).all()):
-            raise self.wrong(name, f"expected {'positive' if positive else 'finite'} numbers, got others")
+        good = found.isfinite() if within is None else (found >= within[0]) & (found <= within[1])
+        if not bool(good.all()):
+            allowed = "finite numbers" if within is None else f"numbers from {within[0]:g} to {within[1]:g}"
+            raise self.wrong(name, f"expected {allowed}, got others")
         self._read.add(name)
         return found
 

@@ -75,14 +75,14 @@ def of_part(table: LatencyTable, part: Trunk, trunk: Trunk) -> LatencyTable:
 
 
 def repriced(points: Sequence[OperatingPoint], costs: Costs) -> list[OperatingPoint]:
-    """Points by what they cost in another unit, those left out that cost more than another and are less accurate.
+    """Price points in another unit.
 
     Args:
         points: Points that know who leaves where.
         costs: What the policy costs in that unit.
 
     Returns:
-        Points in ascending order of cost, and of accuracy; the share of the bare network's cost in `promised`.
+        The points in ascending order of cost, the share of the full network's cost in `promised`.
     """
     priced = []
     for point in points:
@@ -93,12 +93,7 @@ def repriced(points: Sequence[OperatingPoint], costs: Costs) -> list[OperatingPo
         )
         cost = spent / mean_bare(point, costs)
         priced.append(replace(point, promised={**point.promised, "cost": cost}))
-    priced.sort(key=lambda point: (point.promised["cost"], -point.promised["accuracy"]))
-    kept: list[OperatingPoint] = []
-    for point in priced:
-        if not kept or point.promised["accuracy"] >= kept[-1].promised["accuracy"]:
-            kept.append(point)
-    return kept
+    return sorted(priced, key=lambda point: point.promised["cost"])
 
 
 def mean_bare(point: OperatingPoint, costs: Costs) -> float:

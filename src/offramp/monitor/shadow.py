@@ -26,7 +26,7 @@ def full_labels(network: EarlyExitNetwork, inputs: object, rows: Tensor) -> Tens
         >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
         >>> quick = offramp.JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
         >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
-        >>> network = offramp.fit(CifarResNet(8), *data, settings=quick, progress=False).choose(cost=1.1)
+        >>> network = offramp.fit(CifarResNet(8), *data, settings=quick, anyway=True, progress=False).choose(cost=1.1)
         >>> full_labels(network, images, torch.tensor([3, 4])).shape
         torch.Size([2])
     """

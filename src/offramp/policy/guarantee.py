@@ -29,7 +29,8 @@ class Guarantee:
 
     Example:
         >>> print(Guarantee("accuracy", at_most=0.01, confidence=0.95, bound="ltt", samples=3000, measured=0.002))
-        with 95 % confidence it loses at most 1 point of accuracy to the full network (0.2 on 3,000 calibrate samples)
+        with 95 % confidence it loses at most 1 point of accuracy to the full network (0.2 lost on 3,000 calibrate
+        samples)
     """
 
     loss: str
@@ -61,4 +62,7 @@ class Guarantee:
             "disagreement": f"answers at most {points} % of the samples otherwise than the full network",
         }[self.loss]
         sure = f"with {100 * self.confidence:.4g} % confidence"
-        return f"{sure} it {what} ({found} on {self.samples:,} calibrate samples)"
+        measured = found
+        if self.loss == "accuracy":  # a loss below 0 is a gain, and reads as one
+            measured = f"{found.removeprefix('-')} {'gained' if self.measured < 0 else 'lost'}"
+        return f"{sure} it {what} ({measured} on {self.samples:,} calibrate samples)"

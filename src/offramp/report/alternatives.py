@@ -11,7 +11,7 @@ from offramp.features import BatchSource
 from offramp.frontier import Outcomes
 from offramp.report.answers import Answers
 from offramp.trunk import ChainTrunk, Trunk
-from offramp.uncertainty import bootstrap_interval
+from offramp.uncertainty import paired_interval, wilson_interval
 
 __all__ = ["Alternative", "alternatives", "network_names"]
 
@@ -29,15 +29,15 @@ class Alternative:
     accuracy: float
     """Share of right answers."""
     accuracy_interval: tuple[float, float]
-    """95 %, bootstrap over samples."""
+    """95 %, Wilson's."""
     lead: float
     """Its accuracy minus that of the chosen point on the same samples."""
     lead_interval: tuple[float, float]
-    """95 %, of the paired difference."""
+    """95 %, Bonett and Price's, of the paired difference."""
 
 
 def alternatives(
-    trunk: Trunk, source: BatchSource, seen: Outcomes, table: CostTable, given: Answers, *, classifier: int, seed: int
+    trunk: Trunk, source: BatchSource, seen: Outcomes, table: CostTable, given: Answers, *, classifier: int
 ) -> tuple[Alternative, ...]:
     """Everything static, measured on the same samples.
 
@@ -48,7 +48,6 @@ def alternatives(
         table: What they cost, by the chosen point's policy.
         given: The answers given at the chosen point.
         classifier: Which set of classifiers answers at the exits.
-        seed: Of the bootstrap.
 
     Returns:
         The bare network, the other networks of a chain, then the exits.
@@ -70,23 +69,22 @@ def alternatives(
         names.append((f"exit {exit}", "exit"))
         correct.append(seen.correct[classifier, :, exit])
         costs.append(float(table.relative_cost(torch.full_like(seen.labels, exit), active=(exit, last))))
-    hits = torch.stack(correct, dim=1).double()
-    leads = hits - given.correct.double()[:, None]
-    generator = torch.Generator().manual_seed(seed)
-    lower, upper = bootstrap_interval(torch.cat([hits, leads], 1), generator=generator)
-    intervals = list(zip(lower.tolist(), upper.tolist(), strict=True))
-    return tuple(
-        Alternative(name, kind, cost, accuracy, own, lead, paired)
-        for (name, kind), cost, accuracy, own, lead, paired in zip(
-            names,
-            costs,
-            hits.mean(0).tolist(),
-            intervals[: len(names)],
-            leads.mean(0).tolist(),
-            intervals[len(names) :],
-            strict=True,
+    count = len(seen.labels)
+    found = []
+    for (name, kind), cost, hits in zip(names, costs, correct, strict=True):
+        ahead, behind = int((hits & ~given.correct).sum()), int((~hits & given.correct).sum())
+        found.append(
+            Alternative(
+                name=name,
+                kind=kind,
+                relative_cost=cost,
+                accuracy=int(hits.sum()) / count,
+                accuracy_interval=wilson_interval(int(hits.sum()), count),
+                lead=(ahead - behind) / count,
+                lead_interval=paired_interval(ahead, behind, count),
+            )
         )
-    )
+    return tuple(found)
 
 
 def network_names(trunk: Trunk) -> tuple[str, ...]:

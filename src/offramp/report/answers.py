@@ -9,7 +9,7 @@ from torch import Tensor
 
 from offramp.frontier import Outcomes, simulate
 from offramp.policy import OperatingPoint
-from offramp.report.proportions import paired_interval, wilson_interval
+from offramp.uncertainty import paired_interval, wilson_interval
 
 __all__ = [
     "Answers",
@@ -78,7 +78,7 @@ class ClassChange:
     change: float | None
     """Accuracy minus the full network's on the same samples."""
     change_interval: Interval | None
-    """95 %, of the paired difference."""
+    """95 %, Bonett and Price's, of the paired difference."""
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from offramp.errors import InputError
 from offramp.features import BatchSource
+from offramp.features.splits import find_overlap
+from offramp.features.without import WithoutIds
 from offramp.frontier import Frontier, Measured, measure
 from offramp.policy import Guarantee, OperatingPoint
 from offramp.report.alternatives import Alternative, alternatives, network_names
@@ -25,6 +28,7 @@ from offramp.report.answers import (
     reliability,
     uses_of_exits,
 )
+from offramp.report.palette import policy_colours
 from offramp.uncertainty import calibration_floor
 
 __all__ = ["VERSION", "Findings", "find"]
@@ -120,19 +124,27 @@ def find(
 
     Returns:
         The findings.
+
+    Raises:
+        SplitError: If more than 1 % of the samples were used to make the frontier; up to that they are left out with an
+            `OverlapWarning`.
     """
     _check(frontier, source, point)
+    ids = source.ids()
+    shared = find_overlap(ids, frontier.splits, name="test")
+    rows = np.delete(np.arange(len(ids)), shared)
+    source = WithoutIds(source, ids[shared]) if len(shared) else source
     names = tuple(classes) or frontier.classes or tuple(map(str, range(source.num_classes)))
     if len(names) != source.num_classes:
         raise InputError(f"expected the names of {source.num_classes} classes, got {len(names)}: {names[:5]}")
-    curves = {policy: _spread(points) for policy, points in frontier.points.items()}
+    curves = {policy: _spread(frontier.points[policy]) for policy in policy_colours(frontier.points)}
     asked = [*(one for points in curves.values() for one in points), point]
     asked, seen = frontier.outcomes_at(asked, source)
     measured = measure(asked, seen, [frontier.costs[one.policy] for one in asked], seed=seed)
     found = iter(measured)
     given, classifier = answers_at(asked[-1], seen, seed=seed), asked[-1].classifier
     table = frontier.costs[point.policy].of(seen.sizes)
-    first, last = leavers(given)
+    first, last = (tuple(replace(one, row=int(rows[one.row])) for one in samples) for samples in leavers(given))
     generator = torch.Generator().manual_seed(seed)
     return Findings(
         name=frontier.trunk.name if name is None else name,
@@ -140,7 +152,7 @@ def find(
         samples=len(seen.labels),
         classes=names,
         curves={policy: tuple(next(found) for _ in points) for policy, points in curves.items()},
-        alternatives=alternatives(frontier.trunk, source, seen, table, given, classifier=classifier, seed=seed),
+        alternatives=alternatives(frontier.trunk, source, seen, table, given, classifier=classifier),
         policy=point.policy,
         chosen=measured[-1],
         exits=uses_of_exits(given, seen.correct[classifier], point.active, network_names(frontier.trunk)),

@@ -44,7 +44,8 @@ def write_report(findings: Findings, folder: str | Path, *, source: Source | Non
     from offramp.report import gallery
     from offramp.report.canvas import to_png, to_svg
 
-    if source is not None and len(source) != findings.samples:
+    # More rows are possible: some may have been left out, as the frontier was made from them.
+    if source is not None and len(source) < findings.samples:
         raise InputError(
             f"'{source.name}' has {len(source)} rows, the findings are of {findings.samples} samples; give the source "
             "that the features were extracted from, all of its rows"

@@ -1,8 +1,9 @@
 """The colours of pictures and page, by name: light and dark."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["PALETTE", "SERIES", "Colour"]
+__all__ = ["PALETTE", "SERIES", "Colour", "policy_colours"]
 
 
 @dataclass(frozen=True)
@@ -30,3 +31,25 @@ PALETTE = {
 
 SERIES = ("blue", "orange", "green", "purple")
 """Colours of things of the same kind, in this order."""
+
+POLICIES = ("stopping", "threshold", "gates")
+"""The policies that a fit offers, in the order in which reports show them; others follow by their names."""
+
+
+def policy_colours(policies: Iterable[str]) -> dict[str, Colour]:
+    """Give each policy its colour, whatever order the policies come in.
+
+    Args:
+        policies: Names of policies.
+
+    Returns:
+        Names to colours, in the order in which reports show the policies.
+
+    Example:
+        >>> [colour.light for colour in policy_colours(["gates", "stopping"]).values()]
+        ['#0072b2', '#00795a']
+    """
+    names = set(policies)
+    others = sorted(names - set(POLICIES))
+    places = {name: place for place, name in enumerate((*POLICIES, *others)) if name in names}
+    return {name: PALETTE[SERIES[place % len(SERIES)]] for name, place in places.items()}

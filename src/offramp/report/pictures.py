@@ -1,7 +1,6 @@
 """Findings as pictures, one function each."""
 
 from collections.abc import Iterator, Sequence
-from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from offramp.report.answers import ClassChange, Sample
 from offramp.report.canvas import WIDTH, Axes, Figure, canvas, in_style, short, write_labels
 from offramp.report.findings import Findings
 from offramp.report.inputs import Image
-from offramp.report.palette import PALETTE, SERIES
+from offramp.report.palette import PALETTE, policy_colours
 from offramp.report.words import percent
 
 __all__ = [
@@ -25,8 +24,7 @@ __all__ = [
 
 _WORST, _BEST = 15, 5  # classes shown where there are more than both
 
-_INK, _MUTED, _GREY = (PALETTE[name].light for name in ("ink", "muted", "grey"))
-_BLUE, _ORANGE, _GREEN, _PURPLE = (PALETTE[name].light for name in SERIES)
+_INK, _MUTED, _GREY, _BLUE, _ORANGE = (PALETTE[name].light for name in ("ink", "muted", "grey", "blue", "orange"))
 
 
 @in_style
@@ -38,8 +36,8 @@ def accuracy_against_cost(findings: Findings) -> Figure:
     chosen, full = findings.chosen, findings.full
     axes.axhline(100 * full.accuracy, color=_MUTED, linewidth=1, linestyle=(0, (4, 3)))
     crowd = [(x, 100 * full.accuracy) for x in np.linspace(0, 1.3, 100)]
-    for (policy, curve), colour in zip(findings.curves.items(), cycle((_BLUE, _ORANGE, _GREEN, _PURPLE)), strict=False):
-        crowd += _draw_curve(axes, curve, colour, policy)
+    for policy, colour in policy_colours(findings.curves).items():
+        crowd += _draw_curve(axes, findings.curves[policy], colour.light, policy)
     exits = [one for one in findings.alternatives if one.kind == "exit"]
     networks = [one for one in findings.alternatives if one.kind == "network"]
     always: dict[str, Any] = {"color": _MUTED, "markersize": 5.5, "markeredgewidth": 1.4, "label": "one exit for all"}

@@ -6,7 +6,7 @@ from html import escape
 from offramp.frontier import Measured
 from offramp.report.answers import Sample
 from offramp.report.findings import Findings
-from offramp.report.words import change, change_span, clean, cost, percent, span
+from offramp.report.words import change, change_span, clean, cost, cost_span, percent, span
 
 __all__ = ["Cell", "coverage", "exits", "instead", "points", "table", "texts"]
 
@@ -58,7 +58,7 @@ def points(findings: Findings, policy: str) -> str:
                 kind,
                 _numbers(
                     cost(one.relative_cost),
-                    f"{cost(one.cost_interval[0])} to {cost(one.cost_interval[1])}",
+                    cost_span(one.cost_interval),
                     f"{100 * one.accuracy:.1f}",
                     span(one.accuracy_interval),
                     change(one.change),

@@ -6,7 +6,7 @@ from offramp.runtime.budget import WINDOW, BudgetController
 from offramp.runtime.compaction import Compaction
 from offramp.runtime.compiled import CompiledBackend
 from offramp.runtime.dense import run_dense
-from offramp.runtime.dial import Dial, affordable, same_setting
+from offramp.runtime.dial import Dial, same_setting, undominated
 from offramp.runtime.eager import EagerBackend
 from offramp.runtime.engine import Engine
 from offramp.runtime.flight import Departed, Flight
@@ -29,8 +29,8 @@ __all__ = [
     "LatencyTable",
     "Milliseconds",
     "PointTable",
-    "affordable",
     "measure_latency",
     "run_dense",
     "same_setting",
+    "undominated",
 ]

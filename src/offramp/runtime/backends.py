@@ -9,6 +9,7 @@ from offramp.registry import Registry
 from offramp.runtime.backend import Backend
 from offramp.runtime.compiled import CompiledBackend
 from offramp.runtime.eager import EagerBackend
+from offramp.runtime.processor import warn_if_slow
 from offramp.trunk import Hidden, Pooling, Trunk
 
 __all__ = ["BACKENDS", "MakeBackend"]
@@ -22,6 +23,8 @@ def _eager(trunk: Trunk, pooling: Pooling, bank: ExitBank, example: Hidden | Non
 
 
 def _bfloat16(trunk: Trunk, pooling: Pooling, bank: ExitBank, example: Hidden | None) -> Backend:
+    if all(parameter.device.type == "cpu" for parameter in trunk.parameters()):
+        warn_if_slow("bfloat16")
     return EagerBackend(trunk, pooling, bank, dtype=torch.bfloat16)
 
 

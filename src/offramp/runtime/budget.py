@@ -1,6 +1,7 @@
 """Keeping an average budget on a stream, whatever comes."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import SupportsFloat
 
@@ -9,7 +10,7 @@ from torch import Tensor
 from offramp.errors import InputError
 from offramp.runtime.dial import check_reachable
 
-__all__ = ["WINDOW", "BudgetController"]
+__all__ = ["WINDOW", "BudgetController", "check_settings", "nearest_setting"]
 
 WINDOW = 100
 """Samples over which a debt is paid back: fewer follow a change faster, and follow chance as fast."""
@@ -20,11 +21,12 @@ class BudgetController:
 
     What was spent beyond the budget is a debt $Q_t = \sum_{s \le t} (c_s - n_s b)$, negative if less was spent: the
     virtual queue of [Neely2010]. The next batch is asked to pay it back over the next W samples, or over two batches as
-    large as the largest so far if that is longer, within the settings there are:
+    large as the largest so far if that is longer, at the setting whose cost is nearest:
 
-    $$u_{t+1} = \min(d, \max(a, b - Q_t / W_t)), \quad W_t = \max(W, 2 n_1, \dots, 2 n_t)$$
+    $$u_{t+1} = \mathop{\mathrm{argmin}}_{u \in U} |u - (b - Q_t / W_t)|, \quad W_t = \max(W, 2 n_1, \dots, 2 n_t)$$
 
-    with the budget $b$, the cheapest setting's cost $a$ and the dearest's $d$, $a \le b \le d$.
+    with the budget $b$ and the costs U of the settings, from $a$ to $d$, $a \le b \le d$. Between two settings it
+    moves from one to the other and back.
 
     **Theorem.** Let every sample cost from $l$ to $h$, with $l \le b \le h$, no batch have more than n samples, and
     $H = \max(W, 2n)$. If batches that are asked for $a$ cost at most $b$ a sample, and batches that are asked for $d$
@@ -45,8 +47,7 @@ class BudgetController:
 
     Args:
         budget: What a sample may cost on average, as a share of the bare network's cost.
-        cheapest: What the cheapest setting costs by its promise.
-        dearest: What the dearest setting costs; a budget above that is not spent.
+        settings: What the settings cost on the tune split, ascending: `Dial.costs`. More than the last is not spent.
         window: W, the samples over which a debt is paid back, two batches at least.
 
     Attributes:
@@ -55,33 +56,31 @@ class BudgetController:
         count: Samples so far.
 
     Example:
-        >>> controller = BudgetController(0.5, cheapest=0.2, dearest=1.0, window=10)
+        >>> controller = BudgetController(0.5, settings=(0.2, 0.4, 0.5, 1.0), window=10)
         >>> controller.asked
         0.5
-        >>> controller.record([0.5, 1.0, 1.0])  # 1 beyond the budget of 3 samples: 0.1 a sample for ten
-        >>> round(controller.asked, 3)
+        >>> controller.record([0.5, 1.0, 1.0])  # 1 beyond the budget of 3 samples: 0.1 per sample for ten
+        >>> controller.asked
         0.4
     """
 
-    def __init__(self, budget: float, *, cheapest: float, dearest: float, window: int = WINDOW) -> None:
+    def __init__(self, budget: float, *, settings: Sequence[float], window: int = WINDOW) -> None:
         if not isinstance(budget, SupportsFloat) or not (math.isfinite(budget) and budget > 0):
             raise InputError(f"expected a budget as a share of the network's cost, such as 0.6, got {budget!r}")
-        if not 0 <= cheapest <= dearest < math.inf:
-            raise InputError(f"expected the cheapest setting's cost and a dearest no lower, got {cheapest}, {dearest}")
         if window < 1:
             raise InputError(f"expected a window of at least 1 sample, got {window}")
-        check_reachable(budget, cheapest)
+        check_settings(settings)
+        check_reachable(budget, settings[0])
         self.budget = budget
         self.debt = 0.0
         self.count = 0
-        self._ends = cheapest, dearest
+        self._settings = tuple(settings)
         self._window = window
 
     @property
     def asked(self) -> float:
-        """What to ask the dial for next: between the cheapest setting's cost and the dearest's."""
-        cheapest, dearest = self._ends
-        return min(dearest, max(cheapest, self.budget - self.debt / self._window))
+        """What to ask the dial for next: the cost of one of its settings."""
+        return nearest_setting(self._settings, self.budget - self.debt / self._window)
 
     @property
     def average(self) -> float:
@@ -107,3 +106,29 @@ class BudgetController:
         self.count += len(listed)
         # Over a single batch a debt would be paid back twice where costs rise faster than what is asked for.
         self._window = max(self._window, 2 * len(listed))
+
+
+def check_settings(settings: Sequence[float]) -> None:
+    """Refuse what are no costs of settings.
+
+    Args:
+        settings: Costs, ascending.
+    """
+    ascending = list(settings) == sorted(settings)
+    if not settings or not ascending or not 0 <= settings[0] <= settings[-1] < math.inf:
+        raise InputError(f"expected the costs of settings in ascending order, such as dial.costs, got {list(settings)}")
+
+
+def nearest_setting(settings: Sequence[float], cost: float) -> float:
+    """The cost of the setting nearest to a cost, of two as near the cheaper.
+
+    Args:
+        settings: Costs, ascending.
+        cost: Any number.
+
+    Example:
+        >>> [nearest_setting((0.2, 0.4, 1.0), cost) for cost in (-1.0, 0.29, 0.3, 0.69, 0.71, 9.0)]
+        [0.2, 0.2, 0.2, 0.4, 1.0, 1.0]
+    """
+    place = bisect_left(settings, cost)
+    return min(settings[max(0, place - 1) : place + 1], key=lambda setting: abs(setting - cost))

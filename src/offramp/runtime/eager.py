@@ -67,18 +67,27 @@ class EagerBackend:
             return None, state
         exits, heads = state
         if index in self._trained:
-            features = self._pooling(self._trunk.representation(hidden, index)).to(self._dtype)
-            if features.shape[1] != self._bank.widths[index]:
+            with self._trunk.explaining(hidden):
+                features = self._pooling(self._trunk.representation(hidden, index)).to(self._dtype)
+            if features.ndim != 2 or features.shape[1] != self._bank.widths[index]:
+                width = " x ".join(map(str, features.shape[1:])) or "none"
                 raise InputError(
                     f"the exit after stage {index} reads {self._bank.widths[index]} features, these inputs give "
-                    f"{features.shape[1]}; give inputs of the size the exits were fitted on"
+                    f"{width}; give a batch (of a single sample, inputs[None]) of inputs of the size the exits were "
+                    "fitted on"
                 )
             if self._ladder is not None:
                 logits, exits = self._ladder.step(index, features, exits, answer=answer)
             else:
                 logits, exits = self._bank.step(index, features, exits, classifier)
         else:
-            own = self._trunk.own_logits(self._widened(hidden), index)
+            with self._trunk.explaining(hidden):
+                own = self._trunk.own_logits(self._widened(hidden), index)
+            if own.ndim != 2:
+                raise InputError(
+                    f"expected N x K scores of '{self._trunk.name}', got shape {tuple(own.shape)}; give a batch (of a "
+                    "single sample, inputs[None])"
+                )
             logits, heads = self._averaging.step(index, own, heads)
         return (logits if answer else None), (exits, heads)
 

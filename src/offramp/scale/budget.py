@@ -1,8 +1,10 @@
 """A budget for a whole job whose blocks end late and in any order."""
 
 import math
+from collections.abc import Sequence
 
 from offramp.errors import InputError
+from offramp.runtime.budget import check_settings, nearest_setting
 from offramp.runtime.dial import check_reachable
 
 __all__ = ["JobBudget"]
@@ -22,9 +24,9 @@ class JobBudget:
     with the budget $b$, the cheapest setting's cost $a$ and the dearest's $d$, $a \le b \le d$, of a block its rows
     $n_k$, its cost $c_k$ and what it was asked for a sample, $u_k$. The next block of n rows is asked to pay back over
     twice the rows that are then under way, F and its own, or over the R rows that nobody was asked for if they are
-    fewer:
+    fewer, at the setting whose cost is nearest to
 
-    $$u = \min(d, \max(a, b - \hat Q / W)), \qquad W = \min(2 (F + n), R)$$
+    $$u = b - \hat Q / W, \qquad W = \min(2 (F + n), R)$$
 
     **Theorem.** Let every sample cost from $l \le a$ to $h \ge d$, no block have more than n rows and no more than D be
     under way when the next is asked for. If blocks that are asked for $a$ cost at most $b$ a sample, and those that are
@@ -47,8 +49,7 @@ class JobBudget:
 
     Args:
         budget: What a sample may cost on average, as a share of the bare network's cost.
-        cheapest: What the cheapest setting costs by its promise.
-        dearest: What the dearest setting costs; a budget above that is not spent.
+        settings: What the settings cost on the tune split, ascending: `Dial.costs`. More than the last is not spent.
         rows: Rows of the whole job.
 
     Attributes:
@@ -56,21 +57,22 @@ class JobBudget:
         ended: Their rows.
 
     Example:
-        >>> job = JobBudget(0.5, cheapest=0.2, dearest=1.0, rows=1000)
+        >>> job = JobBudget(0.5, settings=(0.2, 0.45, 0.5, 1.0), rows=1000)
         >>> job.ask(0, 100)
         0.5
         >>> job.record(0, rows=100, asked=0.5, spent=60.0)  # 10 beyond the budget, to pay back over 200 rows
-        >>> round(job.ask(1, 100), 3)
+        >>> job.ask(1, 100)
         0.45
     """
 
-    def __init__(self, budget: float, *, cheapest: float, dearest: float, rows: int) -> None:
+    def __init__(self, budget: float, *, settings: Sequence[float], rows: int) -> None:
         if not (math.isfinite(budget) and budget > 0):
             raise InputError(f"expected a budget as a share of the network's cost, such as 0.4, got {budget}")
-        check_reachable(budget, cheapest)
+        check_settings(settings)
+        check_reachable(budget, settings[0])
         self.spent = 0.0
         self.ended = 0
-        self._budget, self._ends = budget, (cheapest, dearest)
+        self._budget, self._settings = budget, tuple(settings)
         self._left = rows
         self._asked = 0.0
         self._under_way: dict[int, tuple[int, float]] = {}
@@ -86,7 +88,7 @@ class JobBudget:
         debt = self.spent - self._budget * self.ended
         debt += sum(count * (self._expected(asked) - self._budget) for count, asked in under_way)
         window = min(2 * (rows + sum(count for count, _ in under_way)), self._left)
-        asked = self._within(self._budget - debt / window)
+        asked = nearest_setting(self._settings, self._budget - debt / window)
         self._under_way[block] = rows, asked
         self._left -= rows
         return asked
@@ -108,8 +110,6 @@ class JobBudget:
 
     def _expected(self, asked: float) -> float:
         """What a sample under way costs, going by those that ended."""
-        return self._within(asked * self.spent / self._asked) if self._asked else asked
-
-    def _within(self, cost: float) -> float:
-        cheapest, dearest = self._ends
-        return min(dearest, max(cheapest, cost))
+        if not self._asked:
+            return asked
+        return min(self._settings[-1], max(self._settings[0], asked * self.spent / self._asked))

@@ -6,6 +6,7 @@ blocks, and docs/scale.md has what each costs.
 
 import logging
 import os
+import pickle
 import secrets
 import socket
 from collections.abc import Callable, Iterable, Iterator
@@ -13,8 +14,10 @@ from contextlib import contextmanager
 from functools import lru_cache
 from io import RawIOBase
 from itertools import islice
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from time import monotonic
+from tempfile import TemporaryDirectory, mkdtemp
+from time import monotonic, sleep
 from typing import Any, TypeVar, final
 
 import torch
@@ -36,6 +39,10 @@ ANSWER_S = 10.0
 LOOK_EVERY_S = 5.0
 """How often the number of workers is asked for anew: machines come and go."""
 
+CHECK_EVERY_S = 0.5
+"""How often to see whether Ray's own processes live. Where one is gone, some later call ends this process without any
+exception: it has to be noticed before."""
+
 STOP_S = 30.0
 """How long jobs under way are waited for when a run ends early, so that none still writes when the caller goes on; then
 their workers are ended."""
@@ -48,11 +55,14 @@ class Workers:
     Args:
         threads: Threads of torch of each.
         at_most: How many to use of the cluster's; all if None.
+        folder: A folder that all workers see, for what they are sent; without it Ray sends it. Ray ends the driver
+            where it holds an object of a machine that is gone, so of a cluster that is started here it holds none.
     """
 
-    def __init__(self, threads: int, at_most: int | None) -> None:
+    def __init__(self, threads: int, at_most: int | None, folder: Path | None = None) -> None:
         self.threads = threads
         self._at_most = at_most
+        self._folder = folder
         self._found = 0
         self._look_again_at = 0.0
 
@@ -78,22 +88,28 @@ class Workers:
 
         Yields:
             A job and its result.
+
+        Raises:
+            WorkerLostError: If a job takes its worker down each time it is tried, or a process of Ray's own ends, of a
+                cluster that was started here.
         """
         ray = _ray()
-        kept = ray.put(work)
+        kept = ray.put(work) if self._folder is None else _write_work(work, self._folder)
         task = ray.remote(_do).options(num_cpus=self.threads, max_retries=TRIES - 1, retry_exceptions=False)
         waiting = iter(jobs)
         running: dict[Any, Job] = {}
         try:
             while True:
+                _check_ray()
                 for job in islice(waiting, max(0, self._room() - len(running))):
                     # In a list, so that Ray hands over the reference: a worker that has it already need not unpickle.
                     running[task.remote([kept], job, self.threads)] = job
                 if not running:
                     return
-                (ended,), _ = ray.wait(list(running), num_returns=1)
-                job = running.pop(ended)
-                yield job, _result(ended, job)
+                ended, _ = ray.wait(list(running), num_returns=1, timeout=CHECK_EVERY_S)
+                for task_id in ended:
+                    job = running.pop(task_id)
+                    yield job, _result(task_id, job)
         finally:
             _stop(list(running))
 
@@ -130,15 +146,16 @@ def cluster(workers: int | None = None, address: str | None = None, *, threads: 
     if ray.is_initialized():
         yield Workers(threads, workers)
         return
-    if address is None:
-        workers = workers or max(1, (os.cpu_count() or 1) // threads)
-        _start(workers * threads)
-    else:
-        _join(address)
-    try:
-        yield Workers(threads, None if address is None else workers)
-    finally:
-        ray.shutdown()
+    with TemporaryDirectory(prefix="offramp-") as folder:
+        if address is None:
+            workers = workers or max(1, (os.cpu_count() or 1) // threads)
+            _start(workers * threads)
+        else:
+            _join(address)
+        try:
+            yield Workers(threads, None, Path(folder)) if address is None else Workers(threads, workers)
+        finally:
+            ray.shutdown()
 
 
 def check_counts(workers: int | None, threads: int) -> None:
@@ -266,15 +283,35 @@ def _do(kept: list[Any], job: Job, threads: int) -> Any:
     return _work(kept[0])(job)
 
 
+def _write_work(work: object, folder: Path) -> Path:
+    """Write what workers are to do into a folder of its own; arrays as files that all of them map."""
+    place = Path(mkdtemp(dir=folder))
+    buffers: list[pickle.PickleBuffer] = []
+    (place / "work").write_bytes(_ray().cloudpickle.dumps(work, protocol=5, buffer_callback=buffers.append))
+    for number, buffer in enumerate(buffers):
+        (place / str(number)).write_bytes(buffer.raw())
+    return place
+
+
+def _read_work(place: Path) -> Callable[[Any], Any]:
+    """Read what `_write_work` wrote."""
+    buffers: list[Any] = []
+    for number in range(len(list(place.iterdir())) - 1):
+        with open(place / str(number), "rb") as file:
+            empty = not os.fstat(file.fileno()).st_size
+            buffers.append(b"" if empty else mmap(file.fileno(), 0, access=ACCESS_READ))
+    work: Callable[[Any], Any] = pickle.loads((place / "work").read_bytes(), buffers=buffers)
+    return work
+
+
 @lru_cache(maxsize=1)
 def _work(kept: Any) -> Callable[[Any], Any]:
     """The work, once a worker."""
-    ray = _ray()
     try:
-        work: Callable[[Any], Any] = ray.get(kept)
-    except ray.exceptions.RayError as error:
+        work: Callable[[Any], Any] = _read_work(kept) if isinstance(kept, Path) else _ray().get(kept)
+    except Exception as error:  # loading runs the code of whoever wrote the work
         raise InputError(
-            f"a worker cannot load what it was sent: {str(error).splitlines()[0]}; each machine needs the same "
+            f"a worker cannot load what it was sent: {str(error).partition(chr(10))[0]}; each machine needs the same "
             "packages, and your own modules installed or in the folder the run is started from"
         ) from error
     return work
@@ -288,14 +325,43 @@ def _result(ended: Any, job: object) -> Any:
         # Of its own the message says all; of others one wants to know where they come from.
         raise error.cause from None if isinstance(error.cause, OfframpError) else error
     except ray.exceptions.RayError as error:
+        machine_lost = isinstance(error, ray.exceptions.LocalRayletDiedError | ray.exceptions.NodeDiedError)
+        _check_ray(wait_s=ANSWER_S if machine_lost else 0)  # it tells of its end before it ends
         raise WorkerLostError(
             f"job {job} was lost with its worker {TRIES} times: {str(error).splitlines()[0]}; its inputs may crash a "
             "library or need more memory than there is: try them in one process, smaller batches or fewer workers"
         ) from error
 
 
+def _check_ray(*, wait_s: float = 0) -> None:
+    """Refuse to go on where a process is gone that Ray cannot do without.
+
+    Of a cluster that was joined, Ray's processes are not ours to watch.
+
+    Args:
+        wait_s: Seconds that one which is about to end may take.
+    """
+    until = monotonic() + wait_s
+    while not _lost_processes() and monotonic() < until:
+        sleep(0.05)
+    if lost := _lost_processes():
+        raise WorkerLostError(
+            f"Ray's own process {' and '.join(lost)} has ended, and with it all workers: it was killed, or the machine "
+            "is out of memory; what is done is kept: run the same call again, with fewer workers if memory is short"
+        )
+
+
+def _lost_processes() -> list[str]:
+    """List Ray's processes that were started here and have ended; by private names, as Ray has no public ones."""
+    node = getattr(_ray()._private.worker, "_global_node", None)
+    ended = {kind for kind, _ in node.dead_processes()} if node is not None else set()
+    return sorted(ended & {"gcs_server", "raylet"})
+
+
 def _stop(running: list[Any]) -> None:
     ray = _ray()
+    if _lost_processes():
+        return
     for by_force in (False, True):  # asked first; what does not hear it is ended with its worker
         if not (running and ray.is_initialized()):
             return

@@ -53,7 +53,7 @@ def extract_on_cluster(
         shard_mb: Megabytes of a shard, about. A shard is what a worker does at a time, and what is lost with it.
         threads: Threads of each worker; those of the extraction that is there, or 1, if left out.
         dtype: Precision of the features: float16, bfloat16 or float32.
-        progress: Show a bar, if there is a terminal to show it on.
+        progress: Show a bar on a terminal; elsewhere, a line every 30 s.
 
     Returns:
         The finished store.
@@ -77,19 +77,19 @@ def extract_on_cluster(
     path = Path(path).absolute()
     if threads is None:
         threads = read_plan(path).threads if (path / "plan.json").exists() else 1
-    plan = begin_extraction(
-        trunk,
-        source,
-        path,
-        poolings=poolings,
-        views=views,
-        batch_size=batch_size,
-        shard_mb=shard_mb,
-        threads=threads,
-        dtype=dtype,
-    )
     written, core_s = 0, 0.0
     with (
+        begin_extraction(
+            trunk,
+            source,
+            path,
+            poolings=poolings,
+            views=views,
+            batch_size=batch_size,
+            shard_mb=shard_mb,
+            threads=threads,
+            dtype=dtype,
+        ) as plan,
         cluster(workers, address, threads=threads) as crew,
         progress_bar(f"extracting {source.name}", plan.num_rows, unit="rows", show=progress) as advance,
     ):
@@ -99,7 +99,7 @@ def extract_on_cluster(
             core_s += done.seconds * threads
             note = f"{crew.count} workers, {written / 1e6:,.0f} MB, {core_s / 3600:.2f} core-hours"
             advance(len(plan.rows_of(shard)), note)
-    return compile_manifest(path)
+        return compile_manifest(path)
 
 
 @dataclass(frozen=True)

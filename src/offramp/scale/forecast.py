@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from math import ceil
 
 from offramp.errors import InputError
-from offramp.features.store import IDS_AT_ONCE
 
 __all__ = ["Constants", "Forecast", "forecast"]
 
@@ -21,10 +20,6 @@ class Constants:
     """Rows of a shard."""
     driver_shard_s: float
     """Of the driver for a shard: a job given out, its end noted, its entry put into the manifest."""
-    look_s: float
-    """Of the driver to open a shard, whenever it looks through all ids at the end."""
-    id_s: float
-    """Of the driver for a row, whenever it does."""
     row_bytes: int
     """That a row takes in the store."""
     input_bytes: int
@@ -38,7 +33,7 @@ class Forecast:
     worker_cpu_s: float
     """Of all workers together."""
     driver_cpu_s: float
-    """Of the driver: shards given out and noted, ids looked through."""
+    """Of the driver: shards given out and noted."""
     hours: float
     """By the clock, if workers have nothing else to do."""
     price: float
@@ -46,7 +41,7 @@ class Forecast:
     store_bytes: int
     """Of the store."""
     bottleneck: str
-    """What more workers, or less of it, would speed up most: workers, driver, network or ids."""
+    """What more workers, or less of it, would speed up most: workers, driver or network."""
 
 
 def forecast(
@@ -59,9 +54,8 @@ def forecast(
 ) -> Forecast:
     r"""Foretell an extraction.
 
-    Workers take $W c_w + N c_r$ seconds for $N$ rows on $W$ workers, the driver $c_s S$ for $S$ shards and
-    $(c_l S + c_i N) \lceil N / M \rceil$ to see that no id is there twice, $M$ of them at a time. By the clock
-    the longest of workers, driver and network counts, for they go on side by side; the ids come after them.
+    Workers take $W c_w + N c_r$ seconds for $N$ rows on $W$ workers, the driver $c_s S$ for $S$ shards. By the clock
+    the longest of workers, driver and network counts, for they go on side by side.
 
     Args:
         constants: What was measured.
@@ -71,7 +65,7 @@ def forecast(
         core_hour_price: What a core costs for an hour, in whatever money.
 
     Example:
-        >>> small = Constants(2.0, 0.001, 10_000, 0.005, 0.0, 1e-8, 2_000, 3_000)
+        >>> small = Constants(2.0, 0.001, 10_000, 0.005, 2_000, 3_000)
         >>> found = forecast(small, 1_000_000, 10)
         >>> round(found.worker_cpu_s), round(found.hours, 4), found.bottleneck
         (1020, 0.0283, 'workers')
@@ -80,19 +74,18 @@ def forecast(
         raise InputError(f"expected at least one row and one worker, got {rows} and {workers}")
     shards = ceil(rows / constants.shard_rows)
     turns = ceil(shards / workers)
-    ids_s = (constants.look_s * shards + constants.id_s * rows) * ceil(rows / IDS_AT_ONCE)
     dealing_s = constants.driver_shard_s * shards
     sides = {
         "workers": constants.worker_s + constants.row_s * min(rows, turns * constants.shard_rows),
         "driver": dealing_s,
         "network": rows * (constants.row_bytes + constants.input_bytes) / (workers * network_mb_s * 1e6),
     }
-    hours = (max(sides.values()) + ids_s) / 3600
+    hours = max(sides.values()) / 3600
     return Forecast(
         worker_cpu_s=min(workers, shards) * constants.worker_s + constants.row_s * rows,
-        driver_cpu_s=dealing_s + ids_s,
+        driver_cpu_s=dealing_s,
         hours=hours,
         price=(workers + 1) * hours * core_hour_price,
         store_bytes=rows * constants.row_bytes,
-        bottleneck=max({**sides, "ids": ids_s}.items(), key=lambda side: side[1])[0],
+        bottleneck=max(sides, key=lambda side: sides[side]),
     )

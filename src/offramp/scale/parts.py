@@ -1,7 +1,8 @@
 """Answers of a job, a file a block of rows: what they depend on, and which of them are there."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from offramp.errors import StoreError
-from offramp.features.sealed import TEMPORARY, file_sha256, read_sealed, seal, write_sealed
+from offramp.features.sealed import file_sha256, read_sealed, seal, write_sealed
+from offramp.files import TEMPORARY, hold_lock
 from offramp.network import EarlyExitNetwork
 
 __all__ = [
@@ -98,8 +100,9 @@ def entry_path(folder: Path, part: int) -> Path:
     return folder / BOOKS / f"part-{part:09d}.json"
 
 
-def begin_job(folder: Path, plan: JobPlan) -> None:
-    """Make the folder of a job, or see that it is this job's.
+@contextmanager
+def begin_job(folder: Path, plan: JobPlan) -> Iterator[None]:
+    """Make the folder of a job, or see that it is this job's, and hold it against other writers.
 
     Args:
         folder: Where the answers go.
@@ -107,6 +110,7 @@ def begin_job(folder: Path, plan: JobPlan) -> None:
 
     Raises:
         StoreError: If it holds answers of another job, or Parquet files of somebody else.
+        BusyError: If another process is at work on it; the message names the process.
     """
     file = folder / BOOKS / "job.json"
     try:
@@ -118,9 +122,15 @@ def begin_job(folder: Path, plan: JobPlan) -> None:
         if isinstance(error, StoreError):
             raise
         raise StoreError(f"cannot make the folder {folder}: {error}; choose another") from error
-    if not begun:
-        write_sealed(file, _content(plan))
-        return
+    with hold_lock(file.parent / "lock", wait_s=0):
+        if not file.exists():
+            write_sealed(file, _content(plan))
+        _check_job(folder, file, plan)
+        yield
+
+
+def _check_job(folder: Path, file: Path, plan: JobPlan) -> None:
+    """Refuse a folder that holds answers of another job."""
     try:
         found = read_sealed(file)
     except StoreError as error:

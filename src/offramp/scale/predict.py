@@ -108,7 +108,7 @@ def predict_on_cluster(
             out. With a budget the job should have 25 parts for each block under way, two a worker.
         backend: What computes, by its name in `offramp.runtime.BACKENDS`.
         threads: Of torch, of each worker.
-        progress: Show a bar, if there is a terminal to show it on.
+        progress: Show a bar on a terminal; elsewhere, a line every 30 s.
 
     Returns:
         What it came to.
@@ -116,6 +116,7 @@ def predict_on_cluster(
     Raises:
         BudgetError: If the budget is lower than the cheapest setting.
         StoreError: If the folder holds answers of another job.
+        BusyError: If another process is writing there.
 
     Example:
         >>> import offramp
@@ -125,7 +126,7 @@ def predict_on_cluster(
         >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
         >>> quick = offramp.JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
         >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
-        >>> network = offramp.fit(CifarResNet(8), *data, settings=quick, progress=False).choose(cost=1.1)
+        >>> network = offramp.fit(CifarResNet(8), *data, settings=quick, anyway=True, progress=False).choose(cost=1.1)
         >>> with TemporaryDirectory() as folder:
         ...     summary = predict_on_cluster(network, ArraySource(images, labels, name="new"), folder, workers=1)
         ...     summary.rows, summary.parts, [file.name for file in summary.folder.glob("*.parquet")]
@@ -148,14 +149,13 @@ def predict_on_cluster(
     _check(plan, network)
     controller = None
     if budget is not None:
-        dial = network.dial
-        controller = JobBudget(budget, cheapest=dial.cheapest, dearest=dial.dearest, rows=len(source))
+        controller = JobBudget(budget, settings=network.dial.costs, rows=len(source))
     network = replace(network)  # without what it made for itself, of which workers make their own
     check_counts(workers, threads)
     check_portable(network=network, source=source)
-    begin_job(folder, plan)
     spent, done, found, mended = 0.0, 0, 0, []
     with (
+        begin_job(folder, plan),
         cluster(workers, address, threads=threads) as crew,
         progress_bar(f"predicting {source.name}", plan.num_rows, unit="inputs", show=progress) as advance,
     ):
@@ -171,9 +171,9 @@ def predict_on_cluster(
             if made.mended:
                 mended.append(part_path(folder, asked.part).name)
             advance(part.stop - part.start, f"{crew.count} workers, cost {spent / done:.3f}")
-    clear_temporary(folder)
-    cost = spent / max(1, plan.num_rows)
-    write_sealed(folder / BOOKS / "finished.json", {"rows": plan.num_rows, "cost": cost, "parts": plan.num_parts})
+        clear_temporary(folder)
+        cost = spent / max(1, plan.num_rows)
+        write_sealed(folder / BOOKS / "finished.json", {"rows": plan.num_rows, "cost": cost, "parts": plan.num_parts})
     return JobSummary(folder, plan.num_rows, cost, budget, plan.num_parts, found, tuple(sorted(mended)))
 
 

@@ -2,12 +2,15 @@
 
 import reprlib
 from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from offramp.errors import InputError, MissingExtraError, SplitRefusedError, UntrustedNameError
 from offramp.registry import Registry
-from offramp.trunk.factory import Factory
+from offramp.trunk.factory import Factory, count_towards_bounds, shared_bounds, within_bounds
+from offramp.trunk.spec import is_library_name, make_from_library
 from offramp.trunk.trunk import Trunk
 
 __all__ = ["TRUNKS", "build", "make_trunk"]
@@ -20,6 +23,7 @@ TRUNKS.add("t2t_vit", "offramp.trunk.t2t_vit:T2TViT")
 TRUNKS.add("timm", "offramp.trunk.timm:timm_by_name")
 TRUNKS.add("torchvision", "offramp.trunk.torchvision:torchvision_by_name")
 TRUNKS.add("transformers", "offramp.trunk.transformers:text_by_config")
+TRUNKS.add("transformers_images", "offramp.trunk.transformers_images:image_by_config")
 
 MOST_NETWORKS = 16
 """In a chain; a file must not ask for any amount of memory."""
@@ -42,18 +46,28 @@ def build(factory: Factory, *, trust: Collection[str] = ()) -> Trunk:
     trust = (trust,) if isinstance(trust, str) else trust  # or parts of the text would be trusted too
     if factory.size > MOST_NETWORKS:
         raise InputError(f"expected a chain of at most {MOST_NETWORKS} networks, got {factory.size}")
+    with shared_bounds():
+        return _build(factory, trust)
+
+
+def _build(factory: Factory, trust: Collection[str]) -> Trunk:
     if factory.links:
         if factory.name not in ("chain", "merged") or (factory.name == "merged" and len(factory.links) > 1):
             raise InputError(
                 f"expected a 'chain', or one network 'merged', got '{factory.name}' of {len(factory.links)}"
             )
-        return _call(TRUNKS.get(factory.name), factory, *(build(link, trust=trust) for link in factory.links))
+        return _call(TRUNKS.get(factory.name), factory, *(_build(link, trust) for link in factory.links))
     if ":" in factory.name and factory.name not in trust:
         raise UntrustedNameError(
             f"'{factory.name}' is code of somebody's; if you know it, allow it with trust=['{factory.name}'], or give "
             "the network yourself with trunk=..."
         )
-    made = make_trunk(factory.name, factory.options)
+    registered = ":" not in factory.name  # else the caller trusts it with any amount of memory
+    own = registered and isinstance(TRUNKS.get(factory.name), type)  # adapters of libraries bound what they make
+    with within_bounds() if own else nullcontext():
+        made = make_trunk(factory.name, factory.options)
+    if registered:
+        count_towards_bounds(made)
     made.preprocessing = factory.preprocessing
     return made
 
@@ -62,19 +76,25 @@ def make_trunk(name: str, options: Mapping[str, Any]) -> Trunk:
     """Make a trunk by name, whosever code that is; the trunk knows what it was made with.
 
     Args:
-        name: A registered name, or `package.module:function`.
+        name: A registered name, `package.module:function`, or `hf:FOLDER`, `timm:NAME`, `torchvision:NAME`.
         options: What to call it with.
 
     Example:
         >>> make_trunk("cifar_resnet", {"layers": 8}).factory.name
         'cifar_resnet'
     """
+    if is_library_name(name):
+        return make_from_library(name, options)
     if ":" in name:
         module, _, function = name.partition(":")
         try:
             make = getattr(import_module(module), function)
         except Exception as error:  # whatever importing somebody's code ends with
             raise InputError(f"cannot import '{name}': {error}; install what it is part of") from error
+    elif name not in TRUNKS and Path(name).is_dir():
+        raise InputError(
+            f"expected the name of a network, got the folder '{name}'; if save_pretrained wrote it, give hf:{name}"
+        )
     else:
         make = TRUNKS.get(name)
     made = _call(make, Factory(name, options))

@@ -147,6 +147,22 @@ class _Head(nn.Module):
         return self.head(hidden["hidden"])
 
 
+def _shared_classes(links: Sequence[Trunk]) -> tuple[str, ...]:
+    """Return the class names of the links that have some; they must agree, order included."""
+    named = [link for link in links if link.classes]
+    for link in named[1:]:
+        if tuple(link.classes) != tuple(named[0].classes):
+            place = next(
+                i for i, pair in enumerate(zip(named[0].classes, link.classes, strict=True)) if len({*pair}) > 1
+            )
+            raise InputError(
+                f"expected networks with the same classes in the same order, got class {place} as "
+                f"'{named[0].classes[place]}' of '{named[0].name}' and '{link.classes[place]}' of '{link.name}'; order "
+                "the outputs of one as those of the other, and set its `classes`"
+            )
+    return named[0].classes if named else ()
+
+
 class ChainTrunk(Trunk):
     """A chain of trunks. Made by `chain`.
 
@@ -178,6 +194,7 @@ class ChainTrunk(Trunk):
         super().__init__(name, stages, heads, links[0].num_classes)
         self.links = tuple(links)
         self.preprocessing = links[0].preprocessing if alike else AS_IS
+        self.classes = _shared_classes(links)
         self._place = place
         self.alike = alike
         known = [replace(link.factory, preprocessing=link.preprocessing) for link in links if link.factory is not None]

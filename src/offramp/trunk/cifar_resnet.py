@@ -84,6 +84,7 @@ class CifarResNet(Trunk):
         stages[0] = nn.Sequential(_Stem(16), stages[0])
         super().__init__(f"cifar-resnet-{layers}", stages, {3 * blocks - 1: _Head(channels, num_classes)}, num_classes)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.input_axes = 4
         self.factory = Factory("cifar_resnet", {"layers": layers, "num_classes": num_classes})
 
 

@@ -4,6 +4,7 @@ import reprlib
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -15,7 +16,15 @@ from torch.nn.modules import module as registration
 from offramp.errors import InputError, UnknownNameError
 from offramp.trunk.preprocessing import AS_IS, Preprocessing
 
-__all__ = ["Factory", "check_classes", "check_named", "made_within_bounds", "within_bounds"]
+__all__ = [
+    "Factory",
+    "check_classes",
+    "check_named",
+    "count_towards_bounds",
+    "made_within_bounds",
+    "shared_bounds",
+    "within_bounds",
+]
 
 
 MOST_CLASSES = 1_000_000
@@ -44,17 +53,39 @@ def check_named(kind: str, name: Any, known: Collection[str]) -> None:
 
 
 MOST_PARAMETERS = 10**9
-"""Of a network that is made by what a file says: 4 GB. A larger one is given by the caller."""
+"""Of a network that is made by what a file says, of a chain all its networks: 4 GB. A larger one is given by the
+caller."""
 
 
 MOST_MODULES = 4_000
 """Of the same: the largest of timm have 1,800. Layers without end would take no memory, but all the time there is."""
 
+_MADE: ContextVar[tuple[int, int]] = ContextVar("made", default=(0, 0))
+"""Parameters and modules of the networks of a chain that have been made."""
+
+
+@contextmanager
+def shared_bounds() -> Iterator[None]:
+    """Bound the networks that are made inside together, as far as each is counted by `count_towards_bounds`."""
+    token = _MADE.set((0, 0))
+    try:
+        yield
+    finally:
+        _MADE.reset(token)
+
+
+def count_towards_bounds(network: nn.Module) -> None:
+    """Let the bounds of networks made later inside `shared_bounds` be lower by this one."""
+    parameters, modules = _MADE.get()
+    tensors = [*network.parameters(), *network.buffers()]
+    _MADE.set((parameters + sum(tensor.numel() for tensor in tensors), modules + sum(1 for _ in network.modules())))
+
 
 @contextmanager
 def within_bounds() -> Iterator[None]:
     """Stop whatever makes a network inside as soon as it has become larger than a file may ask for."""
-    thread, found = threading.get_ident(), {"parameters": 0, "modules": 0}
+    parameters, modules = _MADE.get()
+    thread, found = threading.get_ident(), {"parameters": parameters, "modules": modules}
     seen: dict[int, Any] = {}  # kept, or another could take the place of one that is gone; some are shared
 
     def count(owner: nn.Module, name: str, part: Any) -> None:

@@ -116,7 +116,20 @@ def batch_size(hidden: Hidden, axes: Any = SAMPLES_FIRST) -> int:
         >>> batch_size({"tokens": torch.zeros(3, 7), "table": torch.zeros(5)}, {"tokens": Axes(), "table": Axes(None)})
         3
     """
-    sizes = {leaf.shape[ax.batch] for leaf, ax in _leaf_pairs(hidden, axes) if ax.batch is not None}
+    sizes = set()
+    for leaf, ax in _leaf_pairs(hidden, axes):
+        if ax.batch is None:
+            continue
+        if len(getattr(leaf, "shape", ())) <= ax.batch:
+            raise InputError(
+                f"expected samples along axis {ax.batch}, got {_described(leaf)}: the batch axis is missing; add it "
+                "with inputs[None]"
+            )
+        sizes.add(leaf.shape[ax.batch])
+    if not sizes:
+        raise InputError(
+            "expected samples along an axis, got single numbers: the batch axis is missing; add it with inputs[None]"
+        )
     if len(sizes) != 1:
         raise InputError(f"expected one batch size in all leaves, found {sorted(sizes)}; check the declared axes")
     return int(sizes.pop())
@@ -176,7 +189,11 @@ def concatenate(hiddens: Sequence[Hidden], axes: Any = SAMPLES_FIRST) -> Hidden:
             joined.append(np.concatenate(leaves, axis=ax.batch))
             continue
         longest = {length: max(leaf.shape[length] for leaf in leaves) for length in ax.lengths}
-        joined.append(torch.cat([_padded(leaf, longest, ax.pad) for leaf in leaves], dim=ax.batch))
+        try:
+            joined.append(torch.cat([_padded(leaf, longest, ax.pad) for leaf in leaves], dim=ax.batch))
+        except RuntimeError as error:
+            shapes = ", ".join(sorted({str(tuple(leaf.shape)) for leaf in leaves})[:4])
+            raise InputError(f"expected batches of samples of one size, got {shapes}; give those apart") from error
     return pytree.tree_unflatten(joined, spec)
 
 
@@ -199,6 +216,11 @@ def at_length(hidden: Hidden, length: int, axes: Any) -> Hidden:
             leaf = leaf.index_select(axis, torch.arange(length, device=leaf.device) % leaf.shape[axis])
         changed.append(leaf)
     return pytree.tree_unflatten(changed, spec)
+
+
+def _described(leaf: Any) -> str:
+    """Describe a leaf for an error message: its shape, or its type where it has none."""
+    return f"shape {tuple(leaf.shape)}" if hasattr(leaf, "shape") else f"a {type(leaf).__name__}"
 
 
 def _taken(leaf: Any, indices: Tensor, axis: int) -> Any:

@@ -66,7 +66,7 @@ class MergedTrunk(Trunk):
         ]
         heads = {ends.index(stage): base.heads[str(stage)] for stage in base.own_heads}
         super().__init__(base.name, stages, heads, base.num_classes)
-        self.preprocessing = base.preprocessing
+        self.preprocessing, self.classes = base.preprocessing, base.classes
         self.declared_mul_adds = {
             place: sum(base.declared_mul_adds[stage] for stage in range(start + 1, end + 1))
             for place, (start, end) in enumerate(pairwise((-1, *ends)))

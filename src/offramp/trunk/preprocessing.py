@@ -36,6 +36,12 @@ def channels_first(inputs: Any, generator: torch.Generator, /) -> Tensor:
         images = inputs if isinstance(inputs, Tensor) else torch.tensor(np.asarray(inputs))
     except (TypeError, ValueError):
         images = torch.empty(0)
+    if images.ndim == 3:
+        axis, index = ("batch", "None") if images.shape[2] <= 4 else ("channel", "..., None")
+        raise InputError(
+            f"expected images N x H x W x C, got {_described(inputs)}: the {axis} axis is missing; add it with "
+            f"inputs[{index}]"
+        )
     if images.ndim != 4:
         raise InputError(f"expected images N x H x W x C, got {_described(inputs)}; give a batch, channels last")
     return images.permute(0, 3, 1, 2)

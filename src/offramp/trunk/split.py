@@ -2,6 +2,7 @@
 
 import hashlib
 import operator
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isqrt
@@ -11,14 +12,17 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from offramp.errors import InputError, SplitRefusedError
+from offramp.errors import InputError, OfframpWarning, SplitRefusedError
 from offramp.trunk.capture import capture
 from offramp.trunk.cuts import find_cuts, named_cuts
-from offramp.trunk.hidden import SAMPLES_FIRST, Axes, Hidden, at_length, batch_size, leaf_axes, lengths_of
+from offramp.trunk.example import as_tensors, describe_shapes, guess_axes, lacks_batch_axis, with_padding
+from offramp.trunk.hidden import Hidden, at_length, batch_size, leaf_axes, lengths_of
 from offramp.trunk.liveness import Liveness
 from offramp.trunk.representation import Representation, Tokens
+from offramp.trunk.spec import is_library_name, make_from_library, parse_spec
 from offramp.trunk.task import agree, call_network, check_problem, logits_of
-from offramp.trunk.trunk import Trunk
+from offramp.trunk.tokens import check_padding, with_token_types
+from offramp.trunk.trunk import Trunk, check_axes
 
 __all__ = ["SplitTrunk", "split"]
 
@@ -27,8 +31,8 @@ LARGEST_PREFIX = 8
 
 
 def split(
-    model: nn.Module,
-    example: Hidden,
+    model: nn.Module | str,
+    example: Hidden = None,
     *,
     at: Sequence[str] | None = None,
     axes: Any = None,
@@ -38,11 +42,15 @@ def split(
     """Cut a trained classifier into stages, one a repeated block.
 
     The model is captured by torch.fx or torch.export, put into evaluation mode and frozen, not copied. Every value that
-    crosses a cut rides in the hidden state, a dictionary; batch and length stay free.
+    crosses a cut rides in the hidden state, a dictionary; batch and length stay free. A network in which no place to
+    cut is found becomes one stage, with a warning: it can be a member of a chain.
 
     Args:
-        model: Gives class scores `N x K`, alone, as `logits`, or as the first of several outputs.
-        example: A batch of inputs as the model takes them: a tensor, a tuple of arguments, a dictionary of named ones.
+        model: Gives class scores `N x K`, alone, as `logits`, or as the first of several outputs. Or the name of a
+            network on this machine, which needs no other argument: `"hf:FOLDER"`, a folder that `save_pretrained`
+            wrote, tokenizer included; `"timm:NAME"`; `"torchvision:NAME,weights=FILE"`. Nothing is downloaded.
+        example: A batch of inputs as the model takes them: a tensor, a tuple of arguments, a dictionary of named ones,
+            such as a tokenizer's output. Arrays become tensors.
         at: Modules to cut after, by their path (`layer3.2`); found if left out.
         axes: `Axes` of the inputs, as a tree like theirs, or a prefix. If left out, samples come first, and the second
             axis of integer inputs is the length of a text.
@@ -59,32 +67,69 @@ def split(
         >>> trunk.num_exits, trunk(torch.zeros(5, 4)).shape
         (5, torch.Size([5, 3]))
     """
+    if isinstance(model, str):
+        if any(argument is not None for argument in (example, at, axes, mask, name)):
+            raise InputError(
+                f"expected no other argument with the network '{model}', which brings its own; leave them out, or give "
+                "the network itself instead of its name"
+            )
+        return _named(model)
     if not isinstance(model, nn.Module):
         raise InputError(
             f"expected a torch.nn.Module, got {model!r}; of a function, offramp.trunk.scores makes a trunk"
         )
+    if example is None:
+        raise InputError(
+            f"expected an example, a batch of inputs as {type(model).__name__} takes them, got none; give "
+            "offramp.split(model, example)"
+        )
     check_problem(model)
     model.eval()
-    example = dict(example) if isinstance(example, Mapping) else example
-    if not all(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(example)):
-        raise InputError(
-            "expected an example of tensors, as the network takes them; torch.as_tensor turns arrays into them"
-        )
-    axes = _guessed_axes(example) if axes is None else axes
+    example = as_tensors(example, model)
+    axes = guess_axes(example) if axes is None else axes
     if not batch_size(example, axes):
         raise InputError("expected an example of at least one sample, got none")
     if mask is None and isinstance(example, Mapping):
         masks = [str(key) for key in example if "mask" in str(key)]
         mask = masks[0] if len(masks) == 1 else None
     if mask is not None:
-        example = _padded(example, mask)
-    graph = capture(model, example, axes)
+        example = with_padding(example, mask)
+    try:
+        graph = capture(model, example, axes)
+    except (InputError, SplitRefusedError) as error:
+        if lacks_batch_axis(model, example):
+            raise InputError(
+                f"expected a batch as example, got one sample, {describe_shapes(example)}: the batch axis is missing; "
+                "add it with example[None], or of several inputs value[None] for each"
+            ) from error
+        raise
     liveness = Liveness(graph)
     cuts = find_cuts(liveness) if at is None else named_cuts(liveness, at)
     name = type(model).__name__.lower() if name is None else name
     trunk = SplitTrunk(name, liveness, cuts, example, axes, mask)
     _check_composed(trunk, model, example)
+    if at is None and trunk.num_exits == 1:
+        warnings.warn(
+            f"no place to cut '{name}' was found, so it is one stage, from which no sample can leave early; name "
+            "modules to cut after (at=[...]), give the stages by hand (offramp.Trunk), or put a cheaper network in "
+            "front (offramp.chain)",
+            OfframpWarning,
+            stacklevel=2,
+        )
     return trunk
+
+
+def _named(spec: str) -> "SplitTrunk":
+    """Make the trunk that a spec names."""
+    name, options = parse_spec(spec)
+    if not is_library_name(name):
+        raise InputError(
+            f"expected a torch.nn.Module, or hf:FOLDER, timm:NAME or torchvision:NAME,weights=FILE, got '{spec}'; a "
+            "folder that save_pretrained wrote is named with hf: before it"
+        )
+    made = make_from_library(name, options)
+    assert isinstance(made, SplitTrunk)
+    return made
 
 
 class _Stage(nn.Module):
@@ -111,6 +156,7 @@ class _First(nn.Module):
         self.names, self.spec = tuple(names), spec
 
     def forward(self, inputs: Hidden) -> Any:
+        inputs = with_token_types(inputs, self.spec.context)  # of those that were not prepared
         return self.stage(dict(zip(self.names, _leaves(inputs, self.spec), strict=True)))
 
 
@@ -140,6 +186,12 @@ class SplitTrunk(Trunk):
         super().__init__(name, stages[:-1], {len(carried) - 1: stages[-1]}, shapes[0][1])
         self.captured_by = graph.by
         self._spec = pytree.tree_structure(example)
+        self._inputs = [
+            (entry if isinstance(example, Mapping) else "", leaf.ndim, ax.batch)
+            for entry, leaf, ax in zip(
+                _leaf_names(example), pytree.tree_leaves(example), leaf_axes(example, axes), strict=True
+            )
+        ]
         self._mask = mask
         self._mask_node = None if mask is None else named[mask].name
         pads = dict(zip(graph.inputs, (ax.pad for ax in leaf_axes(example, axes)), strict=True))
@@ -175,10 +227,20 @@ class SplitTrunk(Trunk):
         return value
 
     def prepare(self, inputs: Any) -> Hidden:
-        """As any trunk does; the columns behind the longest sample are dropped."""
-        # A plain dictionary of what tokenizers give, which is a mapping of their own.
-        prepared = super().prepare(dict(inputs) if isinstance(inputs, Mapping) else inputs)
-        _leaves(prepared, self._spec)
+        """As any trunk does; the columns behind the longest sample are dropped.
+
+        Of what tokenizers return, `token_type_ids` may be left out: they are then 0. Where the network was captured
+        without them, those that are all 0 are dropped.
+
+        Raises:
+            InputError: If the inputs are not like the example the network was split with, their batch axis is missing,
+                or texts are padded on the left.
+        """
+        prepared = with_token_types(super().prepare(inputs), self._spec.context)
+        for leaf, (entry, count, batch) in zip(_leaves(prepared, self._spec), self._inputs, strict=True):
+            check_axes(leaf, count, name=self.name, batch=batch, entry=entry)
+        if self._mask is not None:
+            check_padding(prepared[self._mask])
         return self.trimmed(prepared, 0)
 
     def trimmed(self, hidden: Hidden, depth: int) -> Hidden:
@@ -197,32 +259,28 @@ class SplitTrunk(Trunk):
         return super().sizes(inputs) * max(lengths_of(inputs, self.axes(0)), default=1)
 
 
-def _guessed_axes(example: Hidden) -> Any:
-    """Samples first; of whole numbers, the second axis is the length of a text; a single number is for all samples."""
-
-    def guessed(leaf: Tensor) -> Axes:
-        if leaf.ndim > 1 and not leaf.is_floating_point():
-            return Axes(lengths=(1,))
-        return SAMPLES_FIRST if leaf.ndim else Axes(batch=None)
-
-    return pytree.tree_map(guessed, example)
-
-
-def _padded(example: Hidden, mask: str) -> Hidden:
-    """The example with half of its first sample taken for padding, so that a mask that is lost does not go unseen."""
-    if not isinstance(example, Mapping) or mask not in example:
-        raise InputError(f"mask names an input, but there is no input '{mask}'; give the inputs as a dictionary")
-    marks = example[mask].clone()
-    marks[0, (marks.shape[1] + 1) // 2 :] = 0
-    return {**example, mask: marks}
-
-
 def _leaves(inputs: Hidden, spec: pytree.TreeSpec) -> list[Any]:
+    if spec.type is dict and isinstance(inputs, Mapping):
+        _check_entries(inputs, spec.context)
     try:
         return spec.flatten_up_to(inputs)
     except ValueError as error:
         names = f" ({', '.join(map(str, spec.context))})" if spec.type is dict else ""
-        raise InputError(f"expected inputs like the example the network was split with{names}: {error}") from error
+        raise InputError(
+            f"expected inputs like the example the network was split with{names}, got {type(inputs).__name__}: {error}"
+        ) from error
+
+
+def _check_entries(inputs: Mapping[Any, Any], names: Sequence[Any]) -> None:
+    """Refuse a dictionary with other entries than the network was split with."""
+    missing, further = [name for name in names if name not in inputs], [name for name in inputs if name not in names]
+    if missing or further:
+        steps = [f"add {', '.join(map(str, missing))}"] if missing else []
+        steps += [f"remove {', '.join(map(str, further))}"] if further else []
+        raise InputError(
+            f"expected inputs like the example the network was split with ({', '.join(map(str, names))}), got "
+            f"{', '.join(map(str, inputs)) or 'none'}; {' and '.join(steps)}"
+        )
 
 
 def _leaf_names(example: Hidden) -> list[str]:

@@ -133,6 +133,7 @@ class T2TViT(Trunk):
         stages: list[nn.Module] = [_Block(width, width // 64, ratio) for _ in range(depth)]
         stages[0] = nn.Sequential(_Stem(width, image_side), stages[0])
         super().__init__(f"t2t-vit-{depth}", stages, {depth - 1: _Head(width, num_classes)}, num_classes)
+        self.input_axes = 4
         self.factory = Factory("t2t_vit", options)
 
     def representation(self, hidden: Hidden, stage: int) -> Tokens:

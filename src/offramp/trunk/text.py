@@ -1,5 +1,6 @@
 """Texts to tokens, by a tokenizer that is data: the JSON of the tokenizers library."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -23,7 +24,12 @@ Token = Annotated[int, range(2**24)]
 def tokenize(
     inputs: Any, generator: torch.Generator, /, *, tokenizer: Attachment, longest: Length, pad: Token
 ) -> dict[str, Tensor]:
-    """N texts to `N x T` token numbers and marks of real tokens; T is the longest text's, at most `longest`."""
+    """N texts to `N x T` token numbers and marks of real tokens; T is the longest text's, at most `longest`.
+
+    What a tokenizer returned, a dictionary with `input_ids`, is passed on.
+    """
+    if isinstance(inputs, Mapping) and "input_ids" in inputs:
+        return dict(inputs)
     engine, texts = parsed(tokenizer, longest), list(texts_of(inputs))
     try:
         encoded = engine.encode_batch(texts)

@@ -10,8 +10,9 @@ from offramp.errors import InputError, MissingExtraError
 from offramp.trunk.factory import Factory, check_classes, check_named, made_within_bounds
 from offramp.trunk.preprocessing import Preprocessing, photo_preprocessing
 from offramp.trunk.split import SplitTrunk, split
+from offramp.trunk.weights_file import count_classes, read_weights
 
-__all__ = ["timm_by_name", "timm_preprocessing", "timm_trunk"]
+__all__ = ["pretrained_timm_trunk", "timm_by_name", "timm_preprocessing", "timm_trunk"]
 
 
 def timm_trunk(model: nn.Module) -> SplitTrunk:
@@ -44,14 +45,62 @@ def timm_by_name(model: str, *, num_classes: int) -> SplitTrunk:
         model: The library's name of it.
         num_classes: K.
     """
-    try:
-        import timm
-    except ImportError as error:
-        raise MissingExtraError("models of timm need the library: pip install 'offramp[timm]'") from error
+    timm = _library()
     check_classes(num_classes)
     check_named("timm model", model, timm.list_models())  # other names may stand for a download
     made = made_within_bounds(lambda: timm.create_model(model, pretrained=False, num_classes=num_classes))
     return timm_trunk(made)
+
+
+def pretrained_timm_trunk(model: str, *, weights: str | None = None) -> SplitTrunk:
+    """Make a timm model with trained weights that are on this machine; nothing is downloaded.
+
+    Args:
+        model: The library's name of it, with or without a tag (`resnet18.a1_in1k`).
+        weights: A file: safetensors, or the state dict that `torch.save` wrote; the number of classes is its own. If
+            left out, the library's pretrained weights, if they are in the cache of the Hugging Face hub.
+
+    Returns:
+        The trunk; it prepares images as the library's own weights of this name want them.
+    """
+    timm = _library()
+    check_named("timm model", model, [*timm.list_models(), *timm.list_pretrained()])
+    blank = timm.create_model(model, pretrained=False)
+    state = read_weights(_cached(blank, model) if weights is None else weights)
+    classes = count_classes(state, blank.state_dict(), blank.num_classes)
+    check_classes(classes)
+    overlay = {"state_dict": state, "num_classes": classes}
+    try:
+        made = timm.create_model(model, pretrained=True, num_classes=classes, pretrained_cfg_overlay=overlay)
+    except Exception as error:  # whatever the library ends with
+        raise InputError(
+            f"the weights do not fit the timm model '{model}': {str(error)[:300]}; name the architecture they are of"
+        ) from error
+    made.pretrained_cfg.pop("state_dict", None)  # or all weights would be held twice
+    return timm_trunk(made)
+
+
+def _cached(model: nn.Module, name: str) -> str:
+    """Find the file of a model's pretrained weights in the cache of the Hugging Face hub."""
+    from huggingface_hub import try_to_load_from_cache  # comes with timm
+
+    repository = _config(model).get("hf_hub_id")
+    found = try_to_load_from_cache(repository, "model.safetensors") if repository else None
+    if not isinstance(found, str):
+        raise InputError(
+            f"expected weights of the timm model '{name}', found none on this machine: nothing is downloaded. Give a "
+            f"file (timm:{name},weights=FILE), or fetch the library's own once, in Python: "
+            f"timm.create_model('{name}', pretrained=True)"
+        )
+    return found
+
+
+def _library() -> Any:
+    try:
+        import timm
+    except ImportError as error:
+        raise MissingExtraError("models of timm need the library: pip install 'offramp[timm]'") from error
+    return timm
 
 
 def timm_preprocessing(model: nn.Module) -> Preprocessing:

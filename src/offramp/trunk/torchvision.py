@@ -1,5 +1,6 @@
 """Image classifiers of torchvision as trunks, with the preparation they were trained with."""
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,11 +10,20 @@ from offramp.errors import InputError, MissingExtraError
 from offramp.trunk.factory import Factory, check_classes, check_named, within_bounds
 from offramp.trunk.preprocessing import AS_IS, Preprocessing, photo_preprocessing
 from offramp.trunk.split import SplitTrunk, split
+from offramp.trunk.weights_file import count_classes, read_weights
 
 SIDES = range(16, 1025)
 """Pixels of the sides of an example that what a file says may ask for."""
 
-__all__ = ["torchvision_by_name", "torchvision_preprocessing", "torchvision_trunk"]
+CLASSES = 1000
+"""Of the library's models unless another number is asked for: ImageNet's."""
+
+__all__ = [
+    "pretrained_torchvision_trunk",
+    "torchvision_by_name",
+    "torchvision_preprocessing",
+    "torchvision_trunk",
+]
 
 
 def torchvision_trunk(model: nn.Module, *, weights: Any = None, side: int = 224, name: str | None = None) -> SplitTrunk:
@@ -22,7 +32,7 @@ def torchvision_trunk(model: nn.Module, *, weights: Any = None, side: int = 224,
     Args:
         model: A classifier of `torchvision.models`.
         weights: Its entry of the weights enumeration (`ResNet18_Weights.DEFAULT`); if given, the trunk prepares byte
-            images as it says.
+            images as it says, and knows its classes where these are the weights'.
         side: Pixels of its images' sides, where there are no weights to say so.
         name: The library's name of it ("resnet18"), by which a saved frontier can make it again.
 
@@ -34,6 +44,8 @@ def torchvision_trunk(model: nn.Module, *, weights: Any = None, side: int = 224,
     example = torch.randn(3, 3, side, side, generator=torch.Generator().manual_seed(0))
     trunk = split(model, example.to(next(model.parameters()).dtype))
     trunk.preprocessing = preprocessing
+    categories = tuple(getattr(weights, "meta", {}).get("categories", ()))
+    trunk.classes = categories if len(set(categories)) == trunk.num_classes else ()
     if name is not None:
         options = {"model": name, "num_classes": trunk.num_classes, "side": side}
         trunk.factory = Factory("torchvision", options, preprocessing)
@@ -48,10 +60,7 @@ def torchvision_by_name(model: str, *, num_classes: int, side: int = 224) -> Spl
         num_classes: K.
         side: Pixels of its images' sides.
     """
-    try:
-        from torchvision import models
-    except ImportError as error:
-        raise MissingExtraError("models of torchvision need the library: pip install torchvision") from error
+    models = _library()
     check_classes(num_classes)
     check_named("torchvision model", model, models.list_models(module=models))
     if type(side) is not int or side not in SIDES:
@@ -59,6 +68,48 @@ def torchvision_by_name(model: str, *, num_classes: int, side: int = 224) -> Spl
     with within_bounds():  # all sizes but the head's are the library's; not all of its models are made on no device
         made = models.get_model(model, weights=None, num_classes=num_classes)
     return torchvision_trunk(made, side=side, name=model)
+
+
+def pretrained_torchvision_trunk(model: str, *, weights: str) -> SplitTrunk:
+    """Make a torchvision classifier with trained weights of a file; nothing is downloaded.
+
+    Args:
+        model: The library's name of it.
+        weights: A file: the state dict that `torch.save` wrote, or safetensors; the number of classes is its own.
+
+    Returns:
+        The trunk. It prepares images as the library's weights of this name want them: those that the file is of, by its
+        name, whose classes it then has too; else those that the library recommends.
+    """
+    models = _library()
+    check_named("torchvision model", model, models.list_models(module=models))
+    state = read_weights(weights)
+    with within_bounds():
+        blank = models.get_model(model, weights=None)
+        classes = count_classes(state, blank.state_dict(), CLASSES)
+        check_classes(classes)
+        made = blank if classes == CLASSES else models.get_model(model, weights=None, num_classes=classes)
+    try:
+        made.load_state_dict(state)
+    except RuntimeError as error:
+        raise InputError(
+            f"{weights} does not fit the torchvision model '{model}': {str(error)[:300]}; name the architecture the "
+            "weights are of"
+        ) from error
+    entries = models.get_model_weights(model)
+    own = next((entry for entry in entries if entry.url.endswith(f"/{Path(weights).name}")), None)
+    trunk = torchvision_trunk(made, weights=own or entries.DEFAULT, name=model)
+    if own is None:
+        trunk.classes = ()
+    return trunk
+
+
+def _library() -> Any:
+    try:
+        from torchvision import models
+    except ImportError as error:
+        raise MissingExtraError("models of torchvision need the library: pip install torchvision") from error
+    return models
 
 
 def torchvision_preprocessing(weights: Any) -> Preprocessing:

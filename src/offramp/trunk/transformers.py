@@ -1,6 +1,7 @@
 """Text encoders of the transformers library (the BERT family) as trunks: the embeddings, then one stage a layer."""
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from offramp.trunk.hidden import Axes
 from offramp.trunk.split import SplitTrunk, split
 from offramp.trunk.task import check_problem
 from offramp.trunk.text import text_preprocessing
+from offramp.trunk.tokens import TOKEN_TYPES
 
 __all__ = ["MeanClassifier", "text_by_config", "text_trunk"]
 
@@ -51,9 +53,10 @@ def text_trunk(
 ) -> SplitTrunk:
     """Cut a text classifier into its embeddings and its layers.
 
-    With a tokenizer, inputs are lists of texts; without, dictionaries with `input_ids` and `attention_mask`, `N x T`
-    each, padded on the right, as tokenizers give them when called with `return_token_type_ids=False`. Columns behind
-    the longest text are dropped; a text costs what its own tokens cost.
+    With a tokenizer, inputs are lists of texts, or what a tokenizer returns; without, what a tokenizer returns: a
+    dictionary with `input_ids` and `attention_mask`, `N x T` each, padded on the right, and `token_type_ids` where the
+    network tells sentences of a pair apart (zeros if left out). Columns behind the longest text are dropped; a text
+    costs what its own tokens cost.
 
     Args:
         model: A `...ForSequenceClassification`, or an encoder inside a `MeanClassifier`.
@@ -90,13 +93,17 @@ def text_trunk(
         "attention_mask": torch.ones(2, EXAMPLE_LENGTH, dtype=torch.long),
     }
     axes = {"input_ids": Axes(lengths=(1,), pad=pad), "attention_mask": Axes(lengths=(1,))}
+    takes_types = TOKEN_TYPES in signature(model.forward).parameters
+    if takes_types and getattr(config, "type_vocab_size", 0) > 1:  # else there is nothing to tell apart
+        example[TOKEN_TYPES] = torch.arange(2 * EXAMPLE_LENGTH).view(2, EXAMPLE_LENGTH) % 2
+        axes[TOKEN_TYPES] = Axes(lengths=(1,))
     trunk = split(model, example, axes=axes, name=config.model_type if name is None else name)
+    trunk.classes = class_names(config, trunk.num_classes)
     if tokenizer is not None:
         limits = [getattr(tokenizer, "model_max_length", None), _places(model)]
         longest = min(limit for limit in (*limits, LONGEST) if limit) if longest is None else longest
         trunk.preprocessing = text_preprocessing(tokenizer, longest=longest)
-    said = {**_plain(config.to_diff_dict()), **_precision(model)}
-    options = {"config": said, "num_classes": trunk.num_classes, "name": trunk.name}
+    options = {"config": extract_config(model), "num_classes": trunk.num_classes, "name": trunk.name}
     mean = isinstance(model, MeanClassifier)
     trunk.factory = Factory("transformers", {**options, "mean": mean}, trunk.preprocessing)
     return trunk
@@ -119,12 +126,43 @@ def text_by_config(*, config: Mapping[str, Any], num_classes: int, name: str, me
     check_classes(num_classes)
     check_named("kind of text classifier", config.get("model_type"), KNOWN)
     makers: tuple[Any, Any] = AutoModel, AutoModelForSequenceClassification  # untyped
-    sizes = AutoConfig.for_model(**{**_plain(config), "num_labels": num_classes})
-    if mean:
-        encoder = made_within_bounds(lambda: makers[0].from_config(sizes))
+    sizes = AutoConfig.for_model(**{**plain_config(config), "num_labels": num_classes})
+
+    def mean_classifier() -> nn.Module:
+        encoder = makers[0].from_config(sizes)
         head = nn.Linear(sizes.hidden_size, num_classes, dtype=next(encoder.parameters()).dtype)
-        return text_trunk(MeanClassifier(encoder, head), name=name)
-    return text_trunk(made_within_bounds(lambda: makers[1].from_config(sizes)), name=name)
+        return MeanClassifier(encoder, head)
+
+    return text_trunk(made_within_bounds(mean_classifier if mean else lambda: makers[1].from_config(sizes)), name=name)
+
+
+def class_names(config: Any, num_classes: int) -> tuple[str, ...]:
+    """Return the names in `config.id2label`, in the order of the outputs; none where they are only placeholders.
+
+    Args:
+        config: A configuration of the transformers library.
+        num_classes: K; a mapping of another size says nothing.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> class_names(SimpleNamespace(id2label={1: "dog", 0: "cat"}), 2)
+        ('cat', 'dog')
+        >>> class_names(SimpleNamespace(id2label={0: "LABEL_0", 1: "LABEL_1"}), 2)
+        ()
+    """
+    found = getattr(config, "id2label", None) or {}
+    names = {int(number): str(name) for number, name in found.items()}
+    ordered = tuple(names[number] for number in range(num_classes) if number in names)
+    placeholders = tuple(f"LABEL_{number}" for number in range(num_classes))
+    usable = len(set(ordered)) == len(names) == num_classes and ordered != placeholders and all(ordered)
+    return ordered if usable else ()
+
+
+def extract_config(model: nn.Module) -> dict[str, Any]:
+    """Return what a saved frontier needs of a model's configuration to make it again, in the model's precision."""
+    config: Any = model.config
+    plain: dict[str, Any] = plain_config(config.to_diff_dict())
+    return {**plain, **_precision(model)}
 
 
 def _places(model: nn.Module) -> int | None:
@@ -142,11 +180,11 @@ def _precision(model: nn.Module) -> dict[str, str]:
     return {"dtype": str(found.pop()).removeprefix("torch.")} if len(found) == 1 else {}
 
 
-def _plain(config: Any) -> Any:
-    """The entries that say what a network is made of, at any depth; others may name code or files to fetch."""
+def plain_config(config: Any) -> Any:
+    """Keep the entries that say what a network is made of, at any depth; others may name code or files to fetch."""
     if isinstance(config, list | tuple):
-        return [_plain(one) for one in config]
+        return [plain_config(one) for one in config]
     if not isinstance(config, Mapping):
         return config
     kept = {key: value for key, value in config.items() if key not in FETCHING and not str(key).startswith("_")}
-    return {key: _plain(value) for key, value in kept.items()}
+    return {str(key): plain_config(value) for key, value in kept.items()}  # as JSON has them: id2label's are numbers

@@ -15,9 +15,10 @@ from offramp.errors import InputError, OfframpError
 from offramp.trunk.factory import Factory
 from offramp.trunk.hidden import SAMPLES_FIRST, Axes, Hidden, at_length, batch_size, concatenate, select
 from offramp.trunk.preprocessing import AS_IS
+from offramp.trunk.raw import plain_containers
 from offramp.trunk.representation import Representation
 
-__all__ = ["Trunk"]
+__all__ = ["Trunk", "check_axes"]
 
 
 class Trunk(nn.Module):
@@ -37,8 +38,10 @@ class Trunk(nn.Module):
 
     Attributes:
         preprocessing: From raw inputs to what the network takes; nothing unless set.
+        classes: Names of the classes in the order of the outputs; empty where the network does not know them.
         declared_mul_adds: What stages cost a sample, where counting cannot tell.
         factory: What makes this trunk, weights apart; None where nothing is known of it.
+        input_axes: Number of axes of a batch of inputs, where they are one tensor; None, the default, takes any.
 
     Example:
         >>> stages = [nn.Linear(4, 8), nn.Linear(8, 8)]
@@ -61,8 +64,10 @@ class Trunk(nn.Module):
         self.heads = nn.ModuleDict({str(stage): head for stage, head in sorted(heads.items())})
         self.num_classes = num_classes
         self.preprocessing = AS_IS
+        self.classes: tuple[str, ...] = ()
         self.declared_mul_adds: Mapping[int, float] = {}
         self.factory: Factory | None = None
+        self.input_axes: int | None = None
         self._placed: tuple[object, torch.device, torch.dtype | None] | None = None
         self.requires_grad_(False)
         self.eval()
@@ -83,10 +88,13 @@ class Trunk(nn.Module):
         def convert(leaf: Any) -> Any:
             if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "OSU":
                 return leaf  # texts: for a function, or a preparation that comes later
-            tensor = torch.as_tensor(leaf)
+            tensor = leaf if isinstance(leaf, Tensor) else _tensor(leaf)
             return tensor.to(device, precision if tensor.is_floating_point() else None)
 
-        return convert(inputs) if isinstance(inputs, Tensor) else pytree.tree_map(convert, inputs)
+        prepared = convert(inputs) if isinstance(inputs, Tensor) else pytree.tree_map(convert, plain_containers(inputs))
+        if self.input_axes is not None:
+            check_axes(prepared, self.input_axes, name=self.name)
+        return prepared
 
     def _device_and_precision(self) -> tuple[torch.device, torch.dtype | None]:
         """Where the network is, and its precision if it has one."""
@@ -187,6 +195,45 @@ class Trunk(nn.Module):
         return digest.hexdigest()
 
 
+def check_axes(leaf: Any, expected: int, *, name: str, batch: int | None = 0, entry: str = "") -> None:
+    """Refuse inputs with another number of axes than a network takes, a missing batch axis by its name.
+
+    Args:
+        leaf: One tensor of the inputs.
+        expected: The number of axes of a batch.
+        name: The network's name.
+        batch: The axis of the samples; None where all samples share the tensor.
+        entry: The tensor's key, where the inputs are a dictionary.
+    """
+    if not isinstance(leaf, Tensor):
+        kind = f"an array of {leaf.dtype}" if isinstance(leaf, np.ndarray) else f"a {type(leaf).__name__}"
+        raise InputError(
+            f"'{name}' takes a tensor of numbers{entry and f' as {entry!r}'}, got {kind}; texts need the trunk's "
+            "tokenizer, a list of samples torch.stack"
+        )
+    if leaf.ndim == expected:
+        return
+    given = f"{entry and f'{entry!r} of '}{f'shape {tuple(leaf.shape)}' if leaf.ndim <= 8 else f'{leaf.ndim} axes'}"
+    if leaf.ndim == expected - 1 and batch is not None:
+        index = "[None]" if batch == 0 else f".unsqueeze({batch})"
+        add = f"{{name: values{index} for name, values in inputs.items()}}" if entry else f"inputs{index}"
+        raise InputError(
+            f"'{name}' takes batches of {expected} axes, got {given}: of a single sample, the batch axis is missing; "
+            f"add it with {add}"
+        )
+    raise InputError(f"'{name}' takes batches of {expected} axes, got {given}; give samples such as it was made for")
+
+
+def _tensor(leaf: Any) -> Tensor:
+    """Return an array or number as a tensor."""
+    try:
+        if not isinstance(leaf, str | bytes | bytearray):  # bytes would become a tensor of their numbers
+            return torch.as_tensor(leaf)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise InputError(f"expected arrays or tensors of numbers, got {type(leaf).__name__}: {error}") from error
+    raise InputError(f"expected arrays or tensors of numbers, got {type(leaf).__name__}; texts need a tokenizer")
+
+
 class _Explaining(AbstractContextManager[None]):
     """Entered for every stage of every batch: a class, since a generator takes three times as long."""
 
@@ -208,5 +255,6 @@ class _Explaining(AbstractContextManager[None]):
         ]
         raise InputError(
             f"'{self.name}' cannot take these inputs ({', '.join(leaves)}): {str(error)[:300]}; give a batch of "
-            "samples such as it was trained on, prepared by trunk.preprocessing or by you"
+            "samples such as it was trained on (of a single sample, inputs[None]), prepared by trunk.preprocessing or "
+            "by you"
         ) from error

@@ -30,6 +30,7 @@ from offramp.uncertainty.conformal import (
     mean_set_size,
     prediction_set,
 )
+from offramp.uncertainty.proportions import paired_interval, wilson_interval
 from offramp.uncertainty.risk import (
     LOSSES,
     RiskBound,
@@ -64,6 +65,7 @@ __all__ = [
     "fixed_bets",
     "last_passed",
     "mean_set_size",
+    "paired_interval",
     "passes",
     "predictable_bets",
     "prediction_set",
@@ -72,4 +74,5 @@ __all__ = [
     "smoothed",
     "upper_bounds",
     "walk",
+    "wilson_interval",
 ]

@@ -1,6 +1,7 @@
 """Stages in eight bits: close to what they were, smaller, and faster."""
 
 import json
+import shutil
 import time
 from pathlib import Path
 
@@ -17,9 +18,32 @@ from offramp.runtime.onnx.graphs import Leaf, write_graph
 from tests.runtime.onnx.examples import example
 
 
-@pytest.mark.parametrize("kind", ["ladder", pytest.param("text", marks=pytest.mark.slow)])
-def test_a_network_answers_nearly_alike(kind: str, tmp_path: Path) -> None:
-    given = example(kind)
+@pytest.mark.slow
+def test_networks_of_texts_are_refused(tmp_path: Path) -> None:
+    given = example("text")
+    parts = given.frontier.trunk, given.frontier.pooling, given.frontier.bank
+    with pytest.raises(InputError, match=r"export it in float32, without int8 \(--int8\)"):
+        export_onnx(*parts, given.inputs, tmp_path / "int8", int8=given.inputs)
+    assert not (tmp_path / "int8").exists()
+    shutil.copytree(given.folder, tmp_path / "older")  # of a version that did not refuse them
+    manifest = json.loads((given.folder / "manifest.json").read_text())
+    (tmp_path / "older" / "manifest.json").write_text(json.dumps({**manifest, "precision": "int8"}))
+    with pytest.raises(InputError, match="export it in float32"):
+        OnnxBackend(tmp_path / "older", *parts, given.inputs)
+
+
+def test_a_processor_without_instructions_for_it_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offramp.runtime.processor.missing_instructions", lambda kind: ("avx512_vnni",))
+    given = example("ladder")
+    parts = given.frontier.trunk, given.frontier.pooling, given.frontier.bank
+    with pytest.warns(UserWarning, match=r"int8 is slower than float32 .*avx512_vnni.*export in float32, without int8"):
+        export_onnx(*parts, given.inputs, tmp_path / "int8", int8=given.inputs)
+    with pytest.warns(UserWarning, match="int8 is slower than float32"):
+        OnnxBackend(tmp_path / "int8", *parts, given.inputs)
+
+
+def test_a_network_answers_nearly_alike(tmp_path: Path) -> None:
+    given = example("ladder")
     frontier = given.frontier
     export_onnx(
         frontier.trunk,

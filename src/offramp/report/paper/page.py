@@ -7,7 +7,7 @@ from pathlib import Path
 from string import Template
 
 from offramp.report.page import prose, style
-from offramp.report.paper.results import VERDICTS, PaperResults, Task
+from offramp.report.paper.results import VERDICTS, WITHHELD, PaperResults, Task
 from offramp.report.paper.standing import DEFAULT, MAIN, is_ahead, is_behind, is_dearer
 
 __all__ = ["headline", "write_paper_page"]
@@ -91,7 +91,10 @@ def _claims(results: PaperResults) -> str:
     if not counted:
         return ""
     parts = [f"{verdict} {counted[verdict]}" for verdict in VERDICTS if counted[verdict]]
-    return f"Verdicts on {counted.total()} claims of the paper: {', '.join(parts)}."
+    verdicts = f"Verdicts on {counted.total()} claims of the paper: {', '.join(parts)}."
+    if not counted[WITHHELD]:
+        return verdicts
+    return f"{verdicts} JEI-DNN had fewer epochs than its rivals here: its rows are not what the paper's method can do."
 
 
 def _notes(results: PaperResults) -> Iterator[str]:

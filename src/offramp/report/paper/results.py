@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 __all__ = [
     "VERDICTS",
+    "WITHHELD",
     "Bar",
     "Contestant",
     "CurvePoint",
@@ -17,7 +18,10 @@ __all__ = [
     "Task",
 ]
 
-VERDICTS = ("holds", "mixed", "not shown", "does not hold", "not tested")
+WITHHELD = "not yet tested fairly"
+"""The verdict while contestants did not get the same training."""
+
+VERDICTS = ("holds", "mixed", "not shown", "does not hold", WITHHELD, "not tested")
 """What became of a claim; not shown is one with no difference beyond noise either way."""
 
 

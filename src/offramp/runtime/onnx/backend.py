@@ -14,6 +14,8 @@ from offramp.errors import InputError
 from offramp.exits import ExitBank
 from offramp.runtime.eager import EagerBackend
 from offramp.runtime.onnx.export import export_onnx, identity
+from offramp.runtime.onnx.int8 import check_int8
+from offramp.runtime.processor import warn_if_slow
 from offramp.trunk import Hidden, Pooling, Trunk
 from offramp_onnx import FolderError, open_session, read_manifest
 
@@ -69,6 +71,9 @@ class OnnxBackend:
         self._trained, self._carries_state = frozenset(bank.stages), bank.carries_state
         self._read = bank.averaging.read
         self.exact = manifest["precision"] == "float32"
+        if not self.exact:
+            check_int8(trunk)
+            warn_if_slow("int8")
         self._stages: list[_Call] = []
         self._exits: dict[int, _Call] = {}
         eager = EagerBackend(trunk, pooling, bank)

@@ -17,9 +17,10 @@ from offramp.errors import InputError
 from offramp.exits import ExitBank
 from offramp.policy import OperatingPoint
 from offramp.runtime.onnx.deciding import described_points, write_policy
-from offramp.runtime.onnx.int8 import quantized
+from offramp.runtime.onnx.int8 import check_int8, quantized
 from offramp.runtime.onnx.pieces import PieceWriter
 from offramp.runtime.points import PointTable
+from offramp.runtime.processor import warn_if_slow
 from offramp.trunk import Hidden, Pooling, Trunk
 from offramp_onnx import FORMAT, VERSION, open_session
 
@@ -56,7 +57,8 @@ def export_onnx(
         classes: Names of the classes.
         int8: Inputs of some hundred samples, as `trunk.prepare` gives them, to compute stages in eight bits; their
             ranges are taken from these. Exits stay in single precision. Guarantees of points are left out: they are of
-            the network that was calibrated.
+            the network that was calibrated. Networks of texts are refused: their points, chosen in single precision,
+            lose too much.
 
     Example:
         >>> import tempfile
@@ -75,6 +77,8 @@ def export_onnx(
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty; name a folder that does not exist yet")
     if int8 is not None:
+        check_int8(trunk)
+        warn_if_slow("int8")
         points = [replace(point, guarantee=None) for point in points]
     described = described_points(points, costs or {})
     trunk.eval()

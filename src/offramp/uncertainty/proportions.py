@@ -1,4 +1,9 @@
-"""Intervals of shares of few samples, where a bootstrap of samples that all agree would claim to be sure."""
+"""Intervals of shares, and of differences of two shares of the same samples, that hold for few samples too.
+
+A bootstrap of samples that all agree, or of a single one, would claim certainty. [BrownCaiDasGupta2001] is Brown, Cai,
+DasGupta: Interval Estimation for a Binomial Proportion, Statistical Science 2001. [BonettPrice2012] is Bonett, Price:
+Adjusted Wald Confidence Interval for a Difference of Binomial Proportions Based on Paired Data, JEBS 2012.
+"""
 
 import math
 
@@ -10,7 +15,7 @@ _Z = 1.959964  # 95 % of a normal distribution lies within this many standard de
 
 
 def wilson_interval(hits: int, count: int) -> tuple[float, float]:
-    r"""95 % interval of a share.
+    r"""Return Wilson's score interval of a share, at 95 %.
 
     $$\frac{\hat p + z^2/2n \pm z\sqrt{\hat p(1-\hat p)/n + z^2/4n^2}}{1 + z^2/n}$$
 
@@ -41,7 +46,7 @@ def wilson_interval(hits: int, count: int) -> tuple[float, float]:
 
 
 def paired_interval(gained: int, lost: int, count: int) -> tuple[float, float]:
-    r"""95 % interval of a difference of two shares of the same samples.
+    r"""Return Bonett and Price's interval of a difference of two shares of the same samples, at 95 %.
 
     $$\tilde p_{12} - \tilde p_{21} \pm z\sqrt{\frac{\tilde p_{12} + \tilde p_{21} - (\tilde p_{12} - \tilde
     p_{21})^2}{n + 2}}, \qquad \tilde p_{ij} = \frac{n_{ij} + 1}{n + 2}$$

@@ -1,0 +1,26 @@
+"""Sample ids from a name and row numbers: recorded results were measured on splits drawn by them."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from offramp.features.stable_hash import stable_hash
+
+__all__ = ["row_ids"]
+
+
+def row_ids(name: str, rows: Iterable[int]) -> npt.NDArray[np.int64]:
+    """Make one id per row.
+
+    Ids by content, which the library makes, would draw other splits, and backbones were trained on some of these.
+
+    Args:
+        name: What the rows are rows of.
+        rows: Row numbers.
+
+    Example:
+        >>> row_ids("train", [5, 6]).tolist(), row_ids("test", [5]).tolist()
+        ([1434713311643516606, 8891921793323806802], [5633139016826095075])
+    """
+    return np.fromiter((stable_hash(f"{name}/{row}") for row in rows), np.int64)

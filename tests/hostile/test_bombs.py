@@ -1,0 +1,110 @@
+"""Small files that unpack to large ones: refused with what to do, before memory is taken."""
+
+import gzip
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow
+import pytest
+from PIL import Image
+from pyarrow import parquet
+
+from offramp.data import open_data
+from offramp.errors import InputError
+
+OPENER = """
+import json, resource, sys
+from offramp.data import open_data
+from offramp.errors import InputError
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+open_data(sys.argv[1]).read(0, 1)  # a small one: what is imported on the way does not count
+before = peak()
+try:
+    open_data(sys.argv[2]).read(0, 1)
+    told = None
+except InputError as error:
+    told = str(error)
+print(json.dumps({"told": told, "grown": peak() - before}))
+"""
+
+
+def bomb(folder: Path, name: str, *, megabytes: int) -> Path:
+    """Write a file of a kind that unpacks to so many megabytes."""
+    path = folder / f"{megabytes}-{name}"
+    if name.endswith(".csv.gz"):
+        line = {"long": b"x" * 999_999, "rows": b"x,y,0\n" * 166_666, "empty": b"\n" * 999_999}[name.split(".")[0]]
+        with gzip.open(path, "wb") as file:
+            file.write(b"text,kind,label\n" + (b"" if b"," in line else b"0,1,"))
+            for _ in range(megabytes):
+                file.write(line)
+    elif name == "image":
+        path.mkdir()
+        side = int((megabytes * 1e6 / 3) ** 0.5)
+        Image.new("RGB", (side, side)).save(path / "black.png")
+    elif name == "zeros.npz":
+        header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({megabytes * 10**6},), }}\n".encode()
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as file:
+            file.write(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+            for _ in range(megabytes):
+                file.write(bytes(10**6))
+    else:
+        table = pyarrow.table({"text": pyarrow.array(["x" * 10**6] * megabytes)})
+        parquet.write_table(table, path, compression="zstd", use_dictionary=False)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "megabytes"),
+    [
+        ("long.csv.gz", 400),
+        ("rows.csv.gz", 400),
+        ("empty.csv.gz", 400),
+        ("image", 250),
+        ("zeros.npz", 1000),
+        ("text.parquet", 1000),
+    ],
+)
+def test_is_refused_with_the_next_step_and_little_memory(tmp_path: Path, name: str, megabytes: int) -> None:
+    small, large = (bomb(tmp_path, name, megabytes=size) for size in (1, megabytes))
+    files = [large] if large.is_file() else [*large.iterdir()]
+    assert sum(file.stat().st_size for file in files) < 2 * 10**6
+    ran = subprocess.run([sys.executable, "-c", OPENER, small, large], capture_output=True, text=True, check=True)
+    found = json.loads(ran.stdout)
+    assert found["told"] is not None
+    assert "set the environment variable OFFRAMP_MAX_BYTES=" in found["told"]
+    assert found["grown"] < 100 * 10**6
+
+
+@pytest.mark.parametrize("name", ["long.csv.gz", "rows.csv.gz", "image", "zeros.npz", "text.parquet"])
+def test_the_limit_can_be_lowered_and_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    path = bomb(tmp_path, name, megabytes=5 if name.startswith("rows") else 30)
+    assert len(open_data(path).read(0, 1).ids) == 1
+    monkeypatch.setenv("OFFRAMP_MAX_BYTES", "20000000")
+    with pytest.raises(InputError, match="OFFRAMP_MAX_BYTES=") as caught:
+        open_data(path).read(0, 1)
+    monkeypatch.setenv("OFFRAMP_MAX_BYTES", str(caught.value).split("OFFRAMP_MAX_BYTES=")[1].split(";")[0])
+    assert len(open_data(path).read(0, 1).ids) == 1
+
+
+@pytest.mark.parametrize("given", ["many", "0", "-5", ""])
+def test_a_limit_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.setenv("OFFRAMP_MAX_BYTES", given)
+    with pytest.raises(InputError, match="expected a number of bytes in OFFRAMP_MAX_BYTES"):
+        open_data(bomb(tmp_path, "zeros.npz", megabytes=1))
+
+
+def test_what_compresses_as_samples_do_is_not_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OFFRAMP_MAX_BYTES", "1000")
+    rows = np.random.default_rng(0).integers(0, 256, (20_000, 10))
+    lines = "\n".join(["text,label", *(f"{' '.join(map(str, row))},{row[0] % 2}" for row in rows)])
+    with gzip.open(tmp_path / "many.csv.gz", "wt") as file:
+        file.write(lines)
+    assert len(open_data(tmp_path / "many.csv.gz")) == 20_000

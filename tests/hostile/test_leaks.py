@@ -1,0 +1,360 @@
+"""Samples of one split in another: from Python, from files and the command line, and after saving and loading."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import offramp
+from offramp.artifact import read_artifact, write_artifact
+from offramp.data import open_data
+from offramp.errors import ArtifactError, OverlapWarning, SplitError
+from offramp.features import ArraySource, IdSketch, StoreSource, extract, hash_rows
+from offramp.features.source import read_ids
+from offramp.features.splits import find_overlap
+from offramp.frontier import Frontier, compare, recalibrated
+from offramp.report import find, write_report
+from tests.cli.workshop import MODELS, QUICK, SOURCE, Shell, samples
+from tests.frontier.examples import PREPROCESSING, SMALL, images, trunk
+
+NEXT = r"Give '\w+' other rows, or take the shared ones out of it"
+"""The next step that every refusal names."""
+
+Data = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
+
+TRAIN, VALIDATION, TEST = images(200, seed=1), images(300, seed=2), images(200, seed=3)
+
+
+def joined(*parts: Data) -> Data:
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+
+def rows(data: Data, chosen: slice | npt.NDArray[Any]) -> Data:
+    return data[0][chosen], data[1][chosen]
+
+
+def fit(train: Data, validation: Any) -> Frontier:
+    return offramp.fit(trunk(), train, validation, preprocessing=PREPROCESSING, settings=SMALL, progress=False)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Frontier:
+    return fit(TRAIN, VALIDATION)
+
+
+@pytest.fixture(scope="module", params=["fitted", "loaded"])
+def frontier(request: pytest.FixtureRequest, fitted: Frontier, tmp_path_factory: pytest.TempPathFactory) -> Frontier:
+    if request.param == "fitted":
+        return fitted
+    folder = tmp_path_factory.mktemp("saved") / "artifact"
+    offramp.save(fitted, folder)
+    return offramp.load(folder, trunk=fitted.trunk)
+
+
+def half(frontier: Frontier, name: str) -> Data:
+    """The validation samples that tuned, or those that calibrated."""
+    return rows(VALIDATION, frontier.splits[name].contains(hash_rows(VALIDATION[0])))
+
+
+def features(frontier: Frontier, data: Data, folder: Path) -> StoreSource:
+    source = ArraySource(*data, name="features")
+    pooling = frontier.pooling.name
+    store = extract(frontier.trunk, source, folder, poolings=(pooling,), views=(PREPROCESSING,), progress=False)
+    return StoreSource(store, pooling=pooling)
+
+
+BACKWARDS = slice(None, None, -1)
+LEAKS = {
+    "the same": TRAIN,
+    "reversed": rows(TRAIN, BACKWARDS),
+    "half": joined(rows(TRAIN, slice(0, 100)), rows(VALIDATION, slice(0, 100))),
+    "other labels": (TRAIN[0], 2 - TRAIN[1]),
+    "two of a hundred": joined(rows(TRAIN, slice(7, 9)), rows(VALIDATION, slice(0, 98))),
+}
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_fit_refuses_validation_rows_it_is_fitted_on(leak: str) -> None:
+    with pytest.raises(SplitError, match=r"other rows|hold some out"):
+        fit(TRAIN, LEAKS[leak])
+
+
+def test_a_tensor_has_the_ids_of_its_array() -> None:
+    inputs, labels = LEAKS["half"]
+    with pytest.raises(SplitError, match=NEXT):
+        fit(TRAIN, (torch.from_numpy(inputs), labels))
+
+
+def test_up_to_one_percent_leaves_validation() -> None:
+    few = joined(rows(VALIDATION, slice(0, 100)), rows(TRAIN, slice(5, 6)), rows(VALIDATION, slice(100, 199)))
+    with pytest.warns(OverlapWarning, match="1 of the 200 rows of 'validation' is in 'train' too and left out of"):
+        found = fit(TRAIN, few)
+    splits = {name: split["samples"] for name, split in found.provenance["splits"].items()}
+    assert splits == {"fit": 200, "tune": 99, "calibrate": 100}
+    leaked = hash_rows(TRAIN[0][5:6])
+    assert [sketch.contains(leaked).tolist() for sketch in found.splits.values()] == [[True], [False], [False]]
+
+
+def test_exactly_one_percent_leaves_and_one_row_more_is_refused() -> None:
+    limit = joined(rows(TRAIN, slice(0, 3)), rows(VALIDATION, slice(0, 297)))
+    with pytest.warns(OverlapWarning, match="3 of the 300 rows"):
+        fit(TRAIN, limit)
+    with pytest.raises(SplitError, match=f"4 of the 300 rows .*row 0, which is row 0 of 'train'.*{NEXT}"):
+        fit(TRAIN, joined(rows(TRAIN, slice(0, 4)), rows(VALIDATION, slice(0, 296))))
+
+
+def test_rows_that_repeat_within_a_split_do_no_harm() -> None:
+    """Each row of either split three times: no part shares one with another."""
+    found = fit(joined(TRAIN, TRAIN, TRAIN), joined(VALIDATION, VALIDATION, VALIDATION))
+    tune, calibrate = (found.splits[name].contains(hash_rows(VALIDATION[0])) for name in ("tune", "calibrate"))
+    np.testing.assert_array_equal(tune, ~calibrate)
+    assert {name: split["samples"] for name, split in found.provenance["splits"].items()}["fit"] == 600
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("name", ["fit", "tune"])
+def test_recalibration_refuses_samples_that_made_the_points(frontier: Frontier, name: str, labelled: bool) -> None:
+    used = TRAIN if name == "fit" else half(frontier, "tune")
+    for data in (used, rows(used, BACKWARDS), joined(rows(used, slice(0, 50)), rows(TEST, slice(0, 50)))):
+        with pytest.raises(SplitError, match=f"rows of 'recalibrate' are in '{name}' too.*{NEXT}"):
+            recalibrated(frontier, data if labelled else data[0], labelled=labelled, progress=False)
+    with pytest.raises(SplitError, match=NEXT):  # all of validation: half of it has tuned
+        recalibrated(frontier, VALIDATION, labelled=True, progress=False)
+
+
+def test_recalibration_on_other_samples_or_those_that_calibrated(frontier: Frontier) -> None:
+    assert recalibrated(frontier, half(frontier, "calibrate"), labelled=True, progress=False).points
+    few = joined(rows(TEST, slice(0, 199)), rows(TRAIN, slice(3, 4)))
+    with pytest.warns(OverlapWarning, match="1 of the 200 rows of 'recalibrate' is in 'fit' too"):
+        found = recalibrated(frontier, few, labelled=True, progress=False)
+    assert found.provenance["recalibrated"]["samples"] == 199
+    assert found.points["threshold"][0].losses["accuracy"].samples.shape == (199,)
+
+
+def test_evaluation_refuses_samples_that_were_used(frontier: Frontier, tmp_path: Path) -> None:
+    point = frontier.choose(cost=0.9).point
+    for name, data in (("fit", TRAIN), ("tune", half(frontier, "tune")), ("calibrate", half(frontier, "calibrate"))):
+        used = features(frontier, rows(data, BACKWARDS), tmp_path / name)
+        for measure in (
+            lambda source: frontier.evaluate(source, [point]),
+            lambda source: find(frontier, source, point=point),
+            lambda source: compare((frontier, point, source), (frontier, point, source)),
+        ):
+            with pytest.raises(SplitError, match=f"rows of 'test' are in '{name}.*{NEXT}"):
+                measure(used)
+
+
+def test_evaluation_is_of_the_rest(frontier: Frontier, tmp_path: Path) -> None:
+    """One row in two hundred was used: every figure is that of the other 199."""
+    point = frontier.choose(cost=0.9).point
+    few = features(frontier, joined(rows(TRAIN, slice(9, 10)), rows(TEST, slice(0, 199))), tmp_path / "few")
+    rest = features(frontier, rows(TEST, slice(0, 199)), tmp_path / "rest")
+    told = "1 of the 200 rows of 'test' is in 'fit"
+    with pytest.warns(OverlapWarning, match=told):
+        assert frontier.evaluate(few, [point]) == frontier.evaluate(rest, [point])
+    with pytest.warns(OverlapWarning, match=told):
+        assert compare((frontier, point, few), (frontier, point, few)).samples == 199
+    with pytest.warns(OverlapWarning, match=told):
+        found = find(frontier, few, point=point)
+    expected = find(frontier, rest, point=point)
+    assert (found.samples, found.chosen) == (199, expected.chosen)
+    # Rows are those of the source that was given: pictures are looked up by them.
+    assert [one.row for one in found.first] == [one.row + 1 for one in expected.first]
+    source = ArraySource(*joined(rows(TRAIN, slice(9, 10)), rows(TEST, slice(0, 199))), name="few")
+    assert write_report(found, tmp_path / "report", source=source).exists()
+
+
+def test_samples_of_a_recalibration_are_used_too(frontier: Frontier, tmp_path: Path) -> None:
+    found = recalibrated(frontier, TEST[0], progress=False)
+    offramp.save(found, tmp_path / "artifact")
+    found = offramp.load(tmp_path / "artifact", trunk=frontier.trunk)
+    with pytest.raises(SplitError, match=f"in 'recalibrate' too.*{NEXT}"):
+        found.evaluate(features(found, TEST, tmp_path / "features"), [found.choose(cost=0.9).point])
+
+
+def test_hashed_ids_are_what_an_artifact_holds_of_the_samples(fitted: Frontier, tmp_path: Path) -> None:
+    offramp.save(fitted, tmp_path)
+    saved = [file for file in tmp_path.glob("*.safetensors") if set(load_file(file)) == {"fit", "tune", "calibrate"}]
+    (ranks,) = (load_file(file) for file in saved)
+    assert [len(ranks[name]) for name in ("fit", "tune", "calibrate")] == [200, 150, 150]
+    np.testing.assert_array_equal(ranks["fit"].numpy(), IdSketch.of([hash_rows(TRAIN[0])]).ranks)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with CSV files, a network, and an artifact fitted from them by the command line."""
+    folder = tmp_path_factory.mktemp("shop")
+    (folder / f"{MODELS}.py").write_text(SOURCE)
+    train, validation, test = (samples(count, seed=seed) for seed, count in enumerate((200, 300, 200)))
+    files = {
+        "train": train,
+        "validation": validation,
+        "test": test,
+        "reversed": rows(train, BACKWARDS),
+        "half": joined(rows(train, slice(0, 100)), rows(test, slice(0, 100))),
+        "few": joined(rows(train, slice(50, 51)), rows(test, slice(0, 199))),
+        "repeated": joined(train, train, train),
+        "validation-reversed": rows(validation, BACKWARDS),
+    }
+    for name, (inputs, labels) in files.items():
+        header = ",".join([*(f"x{column}" for column in range(16)), "label"])
+        lines = [",".join([*map(str, row), str(label)]) for row, label in zip(inputs, labels, strict=True)]
+        (folder / f"{name}.csv").write_text("\n".join([header, *lines]) + "\n")
+    return folder
+
+
+@pytest.fixture
+def command(shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Shell]:
+    monkeypatch.chdir(shop)
+    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setattr("offramp.methods.DEFAULT", QUICK)
+    path = list(sys.path)
+    yield Shell(capsys)
+    sys.path[:] = path
+    sys.modules.pop(MODELS, None)
+
+
+@pytest.fixture
+def artifact(shop: Path, command: Shell) -> Path:
+    if not (shop / "artifact").exists():
+        ran = command("fit", "--trunk", f"{MODELS}:make", *FILES, "--out", "artifact", "--epochs", "1")
+        assert ran.status == 0, ran.err
+    return shop / "artifact"
+
+
+FILES = ("--train", "train.csv", "--validation", "validation.csv")
+TRUST = ("--trust", f"{MODELS}:make")
+OTHER = "take the shared ones out of it"
+
+
+def fit_command(validation: str, out: Path) -> tuple[object, ...]:
+    data = ("--train", "train.csv", "--validation", validation)
+    return ("fit", "--trunk", f"{MODELS}:make", *data, "--out", out, "--epochs", "1")
+
+
+@pytest.mark.parametrize("validation", ["train", "reversed", "half"])
+def test_fit_by_files_refuses_a_leak(command: Shell, validation: str, tmp_path: Path) -> None:
+    ran = command(*fit_command(f"{validation}.csv", tmp_path / "out"))
+    assert ran.status == 1
+    assert OTHER in ran.err or "hold some out" in ran.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_fit_by_files_counts_what_it_leaves_out(command: Shell, tmp_path: Path) -> None:
+    ran = command(*fit_command("few.csv", tmp_path / "out"), "--json")
+    assert ran.status == 0
+    assert ran.err.count("1 of the 200 rows of 'validation' is in 'train' too and left out of 'validation'") == 1
+    splits = ran.json["provenance"]["splits"]
+    assert splits["tune"]["samples"] + splits["calibrate"]["samples"] == 199
+
+
+def test_a_fifth_held_out_of_data_that_repeats_shares_no_row(command: Shell, tmp_path: Path) -> None:
+    data = ("--train", "repeated.csv", "--out", tmp_path / "out", "--epochs", "1")
+    ran = command("fit", "--trunk", f"{MODELS}:make", *data, "--json")
+    assert ran.status == 0, ran.err
+    assert "left out" not in ran.err
+    counts = {name: split["samples"] for name, split in ran.json["provenance"]["splits"].items()}
+    assert counts == {"fit": 480, "tune": 60, "calibrate": 60}  # multiples of three: equal rows stay together
+
+
+@pytest.mark.parametrize("data", ["train", "reversed", "half", "validation", "validation-reversed"])
+def test_commands_refuse_data_that_was_used(command: Shell, artifact: Path, data: str, tmp_path: Path) -> None:
+    given = ("--data", f"{data}.csv", *TRUST)
+    for arguments in (
+        ("evaluate", artifact, *given),
+        ("compare", artifact, artifact, *given),
+        ("recalibrate", artifact, *given, "--out", tmp_path / "new"),
+        ("recalibrate", artifact, *given, "--out", tmp_path / "new", "--labelled"),
+    ):
+        ran = command(*arguments)
+        assert ran.status == 1, arguments
+        assert OTHER in ran.err, ran.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_commands_count_what_they_leave_out(command: Shell, artifact: Path, tmp_path: Path) -> None:
+    given = ("--data", "few.csv", *TRUST, "--json")
+    for arguments, split in (
+        (("evaluate", artifact, *given), "test"),
+        (("compare", artifact, artifact, *given), "test"),
+        (("recalibrate", artifact, *given, "--out", tmp_path / "new"), "recalibrate"),
+    ):
+        ran = command(*arguments)
+        assert ran.status == 0, ran.err
+        assert ran.err.count(f"1 of the 200 rows of '{split}' is in 'fit") == 1
+        assert f"left out of '{split}'" in ran.err
+        assert ran.json["samples"] == 199
+
+
+def test_other_data_passes_without_a_word(command: Shell, artifact: Path) -> None:
+    ran = command("evaluate", artifact, "--data", "test.csv", *TRUST, "--json")
+    assert (ran.status, ran.json["samples"]) == (0, 200)
+    assert "left out" not in ran.err
+
+
+def test_files_and_arrays_meet(shop: Path, artifact: Path) -> None:
+    """What the command line fitted from a CSV file is known again in an array, in Python."""
+    with contextlib.chdir(shop):
+        sys.path.insert(0, str(shop))
+        found = offramp.load(artifact, trust=[f"{MODELS}:make"])
+    with pytest.raises(SplitError, match=NEXT):
+        recalibrated(found, samples(200, seed=0)[0], progress=False)
+    assert recalibrated(found, samples(200, seed=2)[0], progress=False).points
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("task", "earlier", "later", "shared"), [("banking77", "train", "test", 7), ("sst2", "train", "valid", 75)]
+)
+def test_real_data_repeats_itself(data_dir: Path, task: str, earlier: str, later: str, shared: int) -> None:
+    """The count is that of a Python set of texts. 75 of SST-2's 6,735 validation rows are more than 1 %."""
+    first, second = (open_data(data_dir / task / f"{name}.tsv.gz") for name in (earlier, later))
+    texts = {*first.read(0, len(first)).inputs}
+    repeats = [row for row, text in enumerate(second.read(0, len(second)).inputs) if text in texts]
+    assert len(repeats) == shared
+    known = {"train": IdSketch.of([read_ids(first, progress=False)])}
+    ids = read_ids(second, progress=False)
+    told = f"{shared} of the {len(second):,} rows of 'test' are in 'train' too"
+    if 100 * shared > len(second):
+        with pytest.raises(SplitError, match=f"{told}.*{NEXT}"):
+            find_overlap(ids, known, name="test")
+    else:
+        with pytest.warns(OverlapWarning, match=told):
+            assert find_overlap(ids, known, name="test").tolist() == repeats
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [
+        ("fit", torch.tensor([[1, 2]])),
+        ("fit", torch.tensor([1.0, 2.0])),
+        ("fit", torch.tensor([1, 2], dtype=torch.int32)),
+        ("fit", torch.empty(0, dtype=torch.int64)),
+        ("fit", torch.tensor([-1, 2])),
+        ("fit", torch.tensor([2, 1])),
+        ("fit", torch.tensor([1, 1])),
+        ("fit", torch.arange(2**16 + 1)),
+        ("test", torch.tensor([1, 2])),
+    ],
+)
+def test_saved_ids_out_of_range_are_refused(fitted: Frontier, tmp_path: Path, name: str, ranks: torch.Tensor) -> None:
+    offramp.save(fitted, tmp_path / "whole")
+    artifact = read_artifact(tmp_path / "whole")
+    tensors = {**artifact.tensors, "splits": {name: ranks}}
+    write_artifact(tmp_path / "changed", artifact.content.value, tensors)
+    with pytest.raises(ArtifactError, match=f"tensor '{name}': expected .*save the frontier again"):
+        offramp.load(tmp_path / "changed", trunk=fitted.trunk)
+
+
+def test_an_artifact_without_saved_ids_is_read(fitted: Frontier, tmp_path: Path) -> None:
+    """Who does not want to give hashes away saves none."""
+    offramp.save(replace(fitted, splits={}), tmp_path)
+    assert not offramp.load(tmp_path, trunk=fitted.trunk).splits
