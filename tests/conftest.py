@@ -1,10 +1,11 @@
-"""Real data for the tests marked `data`, and no way around them in continuous integration."""
+"""One thread for every test; real data for those marked `data`, and no way around them in continuous integration."""
 
 import os
 from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+import torch
 
 MISSING = "needs real data: set OFFRAMP_DATA to its folder"
 
@@ -13,6 +14,13 @@ def found_data() -> Path | None:
     """The folder OFFRAMP_DATA names, if it is there."""
     named = os.environ.get("OFFRAMP_DATA")
     return Path(named) if named and Path(named).is_dir() else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    """One order of sums in every process; beside other work, two threads wait for one another most of the time."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -105,7 +105,7 @@ def prepared(small: bool) -> tuple[offramp.EarlyExitNetwork, ArraySource]:
 def _untrained() -> offramp.EarlyExitNetwork:
     torch.manual_seed(0)
     quick = offramp.JointSettings(exits="ladder", classifier_loss="fixed", cost_weights=(0.1, 1.0), epochs=1)
-    data = [(_noise(count), np.arange(count) % 10) for count in (100, 200)]
+    data = [(_noise(count, seed=count), np.arange(count) % 10) for count in (100, 200)]
     preprocessing = image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
     frontier = offramp.fit(
         CifarResNet(20), *data, preprocessing=preprocessing, settings=quick, anyway=True, progress=False
@@ -116,8 +116,8 @@ def _untrained() -> offramp.EarlyExitNetwork:
     return replace(network, point=points[len(points) // 2], points=points)
 
 
-def _noise(count: int) -> Any:
-    return np.random.default_rng(0).integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+def _noise(count: int, *, seed: int = 0) -> Any:
+    return np.random.default_rng(seed).integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
 
 
 def _budgets(network: offramp.EarlyExitNetwork, small: bool) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from offramp.policy import Guarantee
         (
             "accuracy",
             0.01,
-            "with 95 % confidence it loses at most 1 point of accuracy to the full network (0.5 on 2,000",
+            "with 95 % confidence it loses at most 1 point of accuracy to the full network (0.5 lost on 2,000",
         ),
         ("accuracy", 0.005, "at most 0.5 points of accuracy"),
         ("disagreement", 0.02, "it answers at most 2 % of the samples otherwise than the full network (0.5 on 2,000"),

@@ -71,21 +71,21 @@ def test_times_are_those_of_what_runs() -> None:
     bank = LadderExits((4, 4, 4), (0, 1), 3, width=2)
     table = measure_latency(sleepy(3, 6, 9), MEAN, bank, torch.zeros(1, 4), batch_sizes=(1, 2), repeats=2)
     for row, slept in zip(table.stage, (3, 6, 9), strict=True):
-        assert all(slept <= took < 3 * slept for took in row)  # a busy machine may take longer than it sleeps
-    assert all(20 <= took < 40 for took in table.whole)
+        assert all(slept <= took < 10 * slept for took in row)  # a busy machine may take longer than it sleeps
+    assert all(20 <= took < 200 for took in table.whole)
     assert all(took >= 2 for took in table.answer[2])  # the network's own head
-    assert all(0 < took < 2 for row in (*table.answer[:2], table.carry[0]) for took in row)
+    assert all(took > 0 for row in (*table.answer[:2], table.carry[0]) for took in row)
     (costs,) = table.costs(bank).tables
     through = float(costs.cumulative_costs()[-1])
-    assert 20 <= through < 40
+    assert 20 <= through < 200
 
 
 def test_of_a_chain_the_bare_network_is_its_last() -> None:
-    both = chain(sleepy(10, 10, name="first"), sleepy(3, 3, name="second"))
+    both = chain(sleepy(100, 100, name="first"), sleepy(3, 3, name="second"))
     bank = LadderExits((4,) * 4, (0, 2), 3, width=2)
     table = measure_latency(both, MEAN, bank, torch.zeros(1, 4), batch_sizes=(1,), repeats=2)
-    assert 8 <= table.whole[0] < 16
-    assert sum(row[0] for row in table.stage) >= 26
+    assert 8 <= table.whole[0] < 100
+    assert sum(row[0] for row in table.stage) >= 206
 
 
 def test_texts_are_timed_at_three_lengths() -> None:
@@ -133,7 +133,7 @@ def test_other_backends_are_timed_as_they_are() -> None:
 
 
 class Busy(Counting):
-    """Stages of two milliseconds; of eight in passes, not in the bare network, as long as the machine is busy."""
+    """Stages of two milliseconds; of twenty in passes, not in the bare network, as long as the machine is busy."""
 
     def __init__(self, busy_rounds: int) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class Busy(Counting):
     def stage(self, index: int, hidden: Hidden) -> Hidden:
         round_number, place = divmod(self.stages - 2, 8 * 3 * 3)
         busy = round_number < self.busy_rounds and place % 9 >= 3
-        time.sleep(0.008 if busy else 0.002)
+        time.sleep(0.02 if busy else 0.002)
         return super().stage(index, hidden)
 
 
@@ -154,10 +154,10 @@ def test_what_does_not_add_up_is_timed_again(busy_rounds: int) -> None:
     rounds = (backend.stages - 2) // (8 * 3 * 3)
     if busy_rounds == 1:
         assert rounds >= 2
-        assert all(row[0] < 8 for row in table.stage)  # the first round is not kept
+        assert all(row[0] < 20 for row in table.stage)  # the first round is not kept
     else:
         assert rounds == 3
-        assert all(row[0] >= 8 for row in table.stage)
+        assert all(row[0] >= 20 for row in table.stage)
         assert table.doubtful == table.adds_up[0] > 2
 
 
@@ -186,15 +186,15 @@ def test_the_bare_network_is_run_by_the_same_backend() -> None:
     backend = Slow(trunk, MEAN, bank)
     table = measure_latency(trunk, MEAN, bank, torch.zeros(1, 3, 32, 32), backend=backend, batch_sizes=(8,))
     assert table.backend == "Slow"
-    assert 31 <= table.whole[0] < 60
+    assert table.whole[0] >= 31
 
 
 def test_heads_that_are_averaged_are_not_all_asked_by_the_bare_network() -> None:
-    both = chain(sleepy(4, 4, name="first"), sleepy(4, 4, name="second"))
+    both = chain(sleepy(100, 100, name="first"), sleepy(4, 4, name="second"))
     bank = LadderExits((4,) * 4, (0, 2), 3, width=2)
     bank.averaging = Averaging((1, 3), torch.tensor([0.0, 0.4]), torch.ones(2))
     table = measure_latency(both, MEAN, bank, torch.zeros(1, 4), batch_sizes=(1,), repeats=2)
-    assert 10 <= table.whole[0] < 17
+    assert 10 <= table.whole[0] < 100
 
 
 @pytest.mark.parametrize("name", ["eager", "bfloat16", "onnx"])

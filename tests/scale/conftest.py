@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-import torch
 
 from offramp.scale import Workers, cluster
 
@@ -20,12 +19,3 @@ def workers(_ray: None) -> Iterator[Workers]:
     """Two workers of one thread."""
     with cluster() as found:
         yield found
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """As many as a worker has: bytes depend on it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
