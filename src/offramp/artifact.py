@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from offramp.errors import ArtifactError
+from offramp.errors import ArtifactError, StoreError
 from offramp.files import TEMPORARY, hold_lock, replacing
 
 __all__ = ["VERSION", "Artifact", "Field", "as_json", "is_artifact_file", "read_artifact", "write_artifact"]
@@ -185,6 +185,8 @@ def write_artifact(path: str | Path, content: Mapping[str, Any], tensors: Mappin
                 _remove_unnamed(folder)
     except ArtifactError:
         raise
+    except StoreError as error:
+        raise ArtifactError(str(error)) from error
     except (OSError, SafetensorError) as error:
         raise ArtifactError(f"cannot write {folder}: {error}; make room or give permission, then save again") from error
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
-from offramp.errors import BusyError
+from offramp.errors import BusyError, StoreError
 
 __all__ = ["TEMPORARY", "hold_lock", "replacing", "sync_folder"]
 
@@ -63,11 +63,12 @@ def hold_lock(path: Path, *, wait_s: float) -> Iterator[None]:
     """Hold a lock that one process has at a time; a kill releases it.
 
     Args:
-        path: The lock file. Beside it, `<path>.owner` names the holder.
+        path: The lock file; its folder is made if it is not there. Beside it, `<path>.owner` names the holder.
         wait_s: Seconds to wait for another holder.
 
     Raises:
         BusyError: If another process still holds the lock after that; the message names the process.
+        StoreError: If the folder or the file cannot be written.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -78,6 +79,7 @@ def hold_lock(path: Path, *, wait_s: float) -> Iterator[None]:
     owner = path.with_name(f"{path.name}.owner")
     lock = FileLock(path)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=wait_s)
     except Timeout as error:
         try:
@@ -86,6 +88,10 @@ def hold_lock(path: Path, *, wait_s: float) -> Iterator[None]:
             holder = "another process"
         raise BusyError(
             f"{holder} is writing there (it holds {path}); wait until it has finished, or choose another place"
+        ) from error
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {error.filename or path}: {error.strerror}; check its permission, or choose another place"
         ) from error
     try:
         owner.unlink(missing_ok=True)  # a symbolic link put there would be followed

@@ -46,6 +46,14 @@ class Answer:
     names: tuple[str, ...] = ()
     """`N` names of the predicted classes; empty where the network does not know its classes."""
 
+    def __repr__(self) -> str:
+        left = torch.bincount(self.exits).tolist()
+        places = ", ".join(f"{count} at exit {place}" for place, count in enumerate(left) if count)
+        first = [str(one) for one in (self.names or self.labels.tolist())[:3]]
+        more = ", ..." if len(self.labels) > len(first) else ""
+        cost = f"relative cost {float(self.relative_cost.mean()):.3g}" if len(self.labels) else "no samples"
+        return f"Answer({len(self.labels)} samples: {', '.join(first)}{more}; {places or 'none left'}; {cost})"
+
 
 @dataclass(frozen=True)
 class EarlyExitNetwork:
@@ -74,6 +82,11 @@ class EarlyExitNetwork:
     """When those who left are taken out of a batch; at once if left out."""
     classes: tuple[str, ...] = ()
     """Names of the classes, in the order of their numbers; empty where they are not known."""
+
+    def __repr__(self) -> str:
+        cost = self.point.promised.get("cost")
+        at = "" if cost is None else f" at relative cost {cost:.3g}"
+        return f"EarlyExitNetwork({self.trunk.name}, {self.trunk.num_exits} exits, {self.point.policy}{at})"
 
     @torch.inference_mode()
     def predict(

@@ -29,7 +29,7 @@ from offramp.cli.options import (
     StoreOption,
     TrunkOption,
 )
-from offramp.cli.places import check_artifact, check_writable, hold_out
+from offramp.cli.places import check_artifact, check_writable, lock_output
 from offramp.data import Location, locate
 from offramp.errors import InputError
 
@@ -143,7 +143,7 @@ def fit(
     folder = out.with_name(f"{out.name}.features") if store is None else store
     check_artifact(out)
     check_writable(folder, "--store")
-    with resumable(f"Run the same command again: it goes on from {folder}."), hold_out(out):
+    with resumable(f"Run the same command again: it goes on from {folder}."), lock_output(out):
         frontier = fit_exits(
             network,
             fitted,

@@ -1,13 +1,13 @@
 """Where results go: refused before the long work, not after it."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
 from offramp.errors import InputError
 
-__all__ = ["check_artifact", "check_writable", "hold_out"]
+__all__ = ["check_artifact", "check_writable", "lock_output"]
 
 
 def check_writable(folder: Path, option: str) -> None:
@@ -51,7 +51,7 @@ def check_artifact(out: Path) -> None:
 
 
 @contextmanager
-def hold_out(out: Path) -> Iterator[None]:
+def lock_output(out: Path) -> Iterator[None]:
     """Hold an `--out` so that no other command writes there; a kill releases it.
 
     The lock is the hidden file `.<name>.lock` beside it, which stays: to delete it could let two writers in.
@@ -61,25 +61,15 @@ def hold_out(out: Path) -> Iterator[None]:
 
     Raises:
         BusyError: If another process holds it; the message names the process.
+        StoreError: If nothing can be written beside it.
 
     Example:
         >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder, hold_out(Path(folder, "answers.csv")):
+        >>> with TemporaryDirectory() as folder, lock_output(Path(folder, "answers.csv")):
         ...     Path(folder, ".answers.csv.lock").exists()
         True
     """
     from offramp.files import hold_lock
 
-    lock = out.with_name(f".{out.name}.lock")
-    with ExitStack() as held:
-        try:
-            out.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot write {out}: {error.strerror}; choose another --out") from error
-        try:
-            held.enter_context(hold_lock(lock, wait_s=0))
-        except OSError as error:
-            raise InputError(
-                f"cannot lock {lock}: {error.strerror}; check its permission, or choose another --out"
-            ) from error
+    with hold_lock(out.with_name(f".{out.name}.lock"), wait_s=0):
         yield

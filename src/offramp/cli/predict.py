@@ -22,7 +22,7 @@ from offramp.cli.options import (
     TrustOption,
     WorkersOption,
 )
-from offramp.cli.places import hold_out
+from offramp.cli.places import lock_output
 from offramp.data import Location
 from offramp.errors import InputError
 from offramp.progress import Advance, progress_bar
@@ -151,7 +151,7 @@ def predict(
             saved = sha256((artifact / "manifest.json").read_bytes()).hexdigest()  # which has all other files' hashes
             at = f"{saved} {network.point.policy} {network.point.promised} {budget} {backend}"
             cost = f"{network.point.policy} {network.point.promised['cost']:.3f}"
-            with hold_out(out):
+            with lock_output(out):
                 predictions = Predictions(
                     out,
                     f"{at} {source.name} {miscoverage} {shadow}",

@@ -28,7 +28,7 @@ NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 class Predictions:
     """A file of answers, one a line; under another name until it is whole.
 
-    One process at a time may write it: hold it with `hold_out`. A symbolic link is never followed: one at `file` is
+    One process at a time may write it: hold it with `lock_output`. A symbolic link is never followed: one at `file` is
     replaced at the end, those at the working files at once.
 
     Args:

@@ -12,7 +12,7 @@ Layout of the folder (docs/store.md says what is in each file):
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -289,15 +289,7 @@ def hold_store(path: Path) -> Iterator[None]:
     Raises:
         BusyError: If another process is still writing it after some seconds; the message names the process.
     """
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot make the folder {path}: {error}; choose another path") from error
-    with ExitStack() as held:
-        try:
-            held.enter_context(hold_lock(path / ".lock", wait_s=WAIT_S))
-        except OSError as error:
-            raise StoreError(f"cannot write {path}/.lock: {error}; check its permission, or choose another") from error
+    with hold_lock(path / ".lock", wait_s=WAIT_S):
         yield
 
 

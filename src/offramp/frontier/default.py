@@ -52,24 +52,24 @@ def default_point(points: Sequence[OperatingPoint], *, full_accuracy: float, tun
     point = dial.reaching(full_accuracy)
     if point is None:
         point = dial.settings[-1]
-        taken = "no point reaches the full network on the tune split; took the most accurate point"
+        choice = "no point reaches the full network on the tune split; took the most accurate point"
     elif point.promised["cost"] >= 1:
-        taken = (
+        choice = (
             "no point that is cheaper than the full network reaches it on the tune split; took the cheapest that does, "
             f"which costs {point.promised['cost']:.3g} of it"
         )
     else:
-        taken = "took the cheapest point that is not below the full network on the tune split"
+        choice = "took the cheapest point that is not below the full network on the tune split"
     change = 100 * (point.promised["accuracy"] - full_accuracy)
     figures = f"{change:+.1f} points"
     if tune_samples is not None and tune_samples > 0 and "accuracy" in point.losses:
         low, high = tune_interval(point, tune_samples)
         figures += f", 95 % interval {100 * low:+.1f} to {100 * high:+.1f}"
-    return DefaultPoint(point, f"no guarantee: {reason}; {taken} ({figures})")
+    return DefaultPoint(point, f"no guarantee: {reason}; {choice} ({figures})")
 
 
-def tune_interval(point: OperatingPoint, samples: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    r"""Interval of a point's change of accuracy against the full network, from the tune split.
+def tune_interval(point: OperatingPoint, samples: int) -> tuple[float, float]:
+    r"""Return the 95 % interval of a point's change of accuracy against the full network, from the tune split.
 
     The adjusted Wald interval for paired shares: $-\mu \pm z\, s / \sqrt n$, with the variance $s^2$ of the paired
     differences as if one more pair had been seen in which one of the two alone is right ([Agresti2005] add half a pair
@@ -80,12 +80,11 @@ def tune_interval(point: OperatingPoint, samples: int, *, confidence: float = 0.
     Args:
         point: A point that knows its loss of accuracy on the tune split.
         samples: n, samples of that split.
-        confidence: How often such intervals hold the true change.
 
     Returns:
         Its ends, as shares.
     """
     loss, known = LOSSES["accuracy"], point.losses["accuracy"]
     deviation = (loss.high - loss.low) * (known.tune_variance / samples) ** 0.5
-    half = NormalDist().inv_cdf((1 + confidence) / 2) * deviation
+    half = NormalDist().inv_cdf(0.975) * deviation
     return max(-1.0, -known.tune_mean - half), min(1.0, -known.tune_mean + half)

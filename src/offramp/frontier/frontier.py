@@ -72,6 +72,10 @@ class Frontier:
     embedded: bool = False
     """Whether it was loaded from an artifact with the network's weights: they are then saved again."""
 
+    def __repr__(self) -> str:
+        points = ", ".join(f"{len(points)} points by {policy}" for policy, points in self.points.items())
+        return f"Frontier({self.trunk.name}, {self.trunk.num_exits} exits, {points})"
+
     @property
     def area(self) -> float:
         """Mean accuracy over all budgets on the tune split, by the preferred policy."""

@@ -21,6 +21,9 @@ SIDES = range(16, 1025)
 MODES = {2: "bilinear", 3: "bicubic"}
 """Pillow's numbers of the ways to resize."""
 
+OTHERWISE = ("LevitImageProcessor", "PoolFormerImageProcessor")
+"""Processors whose file looks as others do and means another size to resize to."""
+
 CONVNEXT_SQUASHED = 384
 """Pixels from which `ConvNextImageProcessor` resizes both sides and crops nothing."""
 
@@ -87,6 +90,16 @@ def image_preparation(content: Mapping[str, Any]) -> tuple[Preprocessing, int]:
     Raises:
         InputError: The processor does what no step here does.
     """
+    kind = str(content.get("image_processor_type", content.get("feature_extractor_type", ""))).removesuffix("Fast")
+    if kind.replace("FeatureExtractor", "ImageProcessor") in OTHERWISE:
+        raise _unlike(content)
+    try:
+        return _preparation(content)
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise _unlike(content) from error
+
+
+def _preparation(content: Mapping[str, Any]) -> tuple[Preprocessing, int]:
     size, crop = _sides(content.get("size")), _sides(content.get("crop_size"))
     steps = ("do_resize", "do_rescale", "do_normalize")
     plain = all(content.get(step, True) for step in steps) and not content.get("do_pad", False)
@@ -125,7 +138,17 @@ def _sides(value: Any) -> tuple[int, bool] | None:
 
 
 def _unlike(content: Mapping[str, Any]) -> InputError:
-    keys = ("size", "crop_size", "do_center_crop", "do_pad", "resample", "rescale_factor", "image_mean", "image_std")
+    keys = (
+        "image_processor_type",
+        "size",
+        "crop_size",
+        "do_center_crop",
+        "do_pad",
+        "resample",
+        "rescale_factor",
+        "image_mean",
+        "image_std",
+    )
     told = {key: content[key] for key in keys if key in content}
     return InputError(
         f"expected a preprocessor_config.json that resizes to a square, or crops one, and normalises; got {told}; in "
