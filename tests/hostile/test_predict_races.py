@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from offramp.cli import main
-from offramp.cli.places import hold_out
+from offramp.cli.places import lock_output
 from offramp.cli.predictions import Predictions
-from offramp.errors import BusyError, InputError
+from offramp.errors import BusyError, InputError, StoreError
 from offramp.network import Answer
 from tests.cli.workshop import MODELS, QUICK, furnish
 
@@ -25,7 +25,7 @@ ROWS, BATCH = 400, 20
 WRITER = """
 import sys, time
 from pathlib import Path
-from offramp.cli.places import hold_out
+from offramp.cli.places import lock_output
 from offramp.errors import BusyError
 from tests.hostile.test_predict_races import begin, write
 
@@ -33,7 +33,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     out, pause_s = line.split()
     try:
-        with hold_out(Path(out)):
+        with lock_output(Path(out)):
             write(begin(Path(out)), pause_s=float(pause_s))
         print("done", flush=True)
     except BusyError as error:
@@ -125,12 +125,12 @@ def test_a_killed_writer_loses_one_batch_at_most_and_its_lock(tmp_path: Path) ->
             process.send_signal(signal.SIGKILL)
             process.wait()
             left = max(0, part.read_text().count("\n") - 1)
-        with hold_out(out):
+        with lock_output(out):
             resumed = begin(out)
         assert resumed.done >= left - left % BATCH
         assert resumed.done > done
         done = resumed.done
-    with hold_out(out):
+    with lock_output(out):
         write(begin(out))
     assert inputs_in(out) == list(range(ROWS))
 
@@ -149,7 +149,7 @@ class TestLinks:
     def test_is_replaced(self, tmp_path: Path, precious: Path, name: str) -> None:
         out = tmp_path / "a.csv"
         (tmp_path / name).symlink_to(precious)
-        with hold_out(out):
+        with lock_output(out):
             write(begin(out))
         assert inputs_in(out) == list(range(ROWS))
         assert not out.is_symlink()
@@ -157,8 +157,8 @@ class TestLinks:
     def test_at_the_lock_is_refused(self, tmp_path: Path, precious: Path) -> None:
         (tmp_path / ".a.csv.lock").symlink_to(precious)
         with (
-            pytest.raises(InputError, match=r"cannot lock .*check its permission, or choose another --out"),
-            hold_out(tmp_path / "a.csv"),
+            pytest.raises(StoreError, match=r"cannot write .*check its permission, or choose another place"),
+            lock_output(tmp_path / "a.csv"),
         ):
             pass
 
