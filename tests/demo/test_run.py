@@ -28,7 +28,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-@pytest.mark.filterwarnings("ignore::offramp.errors.GuessingWarning")  # one epoch does not teach much
 def test_what_is_saved_answers_as_what_was_fitted_every_time(tmp_path: Path) -> None:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     frontier = run(tmp_path / "one", progress=False)
