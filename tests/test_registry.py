@@ -8,10 +8,15 @@ import pytest
 
 import offramp.registry
 from offramp.errors import DuplicateNameError, UnknownNameError
-from offramp.frontier import CANDIDATES
+from offramp.exits import EXITS
+from offramp.methods import METHODS
 from offramp.policy import POLICIES
 from offramp.registry import Registry
 from offramp.trunk import POOLINGS, STEPS
+
+every_registry = pytest.mark.parametrize(
+    "registry", [EXITS, METHODS, POLICIES, POOLINGS, STEPS], ids=lambda registry: registry.kind
+)
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> list[str]:
@@ -116,7 +121,9 @@ class TestOtherPackages:
         with pytest.raises(DuplicateNameError, match="'mine'"):
             things.get("mine")
 
-    @pytest.mark.parametrize("registry", [CANDIDATES, POLICIES, POOLINGS, STEPS], ids=lambda registry: registry.kind)
+    @pytest.mark.parametrize(
+        "registry", [EXITS, METHODS, POLICIES, POOLINGS, STEPS], ids=lambda registry: registry.kind
+    )
     def test_the_group_is_one_that_packaging_allows(
         self, registry: Registry[Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -126,7 +133,7 @@ class TestOtherPackages:
         assert re.fullmatch(r"\w+(\.\w+)*", asked[0])
 
 
-@pytest.mark.parametrize("registry", [CANDIDATES, POLICIES, POOLINGS, STEPS], ids=lambda registry: registry.kind)
+@every_registry
 def test_everything_registered_is_there(registry: Registry[Any]) -> None:
     names = list(registry)
     assert names

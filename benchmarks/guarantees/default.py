@@ -18,11 +18,10 @@ from torch import Tensor
 from benchmarks.bars import Bar, say
 from benchmarks.guarantees.pools import pool
 from offramp.cost import Costs
-from offramp.frontier import Outcomes, Tuning, losses_at, simulate, thin, with_losses
-from offramp.frontier.candidates import stopping_candidates
+from offramp.frontier import Outcomes, losses_at, simulate, thin, tuning_of, with_losses
 from offramp.frontier.default import CONFIDENCE, MAX_DROP, default_point
 from offramp.methods import FittedExits
-from offramp.policy import OperatingPoint
+from offramp.policy import OperatingPoint, StoppingPolicy
 from offramp.runtime import Dial
 
 __all__ = ["SIZES", "Redraw", "default", "draw_once", "summary", "taken"]
@@ -79,36 +78,49 @@ def taken(seen: Outcomes, rows: Tensor) -> Outcomes:
     return Outcomes(seen.num_classes, **chosen)
 
 
-def draw_once(seen: Outcomes, tuning: Tuning, *, size: int, generator: torch.Generator) -> Redraw:
+def draw_once(
+    seen: Outcomes,
+    fitted: FittedExits,
+    temperatures: Tensor,
+    costs: Costs,
+    active: tuple[int, ...],
+    *,
+    size: int,
+    generator: torch.Generator,
+) -> Redraw:
     """Choose a point from one tune and one calibrate split.
 
     Args:
         seen: Outcomes of all samples.
-        tuning: Exits, temperatures and costs of the fit; its outcomes are left out of account.
+        fitted: The exits.
+        temperatures: `1 x L` of the fit.
+        costs: What optimal stopping costs.
+        active: The exits in force.
         size: Samples of each split.
         generator: Of the draw.
     """
     order = torch.randperm(len(seen.labels), generator=generator)
     tune, rest = taken(seen, order[:size]), taken(seen, order[size:])
     calibrate = taken(rest, torch.randint(len(rest.labels), (size,), generator=generator))
-    points = thin(stopping_candidates(replace(tuning, seen=tune)), tune, tuning.costs)
+    view = tuning_of(fitted, tune, temperatures, costs, classifier=0, active=active)
+    points = thin(StoppingPolicy().candidates(view), tune, costs)
     points = with_losses(points, calibrate, tune)
     full = float(tune.full_correct.double().mean())
     chosen = default_point(points, full_accuracy=full, tune_samples=size).point
-    drops, costs = _truth(points, rest, tuning.costs)
-    kept = costs[drops <= MAX_DROP]
+    drops, spent = _truth(points, rest, costs)
+    kept = spent[drops <= MAX_DROP]
     dial = Dial(points)
     places = [_place(points, one) for one in (chosen, *(_reaching(dial, full - lost) for lost in (0.0, HALF)))]
     at, even, half = places
     return Redraw(
         guaranteed=chosen.guarantee is not None,
         drop=float(drops[at]),
-        cost=float(costs[at]),
+        cost=float(spent[at]),
         least=float(kept.min()) if len(kept) else math.nan,
         unguaranteed_drop=float(drops[even]),
-        unguaranteed_cost=float(costs[even]),
+        unguaranteed_cost=float(spent[even]),
         half_drop=float(drops[half]),
-        half_cost=float(costs[half]),
+        half_cost=float(spent[half]),
     )
 
 
@@ -160,10 +172,12 @@ def measure(name: str) -> dict[str, Any]:
     Args:
         name: Of SIZES.
     """
-    seen, tuning, size = _outcomes(name), _tuning(name), SIZES[name]
+    seen, frontier, size = _outcomes(name), pool(name).frontier, SIZES[name]
+    fitted = FittedExits(frontier.bank, None, torch.ones(1))
+    given = fitted, frontier.temperatures, frontier.costs["stopping"], frontier.points["stopping"][0].active
     generator, draws = torch.Generator().manual_seed(0), []
     for number in range(REDRAWS):
-        draws.append(draw_once(seen, tuning, size=size, generator=generator))
+        draws.append(draw_once(seen, *given, size=size, generator=generator))
         if number % 20 == 19:
             say(f"{name}: {number + 1} of {REDRAWS} redraws")
     return {"pool": len(seen.labels), "tune": size, "calibrate": size, **summary(draws)}
@@ -200,11 +214,3 @@ def _outcomes(name: str) -> Outcomes:
 
 def _axis(column: str) -> int:
     return 0 if column in ("labels", "sizes", "full") else 1
-
-
-def _tuning(name: str) -> Tuning:
-    """Return the inputs of choosing points: the exits in force stay those of the fit."""
-    frontier = pool(name).frontier
-    fitted = FittedExits(frontier.bank, None, torch.ones(1))
-    active = frontier.points["stopping"][0].active
-    return Tuning(fitted, pool(name).tune, frontier.temperatures, frontier.costs["stopping"], 0, active, 0)

@@ -17,20 +17,18 @@ from benchmarks.paper.tasks import TASKS, Look, Task, prices_of, splits_of
 from offramp.cost import Costs
 from offramp.features.stable_hash import stable_hash
 from offramp.frontier import (
-    CANDIDATES,
     Outcomes,
-    Tuning,
     area,
     outcomes,
     paying_exits,
     simulate,
     thin,
-    threshold_candidates,
     tune_temperatures,
+    tuning_of,
 )
 from offramp.frontier.contributions import LEVELS
 from offramp.methods import METHODS, EpochRecord, FittedExits, JointSettings, fit_joint, fresh_exits
-from offramp.policy import POLICIES, OperatingPoint
+from offramp.policy import POLICIES, OperatingPoint, threshold_candidates
 from offramp.uncertainty import calibration_error, conformal_thresholds, prediction_set
 
 __all__ = ["Cell", "axis_of", "identity", "run_cell"]
@@ -166,7 +164,10 @@ def _offered(
     everywhere = tuple(range(seen.predictions.shape[-1]))
     best, active = 0, everywhere
     if "threshold" in exits.rules:
-        coarse = [threshold_candidates(seen, temperatures, one, levels=LEVELS) for one in range(fitted.bank.stacked)]
+        coarse = [
+            threshold_candidates(seen.confidence[one], temperatures[one], one, levels=LEVELS)
+            for one in range(fitted.bank.stacked)
+        ]
         best = max(range(len(coarse)), key=lambda one: area(thin(coarse[one], seen, costs["threshold"])))
         if "gates" not in exits.rules or exits.look == "default":  # the paper's gates have all exits in force
             needed = fitted.bank.averaging.read
@@ -180,11 +181,14 @@ def _offered(
     found = {}
     for rule in exits.rules:
         if rule == "ends":  # the networks of a chain as they are, nobody leaves inside them
-            found[rule] = thin(threshold_candidates(seen, temperatures, best, active=ends), seen, costs[rule])
+            found[rule] = thin(
+                threshold_candidates(seen.confidence[best], temperatures[best], best, active=ends), seen, costs[rule]
+            )
             continue
         offered: list[OperatingPoint] = []
         for force in dict.fromkeys((active, everywhere) if rule == "gates" else (active,)):
-            offered += CANDIDATES.get(rule)(Tuning(fitted, seen, temperatures, costs[rule], best, force, seed))
+            view = tuning_of(fitted, seen, temperatures, costs[rule], classifier=best, active=force, seed=seed)
+            offered += POLICIES.get(POLICY_OF.get(rule, rule)).candidates(view)
         found[rule] = thin([*offered, *extremes(active)], seen, costs[rule])
     return found
 

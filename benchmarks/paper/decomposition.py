@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from offramp.cost import Costs
-from offramp.frontier import Outcomes, gate_candidates, simulate
+from offramp.frontier import Outcomes, simulate, tuning_of
 from offramp.methods import FittedExits
+from offramp.policy import gate_candidates
 from offramp.uncertainty import ConformalVariant, calibration_error, conformal_thresholds
 
 __all__ = ["decomposition"]
@@ -36,7 +37,9 @@ def decomposition(
         test: Outcomes on the test split.
         costs: Of the gates.
     """
-    points = [point for point in gate_candidates(fitted, temperatures) if float(point.parameters["offset"]) == 0]
+    everywhere = tuple(range(test.predictions.shape[-1]))
+    view = tuning_of(fitted, held_out, temperatures, costs, classifier=0, active=everywhere)
+    points = [point for point in gate_candidates("gates", view) if float(point.parameters["offset"]) == 0]
     picked = torch.linspace(1, len(points) - 2, WEIGHTS).round().long()
     chosen, weights = [points[index] for index in picked.tolist()], fitted.cost_weights[picked].tolist()
     rows, table = torch.arange(len(test.labels)), costs.of(test.sizes)

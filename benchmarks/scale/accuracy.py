@@ -9,8 +9,8 @@ from benchmarks.paper.curve import GRID, accuracies_at
 from offramp.cost import Prices
 from offramp.exits import ExitBank
 from offramp.features import BatchSource
-from offramp.frontier import outcomes, simulate, thin, threshold_candidates, tune_temperatures
-from offramp.policy import POLICIES
+from offramp.frontier import outcomes, simulate, thin, tune_temperatures
+from offramp.policy import POLICIES, threshold_candidates
 
 __all__ = ["HALF", "Accuracy", "accuracy_of"]
 
@@ -42,7 +42,7 @@ def accuracy_of(bank: ExitBank, tune: BatchSource, test: BatchSource, prices: Pr
     temperatures = tune_temperatures(bank, tune)
     seen, judged = outcomes(bank, tune, temperatures), outcomes(bank, test, temperatures)
     costs = prices.price(bank, POLICIES.get("threshold"))
-    points = thin(threshold_candidates(seen, temperatures, 0), seen, costs)
+    points = thin(threshold_candidates(seen.confidence[0], temperatures[0], 0), seen, costs)
     table, rows = costs.of(judged.sizes), torch.arange(len(judged.labels))
     exits = simulate(points, judged)
     spent = [float(table.relative_cost(left, point.active)) for point, left in zip(points, exits, strict=True)]

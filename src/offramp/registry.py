@@ -1,14 +1,14 @@
 """The one registry: names to objects, with suggestions for names that are not there."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
-from offramp.errors import DuplicateNameError, UnknownNameError
+from offramp.errors import DuplicateNameError, InputError, UnknownNameError, UntrustedNameError
 
-__all__ = ["Registry", "unknown_name"]
+__all__ = ["Registry", "import_trusted", "unknown_name"]
 
 T = TypeVar("T")
 
@@ -31,11 +31,37 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
     return UnknownNameError(f"unknown {kind} '{name}'{hint} Known: {', '.join(names)}")
 
 
+def import_trusted(name: str, trust: Collection[str] | str) -> Any:
+    """Import third-party code by its name, where the caller allows it.
+
+    Args:
+        name: `"package.module:name"`.
+        trust: The names that may be imported.
+
+    Raises:
+        UntrustedNameError: If `trust` does not list the name.
+        InputError: If it cannot be imported.
+
+    Example:
+        >>> import_trusted("math:tau", ["math:tau"])
+        6.283185307179586
+    """
+    allowed = (trust,) if isinstance(trust, str) else trust  # or parts of the text would be trusted too
+    if name not in allowed:
+        raise UntrustedNameError(f"'{name}' is third-party code; to run it, pass trust=['{name}']")
+    module, _, attribute = name.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:  # whatever importing third-party code ends with
+        raise InputError(f"cannot import '{name}': {error}; install the package it is part of") from error
+
+
 class Registry(Generic[T]):
     """Names of one kind of thing, resolved on first use.
 
     An entry is the object itself or a lazy target `"package.module:name"`, imported when asked for. Other packages add
-    entries through the entry-point group `offramp.<kind>`.
+    entries through the entry-point group `offramp.<kind>`; a name `"package.module:name"` that the caller trusts needs
+    no entry.
 
     Args:
         kind: What the names stand for, as it reads in messages: "pooling", "policy", ...
@@ -61,9 +87,16 @@ class Registry(Generic[T]):
             raise DuplicateNameError(f"{self.kind} '{name}' is registered already; choose another name")
         self._entries[name] = entry
 
-    def get(self, name: str) -> T:
-        """Return what is registered under `name`."""
+    def get(self, name: str, *, trust: Collection[str] | str = ()) -> T:
+        """Return what is registered under `name`, or what `name` says to import.
+
+        Args:
+            name: A registered name, or `"package.module:name"`.
+            trust: Names of the second kind that may be imported. One that was is known from then on, in this process.
+        """
         self._discover()
+        if name not in self._entries and ":" in name:
+            self._entries[name] = cast(T, import_trusted(name, trust))
         if name not in self._entries:
             raise unknown_name(self.kind, name, self._entries)
         entry = self._entries[name]

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.guarantees.default import Redraw, draw_once, summary, taken
 from offramp.exits import LinearExits
-from offramp.frontier import Outcomes, Tuning
+from offramp.frontier import Outcomes
 from offramp.methods import FittedExits
 from tests.frontier.test_choose import costs
 
@@ -37,8 +37,8 @@ def outcomes(count: int, *, early: float) -> Outcomes:
 def drawn(early: float, *, size: int = 1000) -> Redraw:
     seen = outcomes(6000, early=early)
     fitted = FittedExits(LinearExits((3, 3, 3), (0, 1), 2), None, torch.ones(1))
-    tuning = Tuning(fitted, seen, torch.ones(1, 3), costs(), 0, (0, 1, 2), 0)
-    return draw_once(seen, tuning, size=size, generator=torch.Generator().manual_seed(0))
+    given = fitted, torch.ones(1, 3), costs(), (0, 1, 2)
+    return draw_once(seen, *given, size=size, generator=torch.Generator().manual_seed(0))
 
 
 def test_exits_as_good_as_the_network_are_taken_and_guaranteed() -> None:

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from benchmarks.paper.bars import bars
+from benchmarks.paper.cell import POLICY_OF
 from benchmarks.paper.contestants import CONTESTANTS, EXITS
 from benchmarks.paper.results import _least_cost, _mean_curve, _paired, merged
 from benchmarks.paper.tasks import TASKS
-from offramp.frontier import CANDIDATES
 from offramp.methods import METHODS
+from offramp.policy import POLICIES
 
 
 def row(kind: str, lead: float, *, low: float = 0.01, cost: float | None = 0.4) -> dict[str, Any]:
@@ -142,8 +143,8 @@ class TestWidths:
 class TestNames:
     def test_everything_that_is_compared_is_there(self) -> None:
         for exits in EXITS.values():
-            assert exits.method in METHODS
-            assert set(exits.rules) - {"ends"} <= set(CANDIDATES)
+            assert exits.method in {*METHODS, "joint"}
+            assert {POLICY_OF.get(rule, rule) for rule in exits.rules} <= set(POLICIES)
         for contestant in CONTESTANTS.values():
             assert contestant.rule in EXITS[contestant.exits].rules
 

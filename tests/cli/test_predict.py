@@ -184,7 +184,7 @@ class TestRefused:
             ("a.txt", "expected --out to end with .csv or .jsonl, got 'a.txt'"),
             ("a", "expected --out to end with .csv or .jsonl, got 'a'"),
             ("folder.csv", "folder.csv is a folder; choose another --out"),
-            ("file/a.csv", "cannot write .*file/a.csv: .*; choose another --out"),
+            ("file/a.csv", "cannot write .*file: .*choose another place"),
         ],
     )
     def test_places(self, offramp: Shell, artifact: Path, tmp_path: Path, out: str, told: str) -> None:

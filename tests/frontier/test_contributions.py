@@ -19,10 +19,10 @@ from offramp.frontier import (
     paying_exits,
     simulate,
     thin,
-    threshold_candidates,
 )
 from offramp.frontier.contributions import LEVELS
 from offramp.methods import ExitKind, JointSettings
+from offramp.policy import threshold_candidates
 from offramp.policy.margin import lead
 from offramp.trunk import Trunk
 from tests.frontier.chain_examples import assert_answers, cached, check_predictions, fit, pair, vectors
@@ -74,7 +74,7 @@ def paying(
 
 def worth(seen: Outcomes, active: tuple[int, ...]) -> float:
     exits = seen.predictions.shape[-1]
-    points = threshold_candidates(seen, torch.ones(1, exits), 0, active=active, levels=LEVELS)
+    points = threshold_candidates(seen.confidence[0], torch.ones(exits), 0, active=active, levels=LEVELS)
     return area(thin(points, seen, costs(STAGES[:exits])))
 
 

@@ -109,8 +109,8 @@ WRONG: dict[str, list[Any]] = {
         [1.5] * 3,
     ],
     "exits.stages": [REMOVED, [], [1, 0], [0, 0], [0, 3], [0], [0, 1, 2], [-1, 0], [0, 1.0], ["0", "1"]],
-    "exits.stacked": [REMOVED, 0, 2, 10**5, 10**9, True],
-    "exits.width": [REMOVED, 0, 7, 10**5, 10**9, -8, "8"],
+    "exits.options": [REMOVED, {}, {"stacked": 1}, {"width": 8, "stacked": 1}, 8],
+    "exits.options.width": [REMOVED, 0, 7, 10**5, 10**9, -8, "8", True, {"a": {"b": {"c": 1}}}],
     "exits.averaging": [REMOVED, [2], [0, 1], [5], None, [-1]],
     "costs": [REMOVED, [], {}, {"gates": 1}],
     "costs.threshold": [REMOVED, 0, 2, 3, 10**9, "1", None],
@@ -350,7 +350,9 @@ def test_points_out_of_order_are_refused(folder: Path) -> None:
     refused(folder, "content.points.threshold[1].promised", "no lower")
 
 
-@pytest.mark.parametrize(("path", "value"), [("exits.stacked", 3), ("exits.width", 8), ("exits.kind", "cumulative")])
+@pytest.mark.parametrize(
+    ("path", "value"), [("exits.options.stacked", 3), ("exits.options.width", 8), ("exits.kind", "cumulative")]
+)
 def test_linear_exits_of_other_sizes(linear: tuple[Frontier, Path], tmp_path: Path, path: str, value: Any) -> None:
     folder = Path(shutil.copytree(linear[1], tmp_path / "copy"))
     change_manifest(folder, put(f"content.{path}", value))
@@ -362,7 +364,7 @@ def test_huge_exits_take_no_memory(linear: tuple[Frontier, Path], tmp_path: Path
     folder = Path(shutil.copytree(linear[1], tmp_path / "copy"))
 
     def change(whole: dict[str, Any]) -> None:
-        whole["content"]["exits"].update(widths=[100_000] * 3, stacked=100_000)
+        whole["content"]["exits"].update(widths=[100_000] * 3, options={"stacked": 100_000})
         whole["content"]["trunk"].update(num_classes=1_000_000)
         whole["content"]["trunk"]["factory"]["options"].update(num_classes=1_000_000)
 

@@ -452,13 +452,24 @@ class TestFolders:
             assert [point.promised for point in again] == [pytest.approx(point.promised) for point in points]
 
 
-class TestWhatCannotBeSaved:
-    def test_exits_of_another_kind(self, frontier: Frontier, tmp_path: Path) -> None:
-        class Mine(LadderExits):
-            pass
+class Mine(LadderExits):
+    """Exits of third-party code."""
 
-        bank = Mine(frontier.bank.widths, frontier.bank.stages, 3, width=8)
-        with pytest.raises(InputError, match="got Mine"):
+
+def test_exits_of_third_party_code_need_trust(frontier: Frontier, tmp_path: Path) -> None:
+    bank = Mine(frontier.bank.widths, frontier.bank.stages, 3, width=8)
+    offramp.save(replace(frontier, bank=bank), tmp_path)
+    kind = f"{Mine.__module__}:Mine"
+    with pytest.raises(UntrustedNameError, match=f"field 'content.exits.kind': '{kind}' is third-party code"):
+        offramp.load(tmp_path, trunk=frontier.trunk)
+    assert type(offramp.load(tmp_path, trunk=frontier.trunk, trust=[kind]).bank).__name__ == "Mine"
+
+
+class TestWhatCannotBeSaved:
+    def test_exits_in_two_precisions(self, frontier: Frontier, tmp_path: Path) -> None:
+        bank = LadderExits(frontier.bank.widths, frontier.bank.stages, 3, width=8)
+        bank.head.data = bank.head.data.half()
+        with pytest.raises(InputError, match="one precision of"):
             offramp.save(replace(frontier, bank=bank), tmp_path)
 
     def test_options_that_json_does_not_hold(self, frontier: Frontier, tmp_path: Path) -> None:

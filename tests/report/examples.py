@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from offramp.cost import Costs, CostTable
 from offramp.exits import LinearExits
 from offramp.features import MemorySource
-from offramp.frontier import Frontier, outcomes, thin, threshold_candidates
-from offramp.policy import OperatingPoint
+from offramp.frontier import Frontier, outcomes, thin
+from offramp.policy import OperatingPoint, threshold_candidates
 from offramp.report import Findings, find
 from offramp.trunk import POOLINGS, Trunk, chain
 
@@ -50,7 +50,7 @@ def toy(logits: Tensor, labels: Tensor, *, links: tuple[int, ...] = ()) -> tuple
     temperatures = torch.ones(1, exits)
     seen = outcomes(bank, source, temperatures)
     sets = {0.1: torch.full((exits,), 0.9), 0.05: torch.full((exits,), 0.99)}
-    points = thin(threshold_candidates(seen, temperatures, 0), seen, costs)
+    points = thin(threshold_candidates(seen.confidence[0], temperatures[0], 0), seen, costs)
     trunk = trunks[0] if len(trunks) == 1 else chain(*trunks)
     frontier = Frontier(
         trunk=trunk,

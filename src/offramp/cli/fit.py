@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +28,7 @@ from offramp.cli.options import (
     SplitOption,
     StoreOption,
     TrunkOption,
+    TrustOption,
 )
 from offramp.cli.places import check_artifact, check_writable, lock_output
 from offramp.data import Location, locate
@@ -36,6 +37,7 @@ from offramp.errors import InputError
 if TYPE_CHECKING:
     from offramp.data import Dataset
     from offramp.frontier import Frontier
+    from offramp.methods import Method
 
 __all__ = ["describe", "fit"]
 
@@ -76,6 +78,15 @@ def fit(
             "of the paper's method 5 and 10.[/dim]",
         ),
     ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="What may decide who leaves: a policy to offer points of; give it again for each. [dim]Without it: "
+            "stopping, threshold, and gates where the method trains some.[/dim]",
+        ),
+    ] = None,
+    trust: TrustOption = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Every random number follows from it.")] = 0,
     exits: ExitsOption = None,
     latency: Annotated[
@@ -120,7 +131,7 @@ def fit(
     from offramp.cli.networks import make_network, trusting
     from offramp.frontier import fit as fit_exits
     from offramp.frontier import save
-    from offramp.methods import DEFAULT, PAPER
+    from offramp.methods import METHODS
     from offramp.trunk.spec import is_library_name
 
     if no_weights and (named := next((spec for spec in trunk if is_library_name(spec)), None)):
@@ -136,9 +147,7 @@ def fit(
         if validation is None
         else (data, open_labelled(validation, network, columns, classes=data.classes))
     )
-    settings = replace(PAPER if method == "paper" else DEFAULT, seed=seed)
-    if epochs is not None:
-        settings = replace(settings, warmup_epochs=epochs, epochs=epochs)
+    settings = _settings(METHODS.get(method, trust=trust or ()), seed, epochs)
     table, times_of = read_latency(latency, latency_batch_size)
     folder = out.with_name(f"{out.name}.features") if store is None else store
     check_artifact(out)
@@ -150,7 +159,10 @@ def fit(
             held_out,
             pooling=pooling,
             exits=exits,
+            method=method,
             settings=settings,
+            policies=policy,
+            trust=trust or (),
             classes=data.classes,
             latency=table,
             batch_size=times_of,
@@ -169,6 +181,20 @@ def fit(
     print_text(str(frontier))
     say(f"Saved in {out}. Next, on samples that neither network nor exits have seen:")
     say(f"  offramp evaluate {out} --data TEST --report {out}-report{trusting(frontier)}")
+
+
+def _settings(method: "Method", seed: int, epochs: int | None) -> Any:
+    """Return a method's own settings with a seed, and with as many epochs as asked for."""
+    from offramp.methods import default_settings
+
+    settings = default_settings(method)
+    known = {field.name for field in fields(settings)} if is_dataclass(settings) else set()
+    if epochs is not None and not {"warmup_epochs", "epochs"} <= known:
+        raise InputError("expected --epochs with a method that has warmup_epochs and epochs; leave --epochs out")
+    changes = {"seed": seed} if "seed" in known else {}
+    if epochs is not None:
+        changes |= {"warmup_epochs": epochs, "epochs": epochs}
+    return replace(settings, **changes) if changes else settings
 
 
 def _halved(data: "Dataset", seed: int, *, progress: bool) -> "tuple[Dataset, Dataset]":

@@ -102,7 +102,7 @@ def inspect(
     from offramp.cli.datasets import Columns
     from offramp.cli.networks import make_network
     from offramp.cost import count_trunk, thinned
-    from offramp.methods import DEFAULT, PAPER, fresh_exits
+    from offramp.methods import METHODS, JointSettings, default_settings, fresh_exits
     from offramp.policy import POLICIES
     from offramp.runtime import BACKENDS, measure_latency
     from offramp.trunk import POOLINGS
@@ -125,13 +125,16 @@ def inspect(
     if exits is not None:
         network = thinned(network, example, exits=exits)
     pool = POOLINGS.get(pooling)
+    settings = default_settings(METHODS.get(method))
+    if not isinstance(settings, JointSettings):
+        raise InputError(f"expected a method of the library, default or paper, got {method}: its exits are not known")
     stages = _stages(network, example, pooling)
     counted = count_trunk(network, example, pool)
     bank = fresh_exits(
         tuple(one["features"] for one in stages),
         network.own_heads,
         network.num_classes,
-        settings=PAPER if method == "paper" else DEFAULT,
+        settings=settings,
     )
     priced = counted.price(bank, POLICIES.get("threshold"))
     table = priced.average(network.sizes(example))

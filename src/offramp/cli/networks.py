@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from offramp.artifact import Field, read_artifact
+from offramp.artifact import read_artifact
 from offramp.errors import ArtifactError, InputError, OfframpError, UntrustedNameError
 from offramp.frontier import Frontier, load, made_again
 from offramp.frontier.saving import check_made_again
@@ -43,7 +43,8 @@ def make_network(specs: Sequence[str], *, to_save: bool = False) -> Trunk:
 
 def trusting(frontier: Frontier) -> str:
     """What has to be typed for the code that makes a frontier's network to run: nothing where it needs none."""
-    names = dict.fromkeys(_names(frontier.trunk.factory))
+    parts = (frontier.bank.kind, frontier.pooling.name, *frontier.points)
+    names = dict.fromkeys((*_names(frontier.trunk.factory), *(name for name in parts if ":" in name)))
     return "".join(f" --trust {name}" for name in names)
 
 
@@ -63,7 +64,7 @@ def open_artifact(path: Path, trust: Sequence[str] | None) -> Frontier:
         unknown = [name for name in dict.fromkeys(_code_of(path)) if name not in (trust or ())]
         allowed = " ".join(f"--trust {name}" for name in unknown)
         raise UntrustedNameError(
-            f"{path}: its network is made by code that is not part of the artifact, {', '.join(unknown)}; if you know "
+            f"{path} needs third-party code that is not part of the artifact, {', '.join(unknown)}; if you know "
             f"that code, allow it to run: {allowed}"
         ) from error
     except ArtifactError as error:
@@ -115,10 +116,15 @@ def _functions(module: ModuleType, wanted: str) -> str:
 
 
 def _code_of(path: Path) -> Iterator[str]:
-    """The names of somebody's code that an artifact's networks are made by."""
-    waiting: list[Field] = [read_artifact(path).content.at("trunk").at("factory")]
+    """Yield the names of third-party code that an artifact needs."""
+    content = read_artifact(path).content
+    parts = (content.at("exits").at("kind").text(), content.at("pooling").text(), *content.at("points").entries())
+    yield from (name for name in parts if ":" in name)
+    waiting = [content.at("trunk").at("factory")]
     while waiting:
         factory = waiting.pop(0)
+        if factory.value is None:  # the network is to be given
+            continue
         name = factory.at("name").text()
         if ":" in name:
             yield name

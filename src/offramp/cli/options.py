@@ -72,8 +72,8 @@ TrustOption = Annotated[
     typer.Option(
         "--trust",
         metavar="NAME",
-        help="[bold]package:function[/bold] that makes the artifact's network: code that you allow to run. Give it "
-        "again for each network of a chain. [dim]Without it: only networks with a registered name.[/dim]",
+        help="[bold]package:function[/bold] of third-party code that you allow to run: what makes the artifact's "
+        "network, a method, a policy. Give it again for each. [dim]Without it: only registered names.[/dim]",
         rich_help_panel=_NETWORK,
     ),
 ]
@@ -152,8 +152,12 @@ ExitsOption = Annotated[
 ]
 
 MethodOption = Annotated[
-    Literal["default", "paper"],
-    typer.Option(metavar="NAME", help="Which exits: default, ours; paper, those of JEI-DNN."),
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="How exits are trained: default, ours; paper, as JEI-DNN does; distilled; classifiers, without gates; a "
+        "method of an installed package; or [bold]package:function[/bold] with --trust.",
+    ),
 ]
 
 PoolingOption = Annotated[

@@ -1,7 +1,7 @@
 """What is trained: classifiers on the trunk's features, and gates on the classifiers' answers."""
 
 from offramp.exits.averaging import Averaging
-from offramp.exits.bank import ExitBank, all_logits, stack_exits
+from offramp.exits.bank import EXITS, ExitBank, all_logits, stack_exits
 from offramp.exits.boosted import BoostedExits
 from offramp.exits.ensembled import EnsembledExits
 from offramp.exits.gate import Gates
@@ -9,6 +9,7 @@ from offramp.exits.ladder import LadderExits
 from offramp.exits.linear import CumulativeLinearExits, LinearExits
 
 __all__ = [
+    "EXITS",
     "Averaging",
     "BoostedExits",
     "CumulativeLinearExits",

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from offramp.errors import InputError
 from offramp.exits.averaging import Averaging
+from offramp.registry import Registry
 
-__all__ = ["ExitBank", "all_logits", "stack_exits"]
+__all__ = ["EXITS", "ExitBank", "all_logits", "stack_exits"]
 
 
 class ExitBank(nn.Module, ABC):
@@ -48,6 +49,26 @@ class ExitBank(nn.Module, ABC):
         self.stacked = stacked
         self.averaging = Averaging((), torch.zeros(0), torch.zeros(0))
         self._ends = list(accumulate(widths))
+
+    def options(self) -> dict[str, Any]:
+        """Return what `make` needs beside widths, stages and classes to make such exits again, as JSON holds it.
+
+        By default nothing: the constructor's other arguments have defaults that fit.
+        """
+        return {}
+
+    @property
+    def kind(self) -> str:
+        """Name that artifacts give such exits: the registered one, or `package.module:Class`."""
+        own = type(self)
+        return next((name for name in EXITS if EXITS.get(name) is own), f"{own.__module__}:{own.__qualname__}")
+
+    @classmethod
+    def make(
+        cls, widths: tuple[int, ...], stages: tuple[int, ...], num_classes: int, options: Mapping[str, Any]
+    ) -> "ExitBank":
+        """Make such exits, untrained, from what `options` returned."""
+        return cls(widths, stages, num_classes, **options)
 
     @abstractmethod
     def forward(self, features: Tensor) -> list[Tensor]:
@@ -86,6 +107,14 @@ class ExitBank(nn.Module, ABC):
     def columns(self, stage: int) -> slice:
         """Where the features of `stage` stand in a row of the store."""
         return slice(self._ends[stage] - self.widths[stage], self._ends[stage])
+
+
+EXITS: Registry[type[ExitBank]] = Registry("exits")
+"""Kinds of exits, by the name an artifact gives them."""
+
+EXITS.add("cumulative", "offramp.exits.linear:CumulativeLinearExits")
+EXITS.add("ladder", "offramp.exits.ladder:LadderExits")
+EXITS.add("linear", "offramp.exits.linear:LinearExits")
 
 
 def all_logits(bank: ExitBank, features: Tensor, own_logits: Mapping[int, Tensor]) -> Tensor:

@@ -1,12 +1,13 @@
 """Ensembled exits: every exit answers with all the classifiers so far."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from offramp.errors import InputError
-from offramp.exits.bank import ExitBank, stack_exits
+from offramp.exits.bank import EXITS, ExitBank, stack_exits
 from offramp.functional import log_probabilities
 
 __all__ = ["EnsembledExits"]
@@ -45,10 +46,22 @@ class EnsembledExits(ExitBank):
                 f"expected exits that all cost weights share, got {bank.stacked} sets; choose one with bank.take(index)"
             )
         self.bank = bank
-        self.averaging = bank.averaging
+        self.averaging, bank.averaging = bank.averaging, self.averaging  # kept once, and read here
         exits = len(bank.stages)
         self.weight = nn.Parameter(SPREAD * torch.randn(exits, exits))  # w, E x E; above the diagonal, no part of it
         self.bias = nn.Parameter(torch.zeros(exits, bank.num_classes))  # b, E x K
+
+    def options(self) -> dict[str, Any]:
+        """Kind and options of the exits that are put together."""
+        return {"kind": self.bank.kind, "options": self.bank.options()}
+
+    @classmethod
+    def make(
+        cls, widths: tuple[int, ...], stages: tuple[int, ...], num_classes: int, options: Mapping[str, Any]
+    ) -> "EnsembledExits":
+        """Make such exits, untrained, from what `options` returned."""
+        inner = EXITS.get(options["kind"])
+        return cls(inner.make(widths, stages, num_classes, options["options"]))
 
     def forward(self, features: Tensor) -> list[Tensor]:
         """Answers of every exit: `1 x N x K` logits each."""
@@ -95,3 +108,6 @@ class EnsembledExits(ExitBank):
         """`E x E`: what each member counts in each answer."""
         count = torch.arange(1, len(self.weight) + 1, dtype=self.weight.dtype, device=self.weight.device)
         return self.weight.exp().tril() / count[:, None]
+
+
+EXITS.add("ensembled", EnsembledExits)

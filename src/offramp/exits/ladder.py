@@ -64,6 +64,10 @@ class LadderExits(ExitBank):
         self.head = _uniform(rungs, num_classes, width)  # H, E x K x S
         self.head_bias = nn.Parameter(torch.zeros(rungs, num_classes))
 
+    def options(self) -> dict[str, Any]:
+        """Numbers in the state; dropout is for training alone."""
+        return {"width": self.width}
+
     def standardize(self, features: Tensor) -> None:
         """Fix the center and scale of each feature from a sample of rows, `n x D`.
 

@@ -41,6 +41,10 @@ class LinearExits(ExitBank):
             self.weights[str(stage)] = nn.Parameter(weight.repeat(1, stacked, 1))
             self.biases[str(stage)] = nn.Parameter(bias.repeat(1, stacked))
 
+    def options(self) -> dict[str, Any]:
+        """W, how many cost weights have classifiers of their own."""
+        return {"stacked": self.stacked}
+
     def reads(self, stage: int) -> int:
         """How many features the exit after `stage` looks at."""
         return self.widths[stage]

@@ -1,6 +1,5 @@
 """From outcomes to operating points, and from a wish to a network."""
 
-from offramp.frontier.candidates import CANDIDATES, COST_STEP, Tuning, area, gate_candidates, thin, threshold_candidates
 from offramp.frontier.comparison import Comparison, check_comparable, compare, on_trunk
 from offramp.frontier.contributions import Contribution, paying_exits
 from offramp.frontier.estimate import Estimate, EstimatedPoint, estimate
@@ -14,9 +13,10 @@ from offramp.frontier.outcomes import Outcomes, brier_scores, outcomes, tune_tem
 from offramp.frontier.recalibration import recalibrated
 from offramp.frontier.saving import made_again, save
 from offramp.frontier.simulate import exit_shares, simulate
+from offramp.frontier.thinning import COST_STEP, area, thin
+from offramp.frontier.tuning import tuning_of
 
 __all__ = [
-    "CANDIDATES",
     "COST_STEP",
     "Comparison",
     "Contribution",
@@ -25,7 +25,6 @@ __all__ = [
     "Frontier",
     "Measured",
     "Outcomes",
-    "Tuning",
     "area",
     "brier_scores",
     "check_comparable",
@@ -35,7 +34,6 @@ __all__ = [
     "exit_shares",
     "fit",
     "fit_frontier",
-    "gate_candidates",
     "load",
     "losses_at",
     "made_again",
@@ -48,7 +46,7 @@ __all__ = [
     "save",
     "simulate",
     "thin",
-    "threshold_candidates",
     "tune_temperatures",
+    "tuning_of",
     "with_losses",
 ]

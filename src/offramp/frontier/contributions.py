@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from offramp.cost import Costs
-from offramp.frontier.candidates import area, thin, threshold_candidates
 from offramp.frontier.outcomes import Outcomes
+from offramp.frontier.thinning import area, thin
+from offramp.policy import threshold_candidates
 
 __all__ = ["LEVELS", "Contribution", "paying_exits"]
 
@@ -44,7 +45,9 @@ def paying_exits(
     """
 
     def worth(active: Sequence[int]) -> float:
-        points = threshold_candidates(seen, temperatures, classifier, active=tuple(active), levels=LEVELS)
+        points = threshold_candidates(
+            seen.confidence[classifier], temperatures[classifier], classifier, active=tuple(active), levels=LEVELS
+        )
         return area(thin(points, seen, costs))
 
     active = list(range(seen.predictions.shape[-1]))

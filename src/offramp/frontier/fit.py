@@ -1,9 +1,10 @@
 """From a frozen network and labelled data to a frontier, in one call."""
 
 import hashlib
+import inspect
 import reprlib
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,6 @@ from offramp.features import (
 )
 from offramp.features.splits import find_overlap
 from offramp.features.stable_hash import stable_hash
-from offramp.frontier.candidates import Tuning, area, gate_candidates, stopping_candidates, thin, threshold_candidates
 from offramp.frontier.contributions import LEVELS, paying_exits
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.guarantee import with_losses
@@ -37,9 +37,11 @@ from offramp.frontier.links import drop_links
 from offramp.frontier.outcomes import outcomes, tune_temperatures
 from offramp.frontier.provenance import provenance
 from offramp.frontier.sets import with_sets
+from offramp.frontier.thinning import area, thin
 from offramp.frontier.timing import check_measured, of_part, told_of
-from offramp.methods import DEFAULT, EpochRecord, JointSettings, fit_joint
-from offramp.policy import OFFERED, POLICIES
+from offramp.frontier.tuning import tuning_of
+from offramp.methods import METHODS, EpochRecord, FittedExits, JointSettings, Method, default_settings
+from offramp.policy import OFFERED, POLICIES, threshold_candidates
 from offramp.progress import progress_bar
 from offramp.runtime import LatencyTable, Milliseconds
 from offramp.trunk import DEFAULT_POOLING, POOLINGS, ChainTrunk, Hidden, Preprocessing, Trunk
@@ -58,7 +60,10 @@ def fit(
     augmented: Sequence[Preprocessing] = (),
     pooling: str = DEFAULT_POOLING,
     exits: int | None = None,
-    settings: JointSettings = DEFAULT,
+    method: str | Method = "default",
+    settings: Any = None,
+    policies: Sequence[str] | None = None,
+    trust: Collection[str] = (),
     classes: Sequence[str] = (),
     latency: LatencyTable | None = None,
     batch_size: int = 1,
@@ -83,7 +88,12 @@ def fit(
         pooling: Name of the pooling that exits see a stage through.
         exits: Exits of a network at most, evenly spread over its cost; one after every stage if left out. Every exit
             takes time: few are enough for a chain, whose networks answer at their ends.
-        settings: How to fit.
+        method: How exits are trained: "default", "paper", another registered name, `package.module:function` of a
+            function that `trust` lists, or such a function itself (`offramp.methods.Method`).
+        settings: The method's settings; its own default if left out.
+        policies: Names of the policies to offer points of, registered or `package.module:name`; if left out, optimal
+            stopping, a threshold and the gates that the method trains.
+        trust: Names `package.module:name` of third-party code that may be imported, among them a pooling's.
         classes: Names of the classes, in the order of the network's outputs, where the network does not know them;
             kept with the frontier.
         latency: What was measured of this trunk with such exits, untrained as they may be: costs are then times, in
@@ -110,6 +120,10 @@ def fit(
     names = classes or trunk.classes
     classes = check_names(names, trunk) if names else ()
     preprocessing = trunk.preprocessing if preprocessing is None else preprocessing
+    method, settings = _method(method, settings, trust)
+    POOLINGS.get(pooling, trust=trust)
+    for policy in policies or ():
+        POLICIES.get(policy, trust=trust)
     sources = [as_source(train, "train", classes), as_source(validation, "validation", classes)]
     # Copies are noticed now, before the long work; whatever else the two share, once all rows have been read.
     names_alike = sources[0].name.removeprefix("train-") == sources[1].name.removeprefix("validation-")
@@ -137,7 +151,7 @@ def fit(
         half = len(unseen) // 2
         tune, calibrate = (
             StoreSource(held_out, pooling=pooling, rows=unseen[rows])
-            for rows in split_by_id(ids[unseen], [half, len(unseen) - half], seed=settings.seed)
+            for rows in split_by_id(ids[unseen], [half, len(unseen) - half], seed=getattr(settings, "seed", 0))
         )
         names = [source.name for source in sources]
         first = sources[0].read(0, 1).inputs
@@ -145,9 +159,19 @@ def fit(
         def fit_one(part: Trunk, parts: Sequence[BatchSource]) -> Frontier:
             preparing = prepared_for(part, trunk, preprocessing)
             # Not by name alone: a chain's links, and with them what remains of it, may be called the same.
-            told = (names, pooling, settings, part.name, part.fingerprint(), preparing.describe(), latency, batch_size)
+            told = (
+                names,
+                pooling,
+                _name(method),
+                settings,
+                part.name,
+                part.fingerprint(),
+                preparing.describe(),
+                latency,
+                batch_size,
+            )
             key = stable_hash(str(told))
-            epochs = settings.warmup_epochs + settings.epochs
+            epochs = settings.warmup_epochs + settings.epochs if isinstance(settings, JointSettings) else 1
             with progress_bar(f"fitting exits of {part.name}", epochs, unit="epochs", show=progress) as advance:
                 return fit_frontier(
                     part,
@@ -155,7 +179,9 @@ def fit(
                     example=part.prepare(preparing(first)),
                     preprocessing=preparing,
                     pooling=pooling,
+                    method=method,
                     settings=settings,
+                    policies=policies,
                     latency=None if latency is None else of_part(latency, part, trunk),
                     batch_size=batch_size,
                     sets_by_class=sets_by_class,
@@ -228,7 +254,9 @@ def fit_frontier(
     example: Hidden,
     preprocessing: Preprocessing | None = None,
     pooling: str = DEFAULT_POOLING,
-    settings: JointSettings = DEFAULT,
+    method: str | Method = "default",
+    settings: Any = None,
+    policies: Sequence[str] | None = None,
     conformal: ConformalVariant = "pooled",
     sets_by_class: bool = False,
     miscoverages: Sequence[float] = (0.05, 0.1),
@@ -248,7 +276,9 @@ def fit_frontier(
         example: A batch of inputs as the trunk takes them: costs are counted on it.
         preprocessing: From raw inputs to what the trunk takes; the trunk's own if left out.
         pooling: Name of the pooling the features were made with.
-        settings: How to fit.
+        method: How exits are trained: a registered name, or a method itself.
+        settings: The method's settings; its own default if left out.
+        policies: Names of the policies to offer points of; as for `fit` if left out.
         conformal: How prediction sets are calibrated; what each way claims, and what not: docs/conformal.md.
         sets_by_class: Whether they are calibrated within each class.
         miscoverages: Offered levels of prediction sets.
@@ -266,25 +296,33 @@ def fit_frontier(
         prices = count_trunk(trunk, example, POOLINGS.get(pooling))
     else:
         prices = Milliseconds(latency, batch_size)
-    fitted = fit_joint(fit, tune, prices, settings, checkpoint=checkpoint, on_epoch=on_epoch)
+    method, settings = _method(method, settings)
+    takes = inspect.signature(method).parameters
+    extras = {"checkpoint": checkpoint, "on_epoch": on_epoch}
+    fitted = method(fit, tune, prices, settings, **{name: extras[name] for name in extras if name in takes})
     bank = fitted.bank
-    costs = {policy: prices.price(bank, POLICIES.get(policy)) for policy in OFFERED}
+    policies = _offered(fitted) if policies is None else tuple(policies)
+    costs = {policy: prices.price(bank, POLICIES.get(policy)) for policy in dict.fromkeys((*OFFERED, *policies))}
     temperatures = tune_temperatures(bank, tune)
-    seen = outcomes(bank, tune, temperatures)
+    probabilities = any("probabilities" in POLICIES.get(policy).reads for policy in policies)
+    seen = outcomes(bank, tune, temperatures, probabilities=probabilities)
     # A dial should stay with one set of classifiers: the one whose whole curve is best.
-    coarse = [threshold_candidates(seen, temperatures, one, levels=LEVELS) for one in range(bank.stacked)]
+    coarse = [
+        threshold_candidates(seen.confidence[one], temperatures[one], one, levels=LEVELS) for one in range(bank.stacked)
+    ]
     best = max(range(bank.stacked), key=lambda one: area(thin(coarse[one], seen, costs["threshold"])))
     active, contributions = paying_exits(seen, temperatures, best, costs["threshold"], needed=bank.averaging.read)
-    by_gates = gate_candidates(fitted, temperatures)
-    if len(active) < trunk.num_exits:  # gates feed a running sum: fewer of them decide otherwise, and may do better
-        by_gates += gate_candidates(fitted, temperatures, active=active)
-    stopping = Tuning(fitted, seen, temperatures, costs["stopping"], best, active, settings.seed)
-    points = {
-        "stopping": thin(stopping_candidates(stopping), seen, costs["stopping"]),
-        "threshold": thin(threshold_candidates(seen, temperatures, best, active=active), seen, costs["threshold"]),
-        "gates": thin(by_gates, seen, costs["gates"]),
-    }
-    held_out = outcomes(bank, calibrate, temperatures)
+    everywhere = tuple(range(trunk.num_exits))
+    points = {}
+    for policy in policies:
+        rule = POLICIES.get(policy)
+        offered = []
+        for force in dict.fromkeys((everywhere, active) if rule.counts_earlier else (active,)):
+            seed = getattr(settings, "seed", 0)
+            view = tuning_of(fitted, seen, temperatures, costs[policy], classifier=best, active=force, seed=seed)
+            offered += rule.candidates(view)
+        points[policy] = thin(offered, seen, costs[policy])
+    held_out = outcomes(bank, calibrate, temperatures, probabilities=probabilities)
     calibrated = {
         policy: with_losses(with_sets(kept, held_out, conformal, miscoverages, by_class=sets_by_class), held_out, seen)
         for policy, kept in points.items()
@@ -303,10 +341,27 @@ def fit_frontier(
             name: IdSketch.of(keys.ids for keys in source.keys())
             for name, source in (("fit", fit), ("tune", tune), ("calibrate", calibrate))
         },
-        provenance=provenance(settings, fit=fit, tune=tune, calibrate=calibrate)
+        provenance=provenance(_name(method), settings, fit=fit, tune=tune, calibrate=calibrate)
         | ({} if latency is None else {"latency": told_of(latency)}),
         bare_ms=None if latency is None else float(costs["threshold"].average(seen.sizes).bare),
     )
+
+
+def _method(method: str | Method, settings: Any, trust: Collection[str] = ()) -> tuple[Method, Any]:
+    """Return a method and its settings."""
+    found = METHODS.get(method, trust=trust) if isinstance(method, str) else method
+    return found, default_settings(found) if settings is None else settings
+
+
+def _name(method: Method) -> str:
+    """Return the name that a method is registered under, or where it is defined."""
+    known = (name for name in METHODS if METHODS.get(name) is method)
+    return next(known, f"{method.__module__}:{getattr(method, '__qualname__', type(method).__name__)}")
+
+
+def _offered(fitted: FittedExits) -> tuple[str, ...]:
+    """Return the policies that a fit offers points of unless others are asked for."""
+    return ("stopping", "threshold", *(() if fitted.gates is None else (fitted.gate_policy,)))
 
 
 def as_source(data: Source | tuple[Any, Any], name: str, classes: Sequence[str] = ()) -> Source:

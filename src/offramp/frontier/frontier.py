@@ -13,13 +13,13 @@ from offramp.errors import BudgetError, InputError, OfframpWarning
 from offramp.exits import ExitBank
 from offramp.features import BatchSource, IdSketch
 from offramp.features.splits import without_overlap
-from offramp.frontier.candidates import area
 from offramp.frontier.contributions import Contribution
 from offramp.frontier.default import default_point
 from offramp.frontier.guarantee import promise
 from offramp.frontier.guessing import check_not_guessing
 from offramp.frontier.metrics import Measured, measure
 from offramp.frontier.outcomes import Outcomes, outcomes
+from offramp.frontier.thinning import area
 from offramp.frontier.timing import check_measured, mean_bare, repriced, told_of
 from offramp.network import EarlyExitNetwork
 from offramp.policy import OperatingPoint

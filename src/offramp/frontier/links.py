@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from offramp.features import BatchSource, StageView
-from offramp.frontier.candidates import area
 from offramp.frontier.contributions import Contribution
 from offramp.frontier.frontier import Frontier
+from offramp.frontier.thinning import area
 from offramp.trunk import ChainTrunk, Trunk
 
 __all__ = ["drop_links"]

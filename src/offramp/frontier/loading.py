@@ -2,26 +2,30 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from offramp.artifact import LARGEST, Artifact, Field, read_artifact
 from offramp.errors import ArtifactError, InputError, SplitRefusedError, UnknownNameError, UntrustedNameError
-from offramp.exits import Averaging, ExitBank, LadderExits
+from offramp.exits import EXITS, Averaging, ExitBank
 from offramp.features import IdSketch
 from offramp.features.sketch import MOST_RANKS
 from offramp.frontier.contributions import Contribution
 from offramp.frontier.embedding import embed
 from offramp.frontier.frontier import Frontier
-from offramp.frontier.saving import BANKS, PRECISIONS
+from offramp.frontier.saving import PRECISIONS
 from offramp.frontier.stored_losses import read_losses
 from offramp.frontier.stored_points import MOST, TEMPERATURES, read_costs, read_points
 from offramp.frontier.tensors import Tensors
+from offramp.policy import POLICIES
+from offramp.registry import Registry
 from offramp.trunk import POOLINGS, STEPS, Attachment, Factory, Preprocessing, Trunk, build
 from offramp.trunk.factory import MOST_CLASSES
 
 __all__ = ["load"]
+
+T = TypeVar("T")
 
 SPLITS = ("fit", "tune", "calibrate", "recalibrate")
 """Splits whose ids an artifact may have."""
@@ -55,13 +59,15 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
     artifact = read_artifact(path)
     content = artifact.content
     # The exits first: theirs is a file of its own size, which bounds what the network's factory is asked for.
-    bank = _bank(artifact)
+    bank = _bank(artifact, trust)
     attached = _attachments(artifact)
     embedded = trunk is None and content.at("trunk").at("weights").flag()
     trunk = _trunk(artifact, trunk, trust, attached)
     _check_stages(content.at("exits"), bank, trunk)
     exits, points = Tensors(artifact, "exits"), Tensors(artifact, "points")
     costs = {policy: read_costs(field, policy, points, bank) for policy, field in content.at("costs").entries().items()}
+    for policy in content.at("points").entries():
+        _registered(Field(content.file, f"points.{policy}", policy), POLICIES, trust)
     listed = {
         policy: read_points(field, policy, points, bank, costs.get(policy))
         for policy, field in content.at("points").entries().items()
@@ -73,7 +79,7 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
     return Frontier(
         trunk=trunk,
         preprocessing=_preprocessing(content.at("preprocessing"), attached),
-        pooling=POOLINGS.get(_one_of(content.at("pooling"), POOLINGS)),
+        pooling=_registered(content.at("pooling"), POOLINGS, trust),
         bank=bank,
         costs=costs,
         bare_ms=_bare_ms(content.at("bare_ms")),
@@ -106,6 +112,18 @@ def _one_of(field: Field, known: Iterable[str]) -> str:
     if field.text() not in known:
         raise field.wrong(f"one of those registered here ({', '.join(known)})")
     return field.text()
+
+
+def _registered(field: Field, known: Registry[T], trust: Collection[str]) -> T:
+    """Return what a name of the manifest stands for; third-party code only where the caller trusts it."""
+    if ":" not in field.text():
+        return known.get(_one_of(field, known))
+    try:
+        return known.get(field.text(), trust=trust)
+    except UntrustedNameError as error:
+        raise UntrustedNameError(f"{field.file}, field '{field.place}': {error}") from error
+    except InputError as error:
+        raise ArtifactError(f"{field.file}, field '{field.place}': {error}") from error
 
 
 def _contribution(field: Field) -> Contribution:
@@ -239,35 +257,44 @@ def _made(field: Field, trust: Collection[str], attached: Mapping[str, Attachmen
         raise ArtifactError(f"{where}: {error}") from error
 
 
-def _bank(artifact: Artifact) -> ExitBank:
+def _bank(artifact: Artifact, trust: Collection[str]) -> ExitBank:
     """The exits with the weights of the file: made without memory of their own, so that no number asks for any."""
     field, trunk = artifact.content.at("exits"), artifact.content.at("trunk")
     length = trunk.at("num_exits").integer(low=1, high=MOST_EXITS)
     classes = trunk.at("num_classes").integer(low=2, high=MOST_CLASSES)
-    kind = _one_of(field.at("kind"), BANKS)
+    kind = _registered(field.at("kind"), EXITS, trust)
     precision = PRECISIONS[_one_of(field.at("precision"), PRECISIONS)]
     widths = field.at("widths").integers(low=1, high=MOST)
     if len(widths) != length:
         raise field.at("widths").wrong(f"{length} numbers, one a stage")
     stages, averaging = (field.at(name).integers(high=length - 1) for name in ("stages", "averaging"))
-    stacked = field.at("stacked").integer(low=1, high=MOST if kind != "ladder" else 1)
-    width = field.at("width").integer(low=int(kind == "ladder"), high=MOST if kind == "ladder" else 0)
+    options = _options(field.at("options"))
     tensors = Tensors(artifact, "exits")
     state = {name: tensor for name, tensor in tensors.named.items() if name != "temperatures"}
     for name, tensor in state.items():
         tensors.read(name, tuple(tensor.shape), dtype=precision)
     try:
         with torch.device("meta"):
-            if kind == "ladder":
-                bank: ExitBank = LadderExits(widths, stages, classes, width=width)
-            else:
-                bank = BANKS[kind](widths, stages, classes, stacked=stacked)
+            bank = kind.make(widths, stages, classes, options)
             bank.averaging = Averaging(averaging, torch.zeros(len(averaging)), torch.ones(len(averaging)))
         bank.load_state_dict(state, assign=True)
-    except (InputError, RuntimeError) as error:
+    except (InputError, UnknownNameError, UntrustedNameError, RuntimeError, TypeError, KeyError) as error:
         reason = str(error)[:500]
         raise ArtifactError(f"{tensors.file}: does not fit {field.file}, field '{field.place}': {reason}") from error
     return bank.eval()
+
+
+def _options(field: Field, depth: int = 2) -> dict[str, Any]:
+    """Return options of exits: counts, names, and what exits that hold others say of those."""
+    options: dict[str, Any] = {}
+    for name, entry in field.entries().items():
+        if isinstance(entry.value, dict) and depth:
+            options[name] = _options(entry, depth - 1)
+        elif isinstance(entry.value, str):
+            options[name] = entry.text()
+        else:
+            options[name] = entry.integer(low=1, high=MOST)
+    return options
 
 
 def _check_stages(field: Field, bank: ExitBank, trunk: Trunk) -> None:

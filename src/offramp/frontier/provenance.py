@@ -1,28 +1,30 @@
 """Where a frontier came from."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, is_dataclass
 from importlib.metadata import version
 from typing import Any
 
 import torch
 
 from offramp.features import BatchSource
-from offramp.methods import JointSettings
 
 __all__ = ["provenance"]
 
 
-def provenance(settings: JointSettings, **splits: BatchSource) -> dict[str, Any]:
+def provenance(method: str, settings: Any, **splits: BatchSource) -> dict[str, Any]:
     """How a frontier was obtained, as JSON holds it.
 
     Args:
-        settings: How it was fitted.
+        method: Name of the method that trained the exits.
+        settings: Its settings; kept where they are a dataclass.
         **splits: The samples of each split.
     """
+    fields = asdict(settings) if is_dataclass(settings) and not isinstance(settings, type) else {}
     return {
         "offramp": version("offramp"),
         "torch": torch.__version__,
-        "settings": json.loads(json.dumps(asdict(settings))),
+        "method": method,
+        "settings": json.loads(json.dumps(fields, default=str)),
         "splits": {name: {"samples": source.num_samples} for name, source in splits.items()},
     }

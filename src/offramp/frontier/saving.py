@@ -12,7 +12,7 @@ from torch import Tensor
 from offramp.artifact import as_json, write_artifact
 from offramp.cost import Costs
 from offramp.errors import InputError, SplitRefusedError
-from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearExits
+from offramp.exits import ExitBank
 from offramp.frontier.embedding import embed
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.stored_losses import loss_content, loss_tensors
@@ -20,14 +20,7 @@ from offramp.policy import OperatingPoint
 from offramp.trunk import Attachment, Factory, Trunk, build
 from offramp.trunk.build import MOST_NETWORKS
 
-__all__ = ["BANKS", "COSTS", "PRECISIONS", "check_made_again", "made_again", "save"]
-
-BANKS: dict[str, type[ExitBank]] = {
-    "cumulative": CumulativeLinearExits,
-    "ladder": LadderExits,
-    "linear": LinearExits,
-}
-"""Kinds of exits, by the name an artifact gives them."""
+__all__ = ["COSTS", "PRECISIONS", "check_made_again", "made_again", "save"]
 
 LIBRARIES = ("timm", "torchvision", "transformers", "transformers_images")
 """Factories that make other libraries' networks."""
@@ -185,20 +178,18 @@ def _factory_content(factory: Factory) -> dict[str, Any]:
 
 
 def _bank_content(bank: ExitBank) -> dict[str, Any]:
-    kinds = [kind for kind, made in BANKS.items() if type(bank) is made]
     precisions = {str(value.dtype).removeprefix("torch.") for value in bank.state_dict().values()}
-    if not kinds or len(precisions) != 1 or not precisions <= set(PRECISIONS):
+    if len(precisions) != 1 or not precisions <= set(PRECISIONS):
         raise InputError(
-            f"expected exits of kind {', '.join(BANKS)} in one precision of {', '.join(PRECISIONS)}, got "
-            f"{type(bank).__name__} in {', '.join(sorted(precisions))}; other exits cannot be saved"
+            f"expected exits in one precision of {', '.join(PRECISIONS)}, got {type(bank).__name__} in "
+            f"{', '.join(sorted(precisions))}; convert them before saving"
         )
     return {
-        "kind": kinds[0],
+        "kind": bank.kind,
+        "options": bank.options(),
         "precision": precisions.pop(),
         "widths": list(bank.widths),
         "stages": list(bank.stages),
-        "stacked": bank.stacked,
-        "width": bank.width if isinstance(bank, LadderExits) else 0,
         "averaging": list(bank.averaging.stages),
     }
 

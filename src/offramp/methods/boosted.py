@@ -10,13 +10,13 @@ from offramp.functional import cross_entropies, log_probabilities, plain_loss
 from offramp.methods.averaging import fit_averaging
 from offramp.methods.fitted import FittedExits
 from offramp.methods.method import METHODS
-from offramp.methods.settings import JointSettings
+from offramp.methods.settings import PAPER, JointSettings
 from offramp.methods.steps import check_samples, classifier_optimizer, descend, seeded
 
 __all__ = ["fit_boosted"]
 
 
-def fit_boosted(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings) -> FittedExits:
+def fit_boosted(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
     """Fit boosted linear exits on the sum of their cross-entropies, equally weighted; no gates.
 
     [BoostedNet] with a frozen trunk, see `exits.BoostedExits`. Its settings, SGD at .1 with momentum .9, decay 1e-4 and

@@ -26,14 +26,14 @@ from offramp.methods.fitted import FittedExits
 from offramp.methods.joint import fit_joint
 from offramp.methods.method import METHODS
 from offramp.methods.mixture import branching_loss
-from offramp.methods.settings import JointSettings
+from offramp.methods.settings import PAPER, JointSettings
 from offramp.methods.steps import batches_of, check_finite, cosine_step, remember_rates, seeded
 from offramp.policy import POLICIES
 
 __all__ = ["fit_diff_branch", "fit_pteenet"]
 
 
-def fit_diff_branch(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings) -> FittedExits:
+def fit_diff_branch(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
     """Fit classifiers and gates on `branching_loss`, for every cost weight at once.
 
     The paper names no settings for a frozen network, and is known to be unstable: it gets the warm-up, the gates, the
@@ -86,7 +86,7 @@ def fit_diff_branch(fit: BatchSource, tune: BatchSource, costs: Prices, settings
     return FittedExits(best_bank.eval(), best_gates, prices, gate_policy="branch_gates")
 
 
-def fit_pteenet(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings) -> FittedExits:
+def fit_pteenet(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
     """The same without labels, warm-up included: exits learn what the whole network would answer.
 
     Args:

@@ -11,7 +11,7 @@ from offramp.functional import cross_entropies, log_probabilities, plain_loss
 from offramp.methods.fitted import FittedExits
 from offramp.methods.fresh import begun_exits
 from offramp.methods.method import METHODS
-from offramp.methods.settings import JointSettings
+from offramp.methods.settings import DEFAULT, JointSettings
 from offramp.methods.steps import classifier_optimizer, descend, seeded
 
 __all__ = ["distillation_loss", "fit_distilled", "raised_temperature"]
@@ -23,7 +23,7 @@ RISE = 1.05
 """The factor by which a temperature is raised after a step: that of the released code."""
 
 
-def fit_distilled(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings) -> FittedExits:
+def fit_distilled(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = DEFAULT) -> FittedExits:
     r"""Fit classifiers on labels and on the answers of the network's last head; no gates.
 
     $$\sum_l (1 - a)\, \mathrm{CE}^l + a\, \tau^2\, \mathrm{KL}\big(\mathrm{softmax}(z^L/\tau) \,\|\,

@@ -42,7 +42,7 @@ from offramp.methods.checkpoint import load_checkpoint, save_checkpoint
 from offramp.methods.fitted import FittedExits
 from offramp.methods.fresh import begun_exits
 from offramp.methods.method import METHODS
-from offramp.methods.settings import JointSettings
+from offramp.methods.settings import DEFAULT, PAPER, JointSettings
 from offramp.methods.steps import (
     batches_of,
     begin_epoch,
@@ -54,7 +54,7 @@ from offramp.methods.steps import (
 )
 from offramp.policy import GatePolicy
 
-__all__ = ["EpochRecord", "fit_classifiers", "fit_joint"]
+__all__ = ["EpochRecord", "fit_classifiers", "fit_joint", "fit_paper"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def fit_joint(
     fit: BatchSource,
     tune: BatchSource,
     costs: Prices,
-    settings: JointSettings,
+    settings: JointSettings = DEFAULT,
     *,
     checkpoint: Path | None = None,
     on_epoch: Callable[[EpochRecord], object] | None = None,
@@ -114,7 +114,29 @@ def fit_joint(
     return FittedExits(run.best_bank.eval(), run.best_gates, run.cost_weights)
 
 
-def fit_classifiers(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings) -> FittedExits:
+def fit_paper(
+    fit: BatchSource,
+    tune: BatchSource,
+    costs: Prices,
+    settings: JointSettings = PAPER,
+    *,
+    checkpoint: Path | None = None,
+    on_epoch: Callable[[EpochRecord], object] | None = None,
+) -> FittedExits:
+    """Fit as the paper does: `fit_joint` with the paper's settings unless given others.
+
+    Args:
+        fit: Samples that classifiers and gates learn from.
+        tune: Samples that weigh the gates' targets and pick each cost weight's best epoch.
+        costs: What the trunk and its exits cost, in any unit.
+        settings: How to fit.
+        checkpoint: A file that keeps the state after every epoch.
+        on_epoch: Called after every epoch.
+    """
+    return fit_joint(fit, tune, costs, settings, checkpoint=checkpoint, on_epoch=on_epoch)
+
+
+def fit_classifiers(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
     """Fit classifiers alone, all of them on all samples: the warm-up, for as many epochs as there are, and no gates.
 
     Args:
@@ -314,5 +336,6 @@ class _Run:
                 best[better] = current[better]
 
 
-METHODS.add("joint", fit_joint)
+METHODS.add("default", fit_joint)
+METHODS.add("paper", fit_paper)
 METHODS.add("classifiers", fit_classifiers)

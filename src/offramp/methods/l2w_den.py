@@ -10,7 +10,7 @@ from offramp.features import Batch, BatchSource
 from offramp.methods.fitted import FittedExits
 from offramp.methods.fresh import begun_exits
 from offramp.methods.method import METHODS
-from offramp.methods.settings import JointSettings
+from offramp.methods.settings import PAPER, JointSettings
 from offramp.methods.steps import (
     batches_of,
     check_finite,
@@ -35,7 +35,7 @@ WEIGHING_RATE = 1e-4
 """Of the network that weighs (Adam), and its decay."""
 
 
-def fit_l2w_den(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings) -> FittedExits:
+def fit_l2w_den(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
     """Fit linear exits on losses weighed by a network that learns to weigh; no gates.
 
     [L2W-DEN] (Han et al.: Learning to Weight Samples for Dynamic Early-Exiting Networks, ECCV 2022) with a frozen

@@ -1,25 +1,26 @@
 """The seam to every way to train exits: cached features and prices in, exits out."""
 
-from typing import Protocol
+import inspect
+from typing import Any, Protocol
 
 from offramp.cost import Prices
+from offramp.errors import InputError
 from offramp.features import BatchSource
 from offramp.methods.fitted import FittedExits
-from offramp.methods.settings import JointSettings
 from offramp.registry import Registry
 
-__all__ = ["METHODS", "Method"]
+__all__ = ["METHODS", "Method", "default_settings"]
 
 
 class Method(Protocol):
     """A way to train exits on cached features of a frozen network.
 
-    Every method trains its classifiers for `warmup_epochs + epochs` passes, early stopping aside, on batches of
-    `samples_a_step`, and draws every random number from `seed`; of the other settings each reads those its docstring
-    names.
+    A method has settings of its own class, whose default is that of the argument `settings`; a field `seed` is set by
+    `offramp fit --seed`. A method may also take `checkpoint=`, a file to keep its state in, and `on_epoch=`, to be
+    called with an `EpochRecord`.
     """
 
-    def __call__(self, fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings) -> FittedExits:
+    def __call__(self, fit: BatchSource, tune: BatchSource, costs: Prices, settings: Any = ...) -> FittedExits:
         """Train exits.
 
         Args:
@@ -30,10 +31,29 @@ class Method(Protocol):
         """
 
 
+def default_settings(method: Method) -> Any:
+    """Return the settings that a method uses unless given others: the default of its argument `settings`.
+
+    Args:
+        method: The method.
+
+    Example:
+        >>> default_settings(METHODS.get("default")).exits
+        'ladder'
+    """
+    parameter = inspect.signature(method).parameters.get("settings")
+    if parameter is None or parameter.default is parameter.empty:
+        raise InputError(
+            f"expected a method with an argument `settings` that has a default, got {method!r}; write "
+            "def fit(fit, tune, costs, settings=Settings())"
+        )
+    return parameter.default
+
+
 METHODS: Registry[Method] = Registry("method")
 """The ways to train exits, by name.
 
 Example:
-    >>> METHODS.get("joint").__name__
+    >>> METHODS.get("default").__name__
     'fit_joint'
 """

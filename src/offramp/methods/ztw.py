@@ -11,7 +11,7 @@ from offramp.functional import cross_entropies, log_probabilities, plain_loss
 from offramp.methods.fitted import FittedExits
 from offramp.methods.joint import fit_classifiers
 from offramp.methods.method import METHODS
-from offramp.methods.settings import JointSettings
+from offramp.methods.settings import PAPER, JointSettings
 from offramp.methods.steps import descend, remember_rates, seeded
 
 __all__ = ["fit_ztw"]
@@ -25,7 +25,7 @@ hardly move weights from the plain mean, and of 26 exits of a ResNet-56 that is 
 """
 
 
-def fit_ztw(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings) -> FittedExits:
+def fit_ztw(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
     """Fit classifiers alone, then weights and biases that put each together with those before it; no gates.
 
     [ZTW] with a frozen trunk, see `exits.EnsembledExits`: `fit_classifiers`, then two epochs on the sum of the

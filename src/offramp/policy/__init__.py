@@ -19,7 +19,7 @@ from offramp.policy.branch_gates import BranchGatePolicy
 from offramp.policy.eenet import EENetPolicy
 from offramp.policy.entropy import EntropyPolicy
 from offramp.policy.exit_thresholds import ExitThresholdsPolicy
-from offramp.policy.gates import GatePolicy, SampledGatePolicy
+from offramp.policy.gates import GatePolicy, SampledGatePolicy, gate_candidates
 from offramp.policy.guarantee import Guarantee, PointLosses
 from offramp.policy.margin import MarginPolicy
 from offramp.policy.observing import observe
@@ -27,7 +27,8 @@ from offramp.policy.patience import PatiencePolicy
 from offramp.policy.point import OperatingPoint
 from offramp.policy.policy import OFFERED, POLICIES, Observation, Policy, Reading
 from offramp.policy.stopping import StoppingPolicy
-from offramp.policy.threshold import ThresholdPolicy
+from offramp.policy.threshold import ThresholdPolicy, spread_levels, threshold_candidates
+from offramp.policy.tuning import Tuning
 
 __all__ = [
     "OFFERED",
@@ -48,5 +49,9 @@ __all__ = [
     "SampledGatePolicy",
     "StoppingPolicy",
     "ThresholdPolicy",
+    "Tuning",
+    "gate_candidates",
     "observe",
+    "spread_levels",
+    "threshold_candidates",
 ]

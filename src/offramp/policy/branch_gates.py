@@ -7,8 +7,10 @@ from typing import Any
 from torch import Tensor
 
 from offramp.functional import EVIDENCE_SIZE
-from offramp.policy.gates import gate_logits
+from offramp.policy.gates import gate_candidates, gate_logits
+from offramp.policy.point import OperatingPoint
 from offramp.policy.policy import POLICIES, Observation, Policy
+from offramp.policy.tuning import Tuning
 
 __all__ = ["BranchGatePolicy"]
 
@@ -41,6 +43,10 @@ class BranchGatePolicy(Policy):
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where the gate's logit is not negative: there its score is 1/2 or more."""
         return gate_logits(seen, parameters) >= 0, carry
+
+    def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
+        """Offer the gates of every cost weight, with 65 offsets each."""
+        return gate_candidates(self.name, tuning)
 
     def mul_adds(self, num_classes: int) -> int:
         """As the paper's gates."""

@@ -7,7 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from offramp.policy.point import OperatingPoint
 from offramp.policy.policy import POLICIES, Observation, Policy
+from offramp.policy.threshold import spread_levels
+from offramp.policy.tuning import Tuning
 
 __all__ = ["EntropyPolicy", "relative_entropy"]
 
@@ -54,6 +57,13 @@ class EntropyPolicy(Policy):
         """Leave where entropy is within the limit; nothing is remembered."""
         assert seen.probabilities is not None
         return relative_entropy(seen.probabilities) <= parameters["limit"], carry
+
+    def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
+        """Offer up to 512 limits, spread over the relative entropies of the tune samples."""
+        scores = [relative_entropy(tuning.probabilities(exit)) for exit in tuning.early]
+        levels = spread_levels(torch.stack(scores) if scores else tuning.temperatures.new_empty(0))
+        never = levels.new_tensor([-1.0])
+        return [tuning.point(self.name, limit=level) for level in torch.cat([never, levels])]
 
     def mul_adds(self, num_classes: int) -> int:
         """A softmax, and a logarithm and a product of each class."""

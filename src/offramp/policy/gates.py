@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from offramp.functional import EVIDENCE_SIZE
+from offramp.policy.point import OperatingPoint
 from offramp.policy.policy import POLICIES, Observation, Policy
+from offramp.policy.tuning import Tuning
 
-__all__ = ["GatePolicy", "SampledGatePolicy", "gate_logits"]
+__all__ = ["GatePolicy", "SampledGatePolicy", "gate_candidates", "gate_logits"]
 
 
 def gate_logits(seen: Observation, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -30,6 +32,29 @@ def gate_logits(seen: Observation, parameters: Mapping[str, Tensor]) -> Tensor:
     """
     assert seen.evidence is not None
     return (seen.evidence * parameters["weight"]).sum(-1) + parameters["bias"] + parameters["offset"]
+
+
+def gate_candidates(policy: str, tuning: Tuning) -> list[OperatingPoint]:
+    """Offer the trained gates of every cost weight, with offsets from -8 to 8 that fill the frontier between them.
+
+    Args:
+        policy: Name of the policy that reads the gates.
+        tuning: What there is to look at.
+    """
+    weight, bias = tuning.gates
+    # The final exit has no gate; its row is there so that exits index the parameters directly.
+    weight = torch.cat([weight, torch.zeros_like(weight[:, :1])], dim=1)
+    bias = torch.cat([bias, torch.zeros_like(bias[:, :1])], dim=1)
+    shared = len(tuning.temperatures) == 1
+    points = []
+    for index in range(len(weight)):
+        classifier = 0 if shared else index
+        for offset in torch.linspace(-8, 8, 65):
+            parameters = {"weight": weight[index], "bias": bias[index], "offset": offset}
+            points.append(
+                OperatingPoint(policy, parameters, tuning.active, tuning.temperatures[classifier], classifier)
+            )
+    return points
 
 
 class GatePolicy(Policy):
@@ -52,11 +77,16 @@ class GatePolicy(Policy):
     parameters = frozenset({"weight", "bias", "offset"})
     per_exit = frozenset({"weight", "bias"})
     vectors = MappingProxyType({"weight": EVIDENCE_SIZE})
+    counts_earlier = True
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where twice the score and the sum of the earlier ones reach 1."""
         scores = gate_logits(seen, parameters).sigmoid()
         return 2 * scores + carry >= 1, carry + scores
+
+    def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
+        """Offer the gates of every cost weight, with 65 offsets each."""
+        return gate_candidates(self.name, tuning)
 
     def mul_adds(self, num_classes: int) -> int:
         """The paper's count, softmax statistics and the gate: 9 K + 6."""
@@ -80,12 +110,17 @@ class SampledGatePolicy(Policy):
     parameters = frozenset({"weight", "bias", "offset"})
     per_exit = frozenset({"weight", "bias"})
     vectors = MappingProxyType({"weight": EVIDENCE_SIZE})
+    counts_earlier = True
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where the draw falls below the probability of leaving."""
         assert seen.noise is not None
         scores = gate_logits(seen, parameters).sigmoid()
         return seen.noise * (1 - torch.as_tensor(carry)).clamp_min(0) < scores, carry + scores
+
+    def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
+        """Offer the gates of every cost weight, with 65 offsets each."""
+        return gate_candidates(self.name, tuning)
 
     def mul_adds(self, num_classes: int) -> int:
         """As the deterministic gates."""

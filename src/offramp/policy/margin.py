@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from offramp.policy.point import OperatingPoint
 from offramp.policy.policy import POLICIES, Observation, Policy
+from offramp.policy.threshold import spread_levels
+from offramp.policy.tuning import Tuning
 
 __all__ = ["MarginPolicy", "lead"]
 
@@ -20,7 +24,6 @@ def lead(probabilities: Tensor) -> Tensor:
         `...` differences.
 
     Example:
-        >>> import torch
         >>> lead(torch.tensor([0.125, 0.625, 0.25]))
         tensor(0.3750)
     """
@@ -34,7 +37,6 @@ class MarginPolicy(Policy):
     Parameters: `threshold`, one number a point; above 1 nobody leaves early.
 
     Example:
-        >>> import torch
         >>> seen = Observation(margin=lead(torch.tensor([[0.5, 0.5, 0.0], [0.8, 0.1, 0.1]])))
         >>> MarginPolicy().step(seen, (), {"threshold": torch.tensor(0.6)})[0]
         tensor([False,  True])
@@ -53,6 +55,12 @@ class MarginPolicy(Policy):
         """Leave where the margin reaches the threshold; nothing is remembered."""
         assert seen.margin is not None
         return seen.margin >= parameters["threshold"], carry
+
+    def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
+        """Offer up to 512 thresholds, spread over the margins of the tune samples."""
+        levels = spread_levels(tuning.margin[:, list(tuning.early)])
+        never = levels.new_tensor([2.0])  # no margin reaches it
+        return [tuning.point(self.name, threshold=level) for level in torch.cat([levels, never])]
 
     def mul_adds(self, num_classes: int) -> int:
         """A softmax and a difference; comparisons are not counted."""

@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from offramp.policy.point import OperatingPoint
 from offramp.policy.policy import POLICIES, Observation, Policy
+from offramp.policy.tuning import Tuning
 
 __all__ = ["PatiencePolicy"]
 
@@ -40,6 +42,10 @@ class PatiencePolicy(Policy):
         last, agreed = carry
         agreed = torch.where(seen.prediction == last, agreed + 1, 0)
         return agreed >= parameters["patience"], (seen.prediction, agreed)
+
+    def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
+        """Offer every patience that lets anybody leave early, and one that lets nobody."""
+        return [tuning.point(self.name, patience=torch.tensor(float(step))) for step in range(len(tuning.active))]
 
     def mul_adds(self, num_classes: int) -> int:
         """A comparison of each class: no softmax is needed to decide."""

@@ -4,11 +4,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
 from offramp.registry import Registry
+
+if TYPE_CHECKING:
+    from offramp.policy.point import OperatingPoint
+    from offramp.policy.tuning import Tuning
 
 __all__ = ["OFFERED", "POLICIES", "Observation", "Policy", "Reading"]
 
@@ -34,7 +38,7 @@ class Observation:
 
 
 class Policy(ABC):
-    """When to leave.
+    """When to leave, and which operating points to offer.
 
     A policy is stateless. What it remembers of a sample is its carry, a pytree that travels with the sample; what sets
     operating points apart are its parameters, which come a row a sample, so one batch may mix points. Everything
@@ -52,6 +56,8 @@ class Policy(ABC):
     """Of the former, those with more than one number an exit: how many."""
     per_class: frozenset[str] = frozenset()
     """Of the former, those with a number a class."""
+    counts_earlier: bool = False
+    """Whether a decision depends on the exits before: points with all exits in force are then offered too."""
 
     def initial_carry(self, zeros: Tensor) -> Any:
         """What is remembered of samples before their first exit, given a zero for each of them."""
@@ -85,11 +91,20 @@ class Policy(ABC):
         """
 
     @abstractmethod
+    def candidates(self, tuning: "Tuning") -> "list[OperatingPoint]":
+        """Offer operating points, from what the tune split shows; `offramp.fit` keeps the best of them.
+
+        Args:
+            tuning: What there is to look at.
+        """
+
+    @abstractmethod
     def mul_adds(self, num_classes: int) -> int:
         """Operations of one decision for one sample, softmax and evidence included."""
 
 
 POLICIES: Registry[Policy] = Registry("policy")
+"""The policies, by name."""
 
 OFFERED = ("gates", "sampled_gates", "stopping", "threshold")
 """The policies that a fit prices and that are timed, unless others are asked for."""

@@ -3,12 +3,11 @@
 import reprlib
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from offramp.errors import InputError, MissingExtraError, SplitRefusedError, UntrustedNameError
-from offramp.registry import Registry
+from offramp.registry import Registry, import_trusted
 from offramp.trunk.factory import Factory, count_towards_bounds, shared_bounds, within_bounds
 from offramp.trunk.spec import is_library_name, make_from_library
 from offramp.trunk.trunk import Trunk
@@ -86,11 +85,7 @@ def make_trunk(name: str, options: Mapping[str, Any]) -> Trunk:
     if is_library_name(name):
         return make_from_library(name, options)
     if ":" in name:
-        module, _, function = name.partition(":")
-        try:
-            make = getattr(import_module(module), function)
-        except Exception as error:  # whatever importing somebody's code ends with
-            raise InputError(f"cannot import '{name}': {error}; install what it is part of") from error
+        make = import_trusted(name, (name,))
     elif name not in TRUNKS and Path(name).is_dir():
         raise InputError(
             f"expected the name of a network, got the folder '{name}'; if save_pretrained wrote it, give hf:{name}"

@@ -139,8 +139,7 @@ def _sides(value: Any) -> tuple[int, bool] | None:
 
 def _unlike(content: Mapping[str, Any]) -> InputError:
     keys = ("image_processor_type", "size", "crop_size", "do_center_crop", "do_pad", "resample", "rescale_factor")
-    keys += ("image_mean", "image_std")
-    told = {key: content[key] for key in keys if key in content}
+    told = {key: content[key] for key in (*keys, "image_mean", "image_std") if key in content}
     return InputError(
         f"expected a preprocessor_config.json that resizes to a square, or crops one, and normalises; got {told}; in "
         "Python: trunk = offramp.split(model, example), then set trunk.preprocessing"

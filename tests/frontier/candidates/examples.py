@@ -1,13 +1,16 @@
 """Outcomes of made-up exits, each surer than the one before, of which everything is known."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from offramp.cost import Costs, CostTable
 from offramp.exits import Gates, LinearExits
-from offramp.frontier import Outcomes, Tuning
+from offramp.frontier import Outcomes, tuning_of
 from offramp.functional import evidence, log_probabilities
 from offramp.methods import FittedExits
+from offramp.policy import POLICIES, OperatingPoint, Tuning, threshold_candidates
 from offramp.policy.margin import lead
 
 EXITS, CLASSES = 5, 6
@@ -48,11 +51,31 @@ def costs(exits: int = EXITS) -> Costs:
     return Costs((CostTable(stage, zero, zero, zero, bare=stage.sum(), carries_state=False),))
 
 
-def tuning(outcomes: Outcomes, *, active: tuple[int, ...] | None = None, weights: int = 2, seed: int = 0) -> Tuning:
+def tuning(
+    outcomes: Outcomes,
+    *,
+    active: tuple[int, ...] | None = None,
+    weights: int = 2,
+    seed: int = 0,
+    priced: Costs | None = None,
+    gated: bool = True,
+) -> Tuning:
     """What a choice of points may look at; gates as they are drawn."""
     exits = outcomes.predictions.shape[-1]
     torch.manual_seed(3)
     bank = LinearExits((2,) * exits, tuple(range(exits - 1)), outcomes.num_classes)
-    fitted = FittedExits(bank, Gates(exits, stacked=weights), torch.ones(weights))
+    fitted = FittedExits(bank, Gates(exits, stacked=weights) if gated else None, torch.ones(weights))
     force = tuple(range(exits)) if active is None else active
-    return Tuning(fitted, outcomes, torch.ones(1, exits), costs(exits), 0, force, seed)
+    spent = costs(exits) if priced is None else priced
+    return tuning_of(fitted, outcomes, torch.ones(1, exits), spent, classifier=0, active=force, seed=seed)
+
+
+def by_threshold(outcomes: Outcomes, **options: Any) -> list[OperatingPoint]:
+    """Points of one threshold, of exits whose temperature is 1."""
+    exits = outcomes.predictions.shape[-1]
+    return threshold_candidates(outcomes.confidence[0], torch.ones(exits), 0, **options)
+
+
+def candidates(policy: str, given: Tuning) -> list[OperatingPoint]:
+    """What a policy offers."""
+    return POLICIES.get(policy).candidates(given)

@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from offramp.frontier import simulate
-from offramp.frontier.candidates import geometric_candidates
-from tests.frontier.candidates.examples import EXITS, answers, seen, tuning
+from tests.frontier.candidates.examples import EXITS, answers, candidates, seen, tuning
 
 COUNT = 2000
 
@@ -11,7 +10,7 @@ COUNT = 2000
 @pytest.mark.parametrize("active", [tuple(range(EXITS)), (0, 3, EXITS - 1)])
 def test_shares_are_a_geometric_series(active: tuple[int, ...]) -> None:
     tune = seen(*answers(COUNT))
-    points = geometric_candidates(tuning(tune, active=active))
+    points = candidates("exit_thresholds", tuning(tune, active=active))
     assert len(points) == 39
     for step, row in enumerate(simulate(points, tune), start=1):
         counts = torch.bincount(row, minlength=EXITS)[list(active)]
@@ -26,5 +25,5 @@ def test_shares_are_a_geometric_series(active: tuple[int, ...]) -> None:
 
 def test_equal_shares_in_the_middle() -> None:
     tune = seen(*answers(COUNT))
-    exits = simulate(geometric_candidates(tuning(tune))[19:20], tune)[0]
+    exits = simulate(candidates("exit_thresholds", tuning(tune))[19:20], tune)[0]
     assert torch.bincount(exits).tolist() == [COUNT // EXITS] * EXITS

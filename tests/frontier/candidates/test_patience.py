@@ -1,11 +1,10 @@
 from offramp.frontier import simulate
-from offramp.frontier.candidates import patience_candidates
-from tests.frontier.candidates.examples import EXITS, answers, seen, tuning
+from tests.frontier.candidates.examples import EXITS, answers, candidates, seen, tuning
 
 
 def test_from_leaving_at_once_to_staying() -> None:
     tune = seen(*answers(300))
-    exits = simulate(patience_candidates(tuning(tune)), tune)
+    exits = simulate(candidates("patience", tuning(tune)), tune)
     assert len(exits) == EXITS
     assert (exits[0] == 0).all()
     assert (exits[-1] == EXITS - 1).all()

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from offramp.frontier.candidates.quotas import NEVER, quota_thresholds
+from offramp.policy.exit_thresholds import NEVER, quota_thresholds
 
 
 def left_at(scores: Tensor, thresholds: Tensor) -> list[int]:

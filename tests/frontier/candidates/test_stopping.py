@@ -1,14 +1,11 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from offramp.frontier import Outcomes, area, simulate, thin
-from offramp.frontier.candidates import stopping_candidates, threshold_candidates
-from offramp.frontier.candidates.stopping import OFFSETS, PRICES, RIDGE, ridge
-from tests.frontier.candidates.examples import CLASSES, EXITS, answers, costs, seen, tuning
+from offramp.policy.stopping import OFFSETS, PRICES, RIDGE, ridge
+from tests.frontier.candidates.examples import CLASSES, EXITS, answers, by_threshold, candidates, costs, seen, tuning
 
 NO_OFFSET = 12  # of 25
 
@@ -47,7 +44,7 @@ def coins(chances: Tensor, *, seed: int = 0) -> Outcomes:
 
 class TestStoppingCandidates:
     def test_prices_and_offsets(self) -> None:
-        points = stopping_candidates(tuning(seen(*answers(300))))
+        points = candidates("stopping", tuning(seen(*answers(300))))
         assert len(points) == 24 * 25 + 2
         assert [float(PRICES[0]), float(PRICES[-1])] == pytest.approx([0.02, 3.0], rel=0.02)
         assert float(points[NO_OFFSET].parameters["offset"]) == pytest.approx(0, abs=1e-8)
@@ -59,8 +56,8 @@ class TestStoppingCandidates:
         # whoever has .9 leaves if .9 - x / 2 >= 1 - x, so from x = .2 on, and whoever has .1 from x = 1.8 on.
         chances = torch.tensor([[0.9, 1.0], [0.1, 1.0]]).repeat(2000, 1)
         tune = coins(chances)
-        given = replace(tuning(tune), costs=costs(2))
-        exits = simulate(stopping_candidates(given)[NO_OFFSET:-2:25], tune)
+        given = tuning(tune, priced=costs(2))
+        exits = simulate(candidates("stopping", given)[NO_OFFSET:-2:25], tune)
         for price, row in zip(PRICES.tolist(), exits, strict=True):
             if min(abs(price - 0.2), abs(price - 1.8)) > 0.06:
                 assert (row[0::2] == 0).all() == (price >= 0.2)
@@ -70,20 +67,20 @@ class TestStoppingCandidates:
         # The second exit is no better than the first, the last is certain: going on pays for the sake of the last.
         chances = torch.tensor([0.5, 0.5, 1.0]).repeat(4000, 1)
         tune = coins(chances)
-        exits = simulate(stopping_candidates(replace(tuning(tune), costs=costs(3)))[NO_OFFSET:-2:25], tune)
+        exits = simulate(candidates("stopping", tuning(tune, priced=costs(3)))[NO_OFFSET:-2:25], tune)
         for price, row in zip(PRICES.tolist(), exits, strict=True):
             if abs(price - 0.75) > 0.1:  # .5 - x / 3 against 1 - x
                 assert (row == (0 if price > 0.75 else 2)).double().mean() > 0.9
 
     def test_larger_offsets_leave_earlier(self) -> None:
         tune = seen(*answers(300))
-        exits = simulate(stopping_candidates(tuning(tune))[:-2], tune).view(len(PRICES), len(OFFSETS), -1)
+        exits = simulate(candidates("stopping", tuning(tune))[:-2], tune).view(len(PRICES), len(OFFSETS), -1)
         assert (exits[:, 1:] <= exits[:, :-1]).all()
         assert (exits[:, -1] < exits[:, 0]).any()
 
     def test_higher_prices_leave_earlier_on_average(self) -> None:
         tune = seen(*answers(600))
-        means = simulate(stopping_candidates(tuning(tune))[NO_OFFSET:-2:25], tune).double().mean(1).tolist()
+        means = simulate(candidates("stopping", tuning(tune))[NO_OFFSET:-2:25], tune).double().mean(1).tolist()
         assert means == sorted(means, reverse=True)
 
     def test_holds_on_samples_it_has_not_seen(self) -> None:
@@ -91,8 +88,8 @@ class TestStoppingCandidates:
         given = tuning(tune)
         areas = {}
         for name, points in (
-            ("stopping", stopping_candidates(given)),
-            ("threshold", threshold_candidates(tune, given.temperatures, 0)),
+            ("stopping", candidates("stopping", given)),
+            ("threshold", by_threshold(tune)),
         ):
             kept = thin(points, tune, costs())
             areas[name] = [area(kept), area(thin(kept, test, costs()))]
@@ -105,7 +102,7 @@ class TestStoppingCandidates:
         logits[:, 0] = 8 * torch.eye(CLASSES)[(labels + 1) % CLASSES]
         tune = seen(logits, labels)
         given = tuning(tune)
-        by_threshold = thin(threshold_candidates(tune, given.temperatures, 0), tune, costs())
-        by_stopping = thin(stopping_candidates(given), tune, costs())
+        simple = thin(by_threshold(tune), tune, costs())
+        by_stopping = thin(candidates("stopping", given), tune, costs())
         assert EXITS > 2
-        assert area(by_stopping) > area(by_threshold) + 0.1
+        assert area(by_stopping) > area(simple) + 0.1

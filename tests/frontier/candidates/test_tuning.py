@@ -8,11 +8,12 @@ import torch
 
 from offramp.cost import Costs, CostTable
 from offramp.errors import InputError
-from offramp.frontier import CANDIDATES, Outcomes, area, simulate, thin
+from offramp.frontier import Outcomes, area, simulate, thin
 from offramp.policy import POLICIES, OperatingPoint
-from tests.frontier.candidates.examples import CLASSES, EXITS, answers, costs, seen, tuning
+from tests.frontier.candidates.examples import CLASSES, EXITS, answers, candidates, costs, seen, tuning
 
-every_choice = pytest.mark.parametrize("name", list(CANDIDATES))
+NAMES = sorted({*POLICIES} - {"sampled_gates"})  # which draws
+every_choice = pytest.mark.parametrize("name", NAMES)
 SOME = (1, 2, EXITS - 1)
 
 
@@ -23,7 +24,7 @@ def tune() -> Outcomes:
 
 @cache
 def chosen(name: str, active: tuple[int, ...]) -> list[OperatingPoint]:
-    return CANDIDATES.get(name)(tuning(tune(), active=active))
+    return candidates(name, tuning(tune(), active=active))
 
 
 class TestContract:
@@ -56,17 +57,17 @@ class TestContract:
 
     @every_choice
     def test_the_same_again(self, name: str) -> None:
-        again = CANDIDATES.get(name)(tuning(tune(), active=SOME))
+        again = candidates(name, tuning(tune(), active=SOME))
         for point, other in zip(chosen(name, SOME), again, strict=True):
             assert all(torch.equal(value, other.parameters[key]) for key, value in point.parameters.items())
 
     @every_choice
     def test_a_network_without_early_exits(self, name: str) -> None:
-        points = CANDIDATES.get(name)(tuning(tune(), active=(EXITS - 1,)))
+        points = candidates(name, tuning(tune(), active=(EXITS - 1,)))
         assert (simulate(points, tune()) == EXITS - 1).all()
 
     # Gates are not trained here; waiting for others to agree says less than how sure an exit is.
-    @pytest.mark.parametrize("name", sorted({*CANDIDATES} - {"gates", "branch_gates", "patience"}))
+    @pytest.mark.parametrize("name", sorted({*NAMES} - {"gates", "branch_gates", "patience"}))
     def test_better_than_an_exit_for_all(self, name: str) -> None:
         accuracy = tune().correct[0].double().mean(0)
         alone = [
@@ -82,17 +83,12 @@ class TestContract:
     @pytest.mark.parametrize("name", ["entropy", "eenet"])
     def test_says_what_is_missing(self, name: str) -> None:
         with pytest.raises(InputError, match=r"outcomes\(\.\.\., probabilities=True\)"):
-            CANDIDATES.get(name)(tuning(replace(tune(), probabilities=None)))
+            candidates(name, tuning(replace(tune(), probabilities=None)))
 
     @pytest.mark.parametrize("name", ["gates", "branch_gates"])
     def test_says_that_gates_are_missing(self, name: str) -> None:
-        given = tuning(tune())
         with pytest.raises(InputError, match="expected exits with gates"):
-            CANDIDATES.get(name)(replace(given, fitted=replace(given.fitted, gates=None)))
-
-    def test_every_policy_has_one_but_that_which_draws(self) -> None:
-        policies = {point.policy for name in CANDIDATES for point in chosen(name, SOME)}
-        assert policies == {*POLICIES} - {"sampled_gates"}
+            candidates(name, tuning(tune(), gated=False))
 
 
 class TestTuning:
@@ -100,7 +96,7 @@ class TestTuning:
         # Stages cost 1, answers 0.1 at exits in force: after exits 1, 2 and 4 that makes 2.1, 3.2 and 5.3.
         ones, zero = torch.ones(EXITS, dtype=torch.float64), torch.zeros(EXITS, dtype=torch.float64)
         table = CostTable(ones, zero, 0.1 * ones, zero, bare=ones.sum(), carries_state=False)
-        given = replace(tuning(tune(), active=SOME), costs=Costs((table,)))
+        given = tuning(tune(), active=SOME, priced=Costs((table,)))
         assert given.relative_costs.tolist() == pytest.approx([2.1 / 5, 3.2 / 5, 5.3 / 5])
 
     def test_relative_costs_are_those_of_the_mean_size(self) -> None:
@@ -108,7 +104,7 @@ class TestTuning:
         fixed = CostTable(4 * torch.eye(EXITS, dtype=torch.float64)[0], zero, zero, zero, torch.tensor(4.0), False)
         growing = CostTable(ones, zero, zero, zero, torch.tensor(5.0), False)
         sized = replace(tune(), sizes=torch.arange(600) % 3 + 1.0)  # 2 on average
-        given = replace(tuning(sized), costs=Costs((fixed, growing)))
+        given = tuning(sized, priced=Costs((fixed, growing)))
         assert given.relative_costs.tolist() == pytest.approx([(4 + 2 * (exit + 1)) / 14 for exit in range(EXITS)])
 
     def test_a_parameter_of_every_exit(self) -> None:

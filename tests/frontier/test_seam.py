@@ -1,0 +1,125 @@
+"""Every method and policy by its name: fitted, saved, loaded, measured and asked as the default is."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import offramp
+from offramp.errors import InputError, UnknownNameError, UntrustedNameError
+from offramp.frontier import Frontier
+from offramp.methods import METHODS, JointSettings, default_settings
+from offramp.policy import POLICIES
+from offramp.trunk import CifarResNet
+from tests.artifact_examples import assert_same
+
+GUIDE = Path(__file__).parents[2] / "docs" / "method.md"
+TRUST = ["mine:fit", "mine:ahead"]
+
+
+def images(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images whose class shows in their brightness."""
+    draw = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 10
+    return torch.randn(count, 3, 32, 32, generator=draw) + labels[:, None, None, None] / 3, labels
+
+
+def fitted(method: str, **options: object) -> Frontier:
+    torch.manual_seed(0)
+    known = default_settings(METHODS.get(method, trust=TRUST))
+    quick = {"warmup_epochs": 1, "epochs": 1, "cost_weights": (0.1, 1.0)}
+    settings = replace(known, **quick) if isinstance(known, JointSettings) else None
+    data = images(80, 0), images(120, 1)
+    return offramp.fit(
+        CifarResNet(8), *data, method=method, settings=settings, anyway=True, progress=False, trust=TRUST, **options
+    )  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_a_method_is_fitted_saved_loaded_and_asked(method: str, tmp_path: Path) -> None:
+    frontier = fitted(method)
+    assert frontier.provenance["method"] == method
+    assert {"stopping", "threshold"} <= set(frontier.points)
+    offramp.save(frontier, tmp_path / "saved", weights=True)
+    loaded = offramp.load(tmp_path / "saved")
+    assert type(loaded.bank) is type(frontier.bank)
+    assert_same(frontier, loaded, images(40, 2)[0])
+
+
+def test_every_policy_is_offered_by_name(tmp_path: Path) -> None:
+    policies = sorted({*POLICIES} - {"branch_gates"})  # whose gates another method trains
+    frontier = fitted("default", policies=policies)
+    assert list(frontier.points) == policies
+    offramp.save(frontier, tmp_path / "saved", weights=True)
+    loaded = offramp.load(tmp_path / "saved")
+    inputs, _ = images(40, 2)
+    for policy in policies:
+        network, same = (one.choose(cost=1.2, policy=policy) for one in (frontier, loaded))
+        draws = (torch.Generator().manual_seed(0), torch.Generator().manual_seed(0))
+        answer, again = network.predict(inputs, generator=draws[0]), same.predict(inputs, generator=draws[1])
+        assert torch.equal(answer.probabilities, again.probabilities)
+        assert torch.equal(answer.exits, again.exits)
+
+
+def test_names_that_are_not_there() -> None:
+    with pytest.raises(UnknownNameError, match="unknown method 'defualt'; did you mean 'default'"):
+        fitted("defualt")
+    with pytest.raises(UntrustedNameError, match=r"trust=\['other:fit'\]"):
+        offramp.fit(CifarResNet(8), images(20, 0), images(20, 1), method="other:fit")
+    with pytest.raises(InputError, match="has a default"):
+        offramp.fit(CifarResNet(8), images(20, 0), images(20, 1), method=lambda fit, tune, costs, settings: None)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="expected exits with gates"):
+        fitted("classifiers", policies=["gates"])
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The guide's file, in a folder of its own."""
+    code = GUIDE.read_text("utf-8").split("Save this as `mine.py`:\n\n```python\n")[1].split("```")[0]
+    (tmp_path / "mine.py").write_text(code, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for registry in (METHODS, POLICIES):
+        for name in TRUST:
+            registry._entries.pop(name, None)
+    sys.modules.pop("mine", None)
+
+
+def test_a_method_and_a_policy_in_one_file(mine: Path, tmp_path: Path) -> None:
+    frontier = fitted("mine:fit", policies=["mine:ahead"])
+    assert frontier.provenance["settings"] == {"passes": 3, "seed": 0}
+    assert frontier.preferred == "mine:ahead"
+    offramp.save(frontier, tmp_path / "saved", weights=True)
+    assert_same(frontier, offramp.load(tmp_path / "saved", trust=["mine:ahead"]), images(40, 2)[0])
+
+
+@pytest.mark.slow
+def test_the_same_from_the_command_line(mine: Path) -> None:
+    for name, (inputs, labels) in {"train": images(80, 0), "valid": images(120, 1), "test": images(60, 2)}.items():
+        np.savez(mine / f"{name}.npz", inputs=inputs.numpy(), labels=labels.numpy())
+    (mine / "models.py").write_text(
+        "import torch\nfrom offramp.trunk import CifarResNet\n\n"
+        "def make():\n    torch.manual_seed(0)\n    return CifarResNet(8)\n"
+    )
+
+    def run(*words: str, status: int = 0) -> str:
+        command = [sys.executable, "-m", "offramp.cli", *words]
+        done = subprocess.run(command, cwd=mine, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        return done.stdout + done.stderr
+
+    trust = [word for name in TRUST for word in ("--trust", name)]
+    data = ["--train", "train.npz", "--validation", "valid.npz", "--anyway", "--out", "saved"]
+    run("fit", "--trunk", "models:make", *data, "--method", "mine:fit", "--policy", "mine:ahead", *trust)
+    refused = run("predict", "saved", "--data", "test.npz", "--out", "answers.csv", status=1)
+    assert "--trust mine:ahead" in refused
+    made = ["--trust", "models:make"] if "--trust models:make" in refused else []
+    asked = ["saved", "--data", "test.npz", "--cost", "1.2", "--trust", "mine:ahead", *made]
+    run("predict", *asked, "--out", "answers.csv")
+    assert len((mine / "answers.csv").read_text().splitlines()) == 61
+    run("evaluate", *asked, "--anyway")
