@@ -76,7 +76,7 @@ def inspect(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="What computes while it is timed: eager, bfloat16, compiled or onnx, as predict is to be given. "
+            help="What computes while it is timed: eager, bfloat16 or onnx, as predict is to be given. "
             "[dim]Without it: eager.[/dim]",
             rich_help_panel=TIMES,
         ),
