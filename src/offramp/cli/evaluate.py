@@ -54,7 +54,9 @@ def evaluate(
     against: Annotated[
         Path | None,
         typer.Option(
-            metavar="ARTIFACT", help="Another artifact: compare the two on the same samples.", rich_help_panel=AGAINST
+            metavar="ARTIFACT",
+            help="Another artifact: compare the two on the same samples. [dim]Without it: no comparison.[/dim]",
+            rich_help_panel=AGAINST,
         ),
     ] = None,
     against_trunk: Annotated[
@@ -63,7 +65,7 @@ def evaluate(
             "--against-trunk",
             metavar="NAME",
             help="The network after an update, as [bold]fit[/bold] takes it with --trunk: compare, to see whether the "
-            "exits still serve it.",
+            "exits still serve it. [dim]Without it: no comparison.[/dim]",
             rich_help_panel=AGAINST,
         ),
     ] = None,
