@@ -10,7 +10,7 @@ import torch
 
 import offramp
 from offramp.errors import BudgetError, InputError, UnknownNameError
-from offramp.runtime import Backend, Compaction, CompiledBackend, Dial, EagerBackend, same_setting
+from offramp.runtime import BACKENDS, Backend, Compaction, Dial, EagerBackend, same_setting
 from offramp.trunk import Preprocessing
 from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
 
@@ -54,9 +54,14 @@ def test_a_name_makes_the_backend_once() -> None:
 
 def test_the_example_is_prepared_as_inputs_are(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.Tensor] = []
-    monkeypatch.setattr(CompiledBackend, "warm_up", lambda self, example: seen.append(example))
+
+    def make(trunk: Any, pooling: Any, bank: Any, example: torch.Tensor) -> Backend:
+        seen.append(example)
+        return EagerBackend(trunk, pooling, bank)
+
+    monkeypatch.setitem(BACKENDS._entries, "watching", make)
     inputs = images(2, seed=3)[0]
-    network().on("compiled", example=inputs)
+    network().on("watching", example=inputs)
     assert torch.equal(seen[0], PREPROCESSING(inputs))
 
 

@@ -23,13 +23,11 @@ from benchmarks.runtime.alternatives import alternatives, measured, texts
 from benchmarks.runtime.efficiency import bare_network, efficiency
 from benchmarks.runtime.networks import CACHE, COSTS, FRONTIERS, NETWORKS, all_images, held_out_rows
 from benchmarks.runtime.parity import ALLOWED, expected, flipped_by_half, parity
-from offramp.exits import ExitBank
-from offramp.runtime import BACKENDS, Backend, CompiledBackend, EagerBackend
-from offramp.trunk import Pooling, Trunk
+from offramp.runtime import BACKENDS, EagerBackend
 
 PARTS = ["parity", "efficiency", "alternatives"]
 
-EXACT = ("eager", "compiled", "onnx")
+EXACT = ("eager", "onnx")
 """Backends in single precision."""
 
 LEAST = {"float32": {1: 0.85, 64: 0.95, 256: 0.95}, "bfloat16": {1: 0.75, 64: 0.85, 256: 0.85}}
@@ -47,9 +45,6 @@ COUNTS = {1: 60, 64: 256, 256: 512}
 HEAVY = {1: 20, 64: 64, 256: 256}
 """Those of T2T-ViT-14, where one takes as long as fifty of the others."""
 
-COMPILED_SIZES = (1, 8, 64)
-"""Batch sizes that are compiled: each takes a minute."""
-
 
 def parities() -> dict[str, Any]:
     """Every cell of every exact backend."""
@@ -60,17 +55,8 @@ def parities() -> dict[str, Any]:
         frontier = wanted.frontier
         parts = frontier.trunk, frontier.pooling, frontier.bank
         for name in EXACT if network == "ResNet-56" else EXACT[:1]:
-            rows += parity(name, _exact(name, *parts), wanted)
+            rows += parity(name, BACKENDS.get(name)(*parts, all_images()[:2]), wanted)
     return {"cells": rows, "flipped by half precision": flipped}
-
-
-def _exact(name: str, trunk: Trunk, pooling: Pooling, bank: ExitBank) -> Backend:
-    example = all_images()[:2]
-    if name != "compiled":
-        return BACKENDS.get(name)(trunk, pooling, bank, example)
-    backend = CompiledBackend(trunk, pooling, bank, batch_sizes=COMPILED_SIZES)
-    backend.warm_up(example)
-    return backend
 
 
 def efficiencies(name: str, repeats: int) -> dict[str, Any]:

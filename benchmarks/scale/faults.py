@@ -87,7 +87,7 @@ def _read_only_folder(place: Path, alone: dict[str, str]) -> Outcome:
         told = _told(lambda: _extract(path))
         subprocess.run(["mount", "-o", "remount,rw", place], check=True)
         _extract(path)
-        wanted = (re.escape(str(path / "shards" / "000002.safetensors")), "[Rr]ead-only", "give permission")
+        wanted = (re.escape(str(path / ".lock")), "[Rr]ead-only", "check its permission")
         return told, wanted, _differing(path, alone)
 
 

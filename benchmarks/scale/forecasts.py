@@ -1,4 +1,4 @@
-"""What `offramp.scale.forecast` foretells from few rows and one worker, against what is then measured with more."""
+"""Forecasts from few rows and one worker, against what is then measured with more."""
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -13,13 +13,13 @@ import torch
 
 from benchmarks.bars import Bar, say
 from benchmarks.cifar import PREPROCESSING, cifar10, resnet
+from benchmarks.scale.arithmetic import Constants, forecast
 from benchmarks.scale.processes import descendants
 from benchmarks.texts import intents, minilm
 from offramp.features import Plan, Rows, Source, compile_manifest, extract_shard, make_plan
 from offramp.features.extract import begin_extraction
 from offramp.scale.cluster import Workers, cluster
 from offramp.scale.extract import extract_on_cluster
-from offramp.scale.forecast import Constants, forecast
 from offramp.trunk import DEFAULT_POOLING, Preprocessing, Trunk
 
 __all__ = ["forecasts"]

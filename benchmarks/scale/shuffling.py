@@ -1,4 +1,4 @@
-"""What it costs to shuffle a store through a window of few shards, against a full shuffle in memory."""
+"""Cost of shuffling a store through a small buffer, against a full shuffle in memory."""
 
 import tempfile
 from dataclasses import dataclass, replace
@@ -22,7 +22,6 @@ TASK = "clinc150"
 """10,000 samples of 150 classes, sorted by class: a shard holds eight of them."""
 
 SHARDS = 20
-WINDOWS = (1, 2, 4, 8, SHARDS)
 SEEDS = 3
 EPOCHS = 3
 
@@ -36,36 +35,32 @@ class _Rows:
 
 
 def shuffling(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
-    """Fit exits on the same rows, shuffled fully and through windows of a store, sorted by class and not.
+    """Fit exits on the same rows, shuffled fully and through the buffer of a store, sorted by class and not.
 
     Args:
-        small: One seed and two windows.
+        small: One seed.
 
     Returns:
         Accuracies and what is lost of them against the full shuffle; no bars, as they are no promise.
     """
-    seeds, wanted = range(1 if small else SEEDS), (1, SHARDS) if small else WINDOWS
+    seeds = range(1 if small else SEEDS)
     everything = _read(_store(TASK, "seen"))
     labels = everything.columns["labels"]
     drawn = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     orders = {"sorted by class": labels.argsort(stable=True), "in random order": drawn}
     full = [_fitted(_in_memory(everything), seed) for seed in seeds]
     say(f"shuffling: full shuffle: {full}")
-    windowed: dict[str, Any] = {}
+    buffered: dict[str, Any] = {}
     # Chunks of 16 rows: shards and buffer have some thirty of them, a large store's a hundred.
     small_chunks = patch("offramp.features.loader.CHUNK_BYTES", 0)
     with small_chunks, tempfile.TemporaryDirectory(prefix="offramp-shuffling-") as name:
         for kind, order in orders.items():
             store = _written(everything, order, Path(name, kind.replace(" ", "-")))
-            windowed[kind] = {}
-            for window in wanted:
-                found = [_fitted(_windowed(store, window, Path(name, "cache")), seed) for seed in seeds]
-                windowed[kind][window] = {
-                    key: _lost([one[key] for one in full], [one[key] for one in found]) for key in found[0]
-                }
-                say(f"shuffling: {kind}, window of {window}: {windowed[kind][window]}")
+            found = [_fitted(_buffered(store), seed) for seed in seeds]
+            buffered[kind] = {key: _lost([one[key] for one in full], [one[key] for one in found]) for key in found[0]}
+            say(f"shuffling: {kind}: {buffered[kind]}")
     about = {"task": TASK, "rows": len(labels), "shards": SHARDS, "epochs": EPOCHS, "seeds": len(seeds)}
-    return {**about, "full shuffle": full, "windows": windowed}, []
+    return {**about, "full shuffle": full, "buffered": buffered}, []
 
 
 def _lost(full: list[float], found: list[float]) -> dict[str, Any]:
@@ -108,12 +103,9 @@ def _written(rows: _Rows, order: torch.Tensor, path: Path) -> Store:
     return compile_manifest(path)
 
 
-def _windowed(store: Store, window: int, cache: Path) -> BatchSource:
-    """The store as one that lies elsewhere, with room for two windows of its shards."""
+def _buffered(store: Store) -> BatchSource:
     shard_mb = max(file.stat().st_size for file in store.path.glob("shards/*.safetensors")) / 1e6
-    remote = Store.open(f"file://{store.path}", cache=cache, cache_mb=(2 * window + 0.5) * shard_mb)
-    assert remote.window == window
-    return StoreSource(remote, pooling=_pooling(), buffer_mb=0.75 * shard_mb)  # as 48 MB to 64 MB
+    return StoreSource(store, pooling=_pooling(), buffer_mb=0.75 * shard_mb)  # as 48 MB to 64 MB
 
 
 def _fitted(source: BatchSource, seed: int) -> dict[str, float]:

@@ -227,10 +227,9 @@ class EarlyExitNetwork:
         """The same network, computed in another way.
 
         Args:
-            backend: One of `offramp.runtime.BACKENDS` ("eager", "bfloat16", "compiled", "onnx"), or a backend made for
+            backend: One of `offramp.runtime.BACKENDS` ("eager", "bfloat16", "onnx"), or a backend made for
                 this network's trunk, pooling and exits.
-            example: Raw inputs, at least one, for a backend that makes itself ready with them: "onnx" needs them,
-                "compiled" then compiles everything now, not at the first batch of each size.
+            example: Raw inputs, at least one, for a backend that makes itself ready with them: "onnx" needs them.
             compaction: When those who left are taken out of a batch; as it was if left out.
 
         Returns:

@@ -70,17 +70,15 @@ def test_a_verb_has_an_option_a_field() -> None:
     assert given == ["here", Wish(cost=0.5, policy="gates"), 3]
 
 
-@pytest.mark.parametrize("verb", ["evaluate", "compare"])
-def test_refused_by_every_verb(offramp: Shell, artifact: Path, verb: str) -> None:
-    others = [artifact] if verb == "compare" else []
-    ran = offramp(verb, artifact, *others, "--data", "test.npz", "--trust", f"{MODELS}:make", "--accuracy", "93")
+def test_a_share_in_percent_is_refused(offramp: Shell, artifact: Path) -> None:
+    ran = offramp("evaluate", artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", "--accuracy", "93")
     assert (ran.status, ran.out) == (1, "")
     assert "did you mean 0.93?" in ran.told
 
 
 def test_budgets_that_cannot_be_met_tell_where_to_look(offramp: Shell, artifact: Path) -> None:
     ran = offramp("evaluate", artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", "--cost", "0.001")
-    assert ran.told.endswith(f"More points: offramp frontier {artifact} --trust {MODELS}:make")
+    assert ran.told.endswith(f"More points: offramp inspect {artifact} --trust {MODELS}:make")
     assert "settings=" not in ran.told
 
 

@@ -27,23 +27,13 @@ def test_formats_of_the_same_samples(offramp: Shell, artifact: Path, data: str) 
     assert found["relative_cost"] == pytest.approx(float(answer.relative_cost.mean()), abs=near)
 
 
-def test_images(offramp: Shell, tmp_path: Path) -> None:
-    made = offramp.json("extract", "--trunk", f"{MODELS}:pictures", "--data", "images", "--store", tmp_path)
-    assert (made["rows"], len(made["widths"])) == (12, 3)
-
-
-def test_an_address_gives_the_store_of_the_file(offramp: Shell, tmp_path: Path) -> None:
+def test_an_address_is_the_file(offramp: Shell, artifact: Path) -> None:
     files = fsspec.filesystem("memory")
     files.pipe("/shop/test.parquet", Path("test.parquet").read_bytes())
-    line = ("extract", "--trunk", f"{MODELS}:make", "--threads", "1")
-    there = offramp.json(*line, "--data", "memory://shop/test.parquet", "--store", tmp_path / "there")
-    here = offramp.json(*line, "--data", "test.parquet", "--store", tmp_path / "here")
-    for file in Path(here["store"]).rglob("*"):
-        if file.is_file():
-            assert (Path(there["store"]) / file.relative_to(here["store"])).read_bytes() == file.read_bytes()
-    assert there["rows"] == here["rows"] == 90
+    line = ("evaluate", artifact, "--trust", f"{MODELS}:make", "--data")
+    assert offramp.json(*line, "memory://shop/test.parquet") == offramp.json(*line, "test.parquet")
     files.rm("/shop", recursive=True)
-    ran = offramp(*line, "--data", "memory://shop/test.parquet", "--store", tmp_path / "gone")
+    ran = offramp(*line, "memory://shop/test.parquet")
     assert ran.status == 1
     assert "found nothing at memory://shop/test.parquet" in ran.err
 
@@ -145,7 +135,7 @@ class TestRefused:
         path, *more = data.replace("../bare", "bare.npz").split()
         place = wrong / path if (wrong / path).exists() else path
         line = ["--trunk", f"{MODELS}:{trunk}", "--data", place, "--store", tmp_path / "store", *more]
-        ran = offramp("extract", *line)
+        ran = offramp("estimate", *line)
         assert (ran.status, ran.out) == (1, ""), ran
         assert "not foreseen" not in ran.told, ran.told
         assert re.search(told, ran.told), ran.told
@@ -168,7 +158,7 @@ class TestClasses:
         if content is not None:
             (tmp_path / "names").write_bytes(content)
         line = ["--trunk", f"{MODELS}:make", "--data", wrong / "named.npz", "--store", tmp_path / "store"]
-        ran = offramp("extract", *line, "--classes", tmp_path / "names")
+        ran = offramp("estimate", *line, "--classes", tmp_path / "names")
         assert ran.status == 1
         assert re.search(told, ran.told), ran.told
 

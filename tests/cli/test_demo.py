@@ -33,8 +33,8 @@ def test_as_text_with_what_to_do_next(offramp: Shell, tmp_path: Path) -> None:
     ran = offramp("demo", "-o", tmp_path / "demo")
     assert ran.status == 0
     assert "of the cost it is right" in ran.out
-    assert f"All points, to choose from: offramp frontier {tmp_path}/demo/artifact" in ran.told
-    assert offramp("frontier", tmp_path / "demo" / "artifact").status == 0
+    assert f"All points, to choose from: offramp inspect {tmp_path}/demo/artifact" in ran.told
+    assert offramp("inspect", tmp_path / "demo" / "artifact").status == 0
 
 
 def test_a_place_that_cannot_be_written(offramp: Shell) -> None:

@@ -1,19 +1,25 @@
 """Measuring an artifact: the same numbers as the library's, as a table, as JSON, as a report."""
 
 import json
+import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from offramp.data import open_data
 from offramp.features import StoreSource, extract
+from offramp.frontier import compare
 from offramp.report import find
-from tests.cli.workshop import EXTRACTION, MODELS, Shell, opened, samples, stopped_after
+from offramp.trunk import make_trunk
+from tests.cli.workshop import EXTRACTION, MODELS, NAMES, Shell, opened, samples, stopped_after
 
 LINE = ("--data", "test.npz", "--trust", f"{MODELS}:make")
+SMALL = ("--trust", f"{MODELS}:small")
 
 
 def test_as_json_it_agrees_with_the_library(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
@@ -24,7 +30,13 @@ def test_as_json_it_agrees_with_the_library(offramp: Shell, artifact: Path, tmp_
     source = StoreSource(store, pooling="rich")
     point = frontier.choose(cost=0.6).point
     expected = find(frontier, source, point=point, name="test.npz")
-    assert ran.json == {**json.loads(json.dumps(expected.to_json())), "bare_ms": None, "ms": None, "report": None}
+    assert ran.json == {
+        **json.loads(json.dumps(expected.to_json())),
+        "bare_ms": None,
+        "ms": None,
+        "report": None,
+        "against": None,
+    }
     assert ran.json["chosen"]["accuracy"] == frontier.evaluate(source, [point])[0].accuracy
 
 
@@ -141,12 +153,18 @@ def test_unlabelled_data(offramp: Shell, artifact: Path) -> None:
     assert "bare.npz has no labels; name their column with --label" in ran.told
 
 
-def test_samples_that_were_fitted_on_are_refused(offramp: Shell, artifact: Path) -> None:
+def test_samples_that_were_fitted_on_are_refused_before_the_long_work(
+    offramp: Shell, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trust = ("--trust", f"{MODELS}:make")
     for data, used in (("train.npz", True), ("val.npz", True), ("test.npz", False)):
-        ran = offramp("evaluate", artifact, "--data", data, *trust)
+        with monkeypatch.context() as patch:
+            if used:
+                patch.setattr("offramp.cli.datasets.features_of", lambda *_, **__: pytest.fail("the long work began"))
+            ran = offramp("evaluate", artifact, "--data", data, *trust)
         assert ran.status == int(used), data
-        assert ("Give 'test' other rows" in ran.told) == used, data
+        assert (" of artifact' too" in ran.told) == used, data
+        assert (f"Give '{data}' other rows" in ran.told) == used, data
 
 
 def test_other_data_is_doubted(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
@@ -159,3 +177,95 @@ def test_other_data_is_doubted(offramp: Shell, artifact: Path, tmp_path: Path) -
     ran = offramp(*line, "--anyway")
     assert ran.status == 0
     assert "other data, inputs of another kind or size, or classes in another order?" in ran.told
+
+
+class TestAgainst:
+    """Two artifacts on the same samples, or one before and after an update."""
+
+    def test_another_artifact(self, offramp: Shell, artifact: Path, chained: Path, tmp_path: Path) -> None:
+        ran = offramp("evaluate", artifact, *LINE, *SMALL, "--against", chained, "--cost", "0.6", "--json")
+        assert (ran.status, ran.err) == (0, "")
+        sides: list[Any] = []
+        for path in (artifact, chained):
+            frontier = opened(path)
+            store = extract(frontier.trunk, open_data("test.npz"), tmp_path / str(len(sides)), progress=False)
+            sides.append((frontier, frontier.choose(cost=0.6).point, StoreSource(store, pooling="rich")))
+        expected = asdict(compare(sides[0], sides[1]))
+        assert ran.json["against"] == {**json.loads(json.dumps(expected)), "names": [str(artifact), str(chained)]}
+
+    def test_as_a_table(self, offramp: Shell, artifact: Path, chained: Path) -> None:
+        ran = offramp("evaluate", artifact, *LINE, *SMALL, "--against", chained)
+        found = offramp.json("evaluate", artifact, *LINE, *SMALL, "--against", chained)["against"]
+        assert ran.status == 0
+        assert str(chained) in ran.out
+        assert f"{100 * found['accuracies'][1]:.2f} %" in ran.out
+        assert f"changes accuracy by {100 * found['gain']:+.2f} points" in ran.out
+
+    def test_itself(self, offramp: Shell, artifact: Path) -> None:
+        found = offramp.json("evaluate", artifact, *LINE, "--against", artifact)["against"]
+        assert (found["gain"], found["cost_ratio"], found["agreement"], found["newly_wrong"]) == (0, 1, 1, 0)
+
+    def test_an_update(self, offramp: Shell, artifact: Path) -> None:
+        line = ("evaluate", artifact, *LINE, "--against-trunk")
+        found = offramp.json(*line, f"{MODELS}:make,seed=0")["against"]
+        assert (found["gain"], found["agreement"]) == (0, 1)
+        assert found["names"] == ["artifact", "after the update"]
+        found = offramp.json(*line, f"{MODELS}:make,seed=1")["against"]
+        inputs, labels = samples(90, seed=2)
+        for seed in (0, 1):
+            full = make_trunk(f"{MODELS}:make", {"seed": seed})
+            right = (full(full.prepare(inputs)).argmax(1).numpy() == labels).mean()
+            assert found["full_accuracies"][seed] == pytest.approx(right)
+        assert found["agreement"] < 1
+
+    def test_a_store_is_kept_and_used_again(
+        self, offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        line = ("evaluate", artifact, "--against-trunk", f"{MODELS}:make,seed=1", *LINE, "--store", tmp_path)
+        first = offramp.json(*line)
+        monkeypatch.setattr(EXTRACTION, "_extract_batch", lambda *_: 1 / 0)
+        assert offramp.json(*line) == first
+
+    def test_both_are_refused(self, offramp: Shell, artifact: Path) -> None:
+        line = ("--against", artifact, "--against-trunk", f"{MODELS}:make")
+        ran = offramp("evaluate", artifact, *LINE, *line)
+        assert ran.status == 1
+        assert "expected --against or --against-trunk, got both" in ran.told
+
+    @pytest.mark.parametrize(
+        ("network", "told"),
+        [
+            ("make,depth=2", "expected a network of 4 stages and 3 classes .* got 3, 3 and"),
+            ("make,classes=4", "expected a network of 4 stages and 3 classes .* got 4, 4 and"),
+            ("make,width=128", "the exit after stage 0 reads 256 features, these inputs give 128"),
+            ("make,inputs=9", r"test.npz has numbers, the network 'tiny' does not take them .*shape \(1, 16\)"),
+        ],
+    )
+    def test_a_network_of_another_shape(self, offramp: Shell, artifact: Path, network: str, told: str) -> None:
+        ran = offramp("evaluate", artifact, "--against-trunk", f"{MODELS}:{network}", *LINE)
+        assert ran.status == 1
+        assert re.search(told, ran.told), ran.told
+        assert "fit exits for" in ran.told or "cannot take these inputs" in ran.told
+
+    def test_other_classes(self, offramp: Shell, tmp_path: Path) -> None:
+        places: list[Path] = []
+        for order in (NAMES, NAMES[::-1]):
+            (tmp_path / "names").write_text("\n".join(order))
+            inputs, labels = samples(40, seed=len(places))
+            np.savez(tmp_path / "data.npz", x=inputs, y=np.array(NAMES)[labels])
+            places.append(tmp_path / f"artifact{len(places)}")
+            line = ("--train", tmp_path / "data.npz", "--classes", tmp_path / "names", "--epochs", "1", "--anyway")
+            offramp.json("fit", "--trunk", f"{MODELS}:make", *line, "--out", places[-1])
+        line = ("--data", tmp_path / "data.npz", "--trust", f"{MODELS}:make")
+        ran = offramp("evaluate", places[0], "--against", places[1], *line)
+        assert ran.status == 1
+        assert "in the same order, got 'bad' in one where the other has 'good'" in ran.told
+
+    def test_another_number_of_classes(self, offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+        inputs, labels = samples(40, seed=0, classes=2)
+        np.savez(tmp_path / "data.npz", x=inputs, y=labels)
+        line = ("--train", tmp_path / "data.npz", "--epochs", "1", "--out", tmp_path / "two")
+        offramp.json("fit", "--trunk", f"{MODELS}:make,classes=2", *line, "--anyway")
+        ran = offramp("evaluate", artifact, "--against", tmp_path / "two", *LINE)
+        assert ran.status == 1
+        assert "expected two frontiers of the same classes, got 3 and 2 classes" in ran.told

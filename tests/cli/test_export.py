@@ -38,6 +38,18 @@ def test_a_folder_with_all_points_and_a_single_graph(offramp: Shell, artifact: P
     assert exits == expected.exits.tolist()
 
 
+def test_eight_bits_promise_nothing(
+    offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offramp.runtime.onnx.export_onnx", lambda *_, **__: (tmp_path / "graphs").mkdir())
+    monkeypatch.setattr("offramp.runtime.onnx.write_single", lambda *_: None)
+    line = ("export", "onnx", artifact, tmp_path / "graphs", *DATA, *TRUST, "--int8")
+    assert "nothing is promised" not in offramp(*line, "--single", "--cost", "0.6").told
+    (tmp_path / "graphs").rmdir()
+    monkeypatch.setattr("offramp.cli.export.choose", lambda frontier, *_: frontier.choose(max_drop=0.4))
+    assert "Careful: nothing is promised" in offramp(*line, "--single").told
+
+
 @pytest.mark.slow
 def test_in_eight_bits(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
     offramp.json("export", "onnx", artifact, tmp_path / "graphs", *DATA, *TRUST, "--int8")

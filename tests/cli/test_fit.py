@@ -3,6 +3,10 @@
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -13,8 +17,10 @@ import pytest
 import torch
 
 import offramp as library
+from offramp.cli.networks import make_network
 from offramp.data import open_data
 from offramp.data.dataset import StoredDataset
+from offramp.features import extract
 from offramp.frontier import Frontier
 from offramp.runtime import LatencyTable
 from offramp.trunk import make_trunk
@@ -78,12 +84,12 @@ class TestSuccess:
         assert shapes == {(4, 3)}
 
     def test_a_chain(self, chained: Path, offramp: Shell) -> None:
-        found = offramp.json("frontier", chained, "--trust", f"{MODELS}:small", "--trust", f"{MODELS}:make")
+        found = offramp.json("inspect", chained, "--trust", f"{MODELS}:small", "--trust", f"{MODELS}:make")["frontier"]
         assert found["network"] == "small+tiny"
         assert found["contributions"][0]["name"] == "small"
 
     def test_texts_bring_their_tokenizer_and_need_no_trust(self, of_texts: Path, offramp: Shell) -> None:
-        found = offramp.json("frontier", of_texts)
+        found = offramp.json("inspect", of_texts)["frontier"]
         assert found["classes"] == list(NAMES)
 
     def test_two_classes(self, offramp: Shell, tmp_path: Path) -> None:
@@ -176,8 +182,9 @@ class TestWithoutValidation:
 class TestStore:
     def test_is_kept_and_used_again(self, offramp: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         store = ("--store", tmp_path / "features")
-        offramp.json("extract", *TRUNK, "--data", "train.npz", *store)
-        offramp.json("extract", *TRUNK, "--data", "val.npz", *store)
+        network = make_network([f"{MODELS}:make"])
+        for data in map(open_data, ("train.npz", "val.npz")):  # in Python, with a batch size of its own
+            extract(network, data, tmp_path / "features" / data.name, batch_size=32, progress=False)
         monkeypatch.setattr(EXTRACTION, "_extract_batch", lambda *_: 1 / 0)  # nothing is extracted again
         offramp.json("fit", *TRUNK, *DATA, *ONCE, *store, "--out", tmp_path / "artifact")
         assert len([*(tmp_path / "features").glob("*/manifest.json")]) == 2
@@ -186,7 +193,7 @@ class TestStore:
 
     def test_of_another_network_is_refused(self, offramp: Shell, tmp_path: Path) -> None:
         store = ("--store", tmp_path / "features")
-        offramp.json("extract", *TRUNK, "--data", "train.npz", *store)
+        offramp.json("fit", *TRUNK, *DATA, *ONCE, *store, "--out", tmp_path / "first")
         ran = offramp("fit", "-t", f"{MODELS}:make,seed=1", *DATA, *ONCE, *store, "--out", tmp_path / "artifact")
         assert ran.status == 1
         assert "holds another extraction: trunk was" in ran.told
@@ -295,6 +302,51 @@ class TestInterrupted:
             ran = offramp("fit", *TRUNK, *DATA, "--out", "nowhere")
         assert ran.status == 130
         assert ran.told == "Stopped. Run the same command again."
+
+    @pytest.mark.slow
+    def test_by_a_real_signal(self, tmp_path: Path) -> None:
+        """Ctrl-C as a terminal sends it, in the middle of the network's pass over the data."""
+        module = tmp_path / "slow_models.py"
+        module.write_text(
+            "import time\n\nimport torch\nfrom torch import nn\n\nfrom offramp import Trunk\n\n\n"
+            "class Slow(nn.Linear):\n"
+            "    def forward(self, inputs):\n"
+            "        if len(inputs) > 2:\n"
+            "            open('running', 'w').close()\n"
+            "            time.sleep(1)\n"
+            "        return super().forward(inputs)\n\n\n"
+            "def make():\n"
+            "    torch.manual_seed(0)\n"
+            "    return Trunk('slow', [Slow(16, 8), nn.Linear(8, 8)], {1: nn.Linear(8, 3)}, 3)\n"
+        )
+        inputs, labels = samples(3000, seed=0)
+        np.savez(tmp_path / "data.npz", x=inputs, y=labels)
+        line = [sys.executable, "-m", "offramp.cli", "fit", "--trunk", "slow_models:make", "--train", "data.npz"]
+        line += ["--epochs", "1", "--out", "artifact", "--store", "store", "--anyway"]
+        running = subprocess.Popen(
+            line,
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # Who runs the tests in the background may have Ctrl-C ignored, and so would have whatever they start.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        )
+        try:
+            deadline = time.monotonic() + 60
+            while not (tmp_path / "running").exists():
+                assert running.poll() is None, running.communicate()
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            running.send_signal(signal.SIGINT)
+            out, err = running.communicate(timeout=30)
+        finally:
+            running.kill()
+        assert (running.returncode, out) == (130, "")
+        assert err.endswith("Stopped. Run the same command again: it goes on from store.\n")
+        module.write_text(module.read_text().replace("time.sleep(1)", "pass"))
+        subprocess.run(line, cwd=tmp_path, capture_output=True, check=True)
+        assert (tmp_path / "artifact" / "manifest.json").exists()
 
 
 def test_by_time(offramp: Shell, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from offramp.runtime import LatencyTable
 from offramp.trunk import make_trunk
-from tests.cli.workshop import MODELS, Shell
+from tests.cli.workshop import MODELS, Shell, opened
 
 
 def test_as_json_it_agrees_with_the_library(offramp: Shell) -> None:
@@ -115,3 +115,53 @@ def test_times_that_do_not_add_up_are_warned_of(offramp: Shell, monkeypatch: pyt
     told = "the machine was busy: stages add up to 1.41 of the bare network's time; measure again when it is quiet"
     assert (told in offramp(*line).told) == busy
     assert (told in offramp(*line, "--json").told) == busy
+
+
+class TestArtifact:
+    TRUST = ("--trust", f"{MODELS}:make")
+
+    def test_its_points(self, offramp: Shell, artifact: Path) -> None:
+        ran = offramp("inspect", artifact, *self.TRUST)
+        frontier = opened(artifact)
+        assert (ran.status, ran.err) == (0, "")
+        assert ran.out.startswith(str(frontier))
+        assert f"the full network: {100 * frontier.full_accuracy:.2f} %; samples: " in ran.out
+        assert "160 to fit" in ran.out
+
+    def test_its_points_as_json(self, offramp: Shell, artifact: Path) -> None:
+        ran = offramp("inspect", artifact, *self.TRUST, "--json")
+        frontier = opened(artifact)
+        assert (ran.status, ran.err) == (0, "")
+        found = ran.json["frontier"]
+        assert found["points"] == {
+            policy: [{**point.promised, "active": list(point.active)} for point in listed]
+            for policy, listed in frontier.points.items()
+        }
+        assert found["preferred"] == frontier.preferred
+        assert found["contributions"] == [vars(one) for one in frontier.contributions]
+
+    def test_its_stages_too(self, offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+        line = ("inspect", artifact, *self.TRUST, "--data", "test.npz")
+        ran = offramp(*line)
+        assert "tiny: 4 stages, 3 classes" in ran.out
+        assert str(opened(artifact)) in ran.out
+        found = offramp.json(*line, "--measure", "--out", tmp_path / "latency.json")
+        assert found["frontier"]["network"] == found["network"] == "tiny"
+        assert opened(artifact).timed(LatencyTable.load(tmp_path / "latency.json")).bare_ms is not None
+
+    @pytest.mark.parametrize(
+        ("more", "told"),
+        [
+            (("--trunk", f"{MODELS}:make"), "expected an artifact, or a network with --trunk: one of the two"),
+            (("--exits", "2"), "expected --exits with --trunk"),
+            (("--pooling", "mean"), "expected --pooling with --trunk"),
+            (("--measure",), "expected --data with --measure of an artifact"),
+        ],
+    )
+    def test_what_is_refused(self, offramp: Shell, artifact: Path, more: tuple[str, ...], told: str) -> None:
+        ran = offramp("inspect", artifact, *self.TRUST, *more)
+        assert (ran.status, ran.out) == (1, "")
+        assert told in ran.told
+
+    def test_neither(self, offramp: Shell) -> None:
+        assert "one of the two" in offramp("inspect").told

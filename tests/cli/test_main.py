@@ -54,10 +54,10 @@ class TestUsage:
     @pytest.mark.parametrize(
         ("line", "told"),
         [
-            ("frontiers", "No such command 'frontiers'. Did you mean 'frontier'?"),
+            ("inspects", "No such command 'inspects'. Did you mean 'inspect'?"),
             ("fit --trunk x --train y", "Missing option '--out'"),
-            ("frontier", "Missing argument 'ARTIFACT'"),
-            ("frontier a b", "unexpected extra argument"),
+            ("evaluate --data a", "Missing argument 'ARTIFACT'"),
+            ("inspect a b", "unexpected extra argument"),
             ("fit --chance 3", "No such option: --chance"),
             ("fit --epoch 3", "--epochs"),
             ("fit --trunk", "requires an argument"),
@@ -87,7 +87,7 @@ class TestUnforeseen:
 
     @pytest.mark.usefixtures("broken")
     def test_is_one_panel(self, offramp: Shell) -> None:
-        ran = offramp("frontier", "anything")
+        ran = offramp("inspect", "anything")
         assert ran.status == 1
         assert not ran.out
         assert "ZeroDivisionError: [/bold] of nothing" in ran.told
@@ -97,7 +97,7 @@ class TestUnforeseen:
     @pytest.mark.usefixtures("broken")
     @pytest.mark.parametrize("place", [0, 1, 2])
     def test_is_raised_with_debug_wherever_that_stands(self, offramp: Shell, place: int) -> None:
-        line = ["frontier", "anything"]
+        line = ["inspect", "anything"]
         line.insert(place, "--debug")
         with pytest.raises(ZeroDivisionError):
             offramp(*line)
@@ -108,14 +108,14 @@ class TestUnforeseen:
             raise OSError(28, "No space left on device", file)
 
         monkeypatch.setattr("offramp.cli.networks.open_artifact", fail)
-        ran = offramp("frontier", "anything")
+        ran = offramp("inspect", "anything")
         assert ran.status == 1
         place = "" if file is None else ": report.html"
         assert f"No space left on device{place}; mend that, or choose another place" in ran.told
 
     def test_so_is_what_was_foreseen(self, offramp: Shell) -> None:
         with pytest.raises(OSError, match="is not there"):
-            offramp("frontier", "no-such-folder", "--debug")
+            offramp("inspect", "no-such-folder", "--debug")
 
 
 def test_an_error_of_the_library_names_options_not_arguments(offramp: Shell) -> None:
@@ -179,7 +179,7 @@ def test_stopped_while_torch_is_imported(offramp: Shell, monkeypatch: pytest.Mon
         return real(name, *rest)
 
     monkeypatch.setattr("builtins.__import__", interrupt)
-    ran = offramp("frontier", "anything")
+    ran = offramp("inspect", "anything")
     assert ran.status == 130
     assert ran.told == "Stopped. Run the same command again."
 

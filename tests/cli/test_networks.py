@@ -112,21 +112,21 @@ class TestFolders:
 
 class TestOpening:
     def test_somebodys_code_has_to_be_allowed(self, offramp: Shell, artifact: Path) -> None:
-        ran = offramp("frontier", artifact)
+        ran = offramp("inspect", artifact)
         assert (ran.status, ran.out) == (1, "")
         assert ran.told.endswith("allow it to run: --trust workshop_models:make")
         assert MODELS not in sys.modules
-        assert offramp("frontier", artifact, "--trust", f"{MODELS}:make").status == 0
+        assert offramp("inspect", artifact, "--trust", f"{MODELS}:make").status == 0
 
     def test_all_of_it_at_once(self, offramp: Shell, chained: Path) -> None:
-        ran = offramp("frontier", chained)
+        ran = offramp("inspect", chained)
         assert ran.told.endswith("--trust workshop_models:small --trust workshop_models:make")
-        ran = offramp("frontier", chained, "--trust", f"{MODELS}:small")
+        ran = offramp("inspect", chained, "--trust", f"{MODELS}:small")
         assert ran.told.endswith("allow it to run: --trust workshop_models:make")
 
     def test_the_code_may_be_gone(self, offramp: Shell, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir("/")
-        ran = offramp("frontier", artifact, "--trust", f"{MODELS}:make")
+        ran = offramp("inspect", artifact, "--trust", f"{MODELS}:make")
         assert ran.status == 1
         assert "cannot import 'workshop_models:make'" in ran.told
 
@@ -136,7 +136,7 @@ class TestOpening:
         changed = Path(f"{MODELS}.py").read_text().replace("depth=3", "depth=2")
         (tmp_path / f"{MODELS}.py").write_text(changed)
         monkeypatch.chdir(tmp_path)
-        ran = offramp("frontier", artifact, "--trust", f"{MODELS}:make")
+        ran = offramp("inspect", artifact, "--trust", f"{MODELS}:make")
         assert ran.status == 1
         assert ".safetensors: weights do not fit the network" in ran.told
 
@@ -176,7 +176,7 @@ class TestOpening:
                 exits.unlink()
             case "newer" | "nameless":
                 _rewrite(place, ruin)
-        ran = offramp("frontier", place, "--trust", f"{MODELS}:make")
+        ran = offramp("inspect", place, "--trust", f"{MODELS}:make")
         assert (ran.status, ran.out) == (1, "")
         assert told in ran.told
         assert "not foreseen" not in ran.told

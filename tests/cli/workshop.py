@@ -176,7 +176,7 @@ def furnish(folder: Path) -> None:
     (folder / "new.txt").write_text("very good day\nbad day\ndull\n")
     (folder / "names.txt").write_text("\n".join(NAMES) + "\n")
     write_images(folder / "images", 12, seed=0)
-    write_images(folder / "sizes", 6, seed=0, sides=(32, 24))
+    write_images(folder / "sizes", 40, seed=0, sides=(32, 24))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -186,31 +186,6 @@ def test_all_rows_but_some(store: Store) -> None:
         (named.shuffled(batch_size=9, seed=0, epoch=0), others.shuffled(batch_size=9, seed=0, epoch=0)),
     ):
         assert torch.equal(joined(one).features, joined(other).features)
-
-
-@pytest.mark.parametrize("window", [1, 2, 3, 5])
-def test_windows_of_shards_have_every_row_once(store: Store, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shard is read in one stretch: shards of other windows are not touched meanwhile."""
-    monkeypatch.setattr("offramp.features.store.WINDOW", window)
-    monkeypatch.setattr("offramp.features.loader.CHUNK_BYTES", 0)
-    monkeypatch.setattr("offramp.features.loader.CHUNK_ROWS", 3)
-    opened = Store.open(store.path)
-    read: list[int] = []
-    mapped = opened.shard
-
-    def watched(index: int) -> Mapping[str, Tensor]:
-        read.append(index)
-        return mapped(index)
-
-    monkeypatch.setattr(opened, "shard", watched)
-    source = StoreSource(opened, pooling="mean", views="all", buffer_mb=0.05)
-    batches = list(source.shuffled(batch_size=8, seed=0, epoch=0))
-    assert [len(batch.labels) for batch in batches] == [8] * 8 + [6]
-    assert rows_of(joined(batches), store).sort().values.tolist() == list(range(70))
-    stretches = {shard: (read.index(shard), len(read) - 1 - read[::-1].index(shard)) for shard in range(5)}
-    for start, stop in stretches.values():
-        between = {shard for shard, (first, last) in stretches.items() if first <= stop and last >= start}
-        assert len(between) <= window
 
 
 def test_keys_come_shard_by_shard(store: Store) -> None:

@@ -132,7 +132,7 @@ def test_another_plan_is_refused_and_says_what_differs(tmp_path: Path) -> None:
 
 def test_a_place_that_cannot_be_written_is_a_store_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(StoreError, match="choose another path"):
+    with pytest.raises(StoreError, match="choose another place"):
         run(tmp_path / "file")
     (tmp_path / "store" / "plan.json").mkdir(parents=True)
     with pytest.raises(StoreError, match=r"plan\.json"):

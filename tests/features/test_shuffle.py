@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offramp.features.shuffle import fillings, windows
+from offramp.features.shuffle import fillings
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(1, 12), st.integers(0, 20))
@@ -30,37 +30,3 @@ def test_rows_of_a_turn_are_mixed() -> None:
     generator = torch.Generator().manual_seed(0)
     (turn,) = fillings(np.array([500, 500]), room=1000, batch_size=10, generator=generator)
     assert abs(np.corrcoef(np.arange(1000), turn.slots)[0, 1]) < 0.15
-
-
-@given(st.lists(st.lists(st.integers(1, 9), min_size=1, max_size=8), min_size=1, max_size=6), st.integers(1, 30))
-def test_what_one_group_leaves_goes_on_with_the_next(groups: list[list[int]], batch_size: int) -> None:
-    room = min(batch_size + max(map(max, groups)), sum(map(sum, groups)))
-    buffer, kept = np.full(room, -1), slice(0, 0)
-    generator = torch.Generator().manual_seed(0)
-    dealt: list[int] = []
-    first = 0
-    for place, lengths in enumerate(groups):
-        starts = first + np.cumsum([0, *lengths[:-1]])
-        last = place == len(groups) - 1
-        for turn in fillings(
-            np.array(lengths), room=room, batch_size=batch_size, generator=generator, kept=kept, last=last
-        ):
-            chunks = [np.arange(starts[chunk], starts[chunk] + lengths[chunk]) for chunk in turn.chunks]
-            rows = np.concatenate([buffer[turn.kept].copy(), *chunks])
-            buffer[turn.slots] = rows
-            assert turn.dealt % batch_size == 0 or turn.dealt == len(rows)
-            dealt += buffer[: turn.dealt].tolist()
-            kept = slice(turn.dealt, len(rows))
-        assert last or kept.stop - kept.start < batch_size
-        first += sum(lengths)
-    assert sorted(dealt) == list(range(first))
-
-
-@given(st.integers(1, 50), st.integers(1, 60))
-def test_windows_have_every_shard_once(shards: int, size: int) -> None:
-    groups = windows(np.arange(shards), size, torch.Generator().manual_seed(0))
-    assert sorted(np.concatenate(groups).tolist()) == list(range(shards))
-    lengths = [len(group) for group in groups]
-    assert max(lengths) <= size
-    assert max(lengths) - min(lengths) <= 1
-    assert len(groups) == -(-shards // size)

@@ -270,7 +270,7 @@ def test_commands_refuse_data_that_was_used(command: Shell, artifact: Path, data
     given = ("--data", f"{data}.csv", *TRUST)
     for arguments in (
         ("evaluate", artifact, *given),
-        ("compare", artifact, artifact, *given),
+        ("evaluate", artifact, *given, "--against", artifact),
         ("recalibrate", artifact, *given, "--out", tmp_path / "new"),
         ("recalibrate", artifact, *given, "--out", tmp_path / "new", "--labelled"),
     ):
@@ -283,8 +283,8 @@ def test_commands_refuse_data_that_was_used(command: Shell, artifact: Path, data
 def test_commands_count_what_they_leave_out(command: Shell, artifact: Path, tmp_path: Path) -> None:
     given = ("--data", "few.csv", *TRUST, "--json")
     for arguments, split in (
-        (("evaluate", artifact, *given), "test"),
-        (("compare", artifact, artifact, *given), "test"),
+        (("evaluate", artifact, *given), "few.csv"),
+        (("evaluate", artifact, *given, "--against", artifact), "few.csv"),
         (("recalibrate", artifact, *given, "--out", tmp_path / "new"), "recalibrate"),
     ):
         ran = command(*arguments)

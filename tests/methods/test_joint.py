@@ -10,8 +10,7 @@ from torch import Tensor
 from offramp.cost import TrunkMulAdds, price
 from offramp.errors import CorruptFileError, InputError, StoreError, UnknownNameError
 from offramp.exits import Gates, LinearExits, all_logits
-from offramp.features import MemorySource, Plan, Store, StoreSource, begin_store, compile_manifest
-from offramp.features.shard import write_shard
+from offramp.features import MemorySource
 from offramp.functional import (
     GateTarget,
     cross_entropies,
@@ -30,7 +29,6 @@ from offramp.methods import (
     fit_classifiers,
     fit_joint,
 )
-from offramp.trunk import Preprocessing
 
 WIDTHS = (4, 6, 8)
 COSTS = TrunkMulAdds(
@@ -322,50 +320,3 @@ def test_settings_that_make_no_sense_are_refused(change: dict[str, object]) -> N
 def test_settings_that_do_not_exist_suggest_those_that_do(change: dict[str, object]) -> None:
     with pytest.raises(UnknownNameError, match="did you mean"):
         replace(QUICK, **change)  # type: ignore[arg-type]
-
-
-def test_a_fit_from_afar_goes_on_when_a_vanished_shard_is_back(tmp_path: Path) -> None:
-    source, tune = noisy_clusters(dtype=torch.float32), noisy_clusters(90, seed=1, dtype=torch.float32)
-    batch = next(source.in_order(batch_size=source.num_samples))
-    plan = Plan(
-        "5eed",
-        source.num_classes,
-        source.own_heads,
-        {"mean": source.widths},
-        (Preprocessing(),),
-        "clusters",
-        source.num_samples,
-        -(-source.num_samples // 5),
-        1,
-        1,
-        "float32",
-    )
-    begin_store(tmp_path / "store", plan)
-    for shard in range(plan.num_shards):
-        part = batch.take(slice(plan.rows_of(shard).start, plan.rows_of(shard).stop))
-        own = {f"logits.{stage}": logits.float()[:, None] for stage, logits in part.own_logits.items()}
-        columns = {"labels": part.labels, "ids": part.ids, "sizes": part.sizes, **own}
-        write_shard(tmp_path / "store", plan, shard, {**columns, "features.mean": part.features.float()[:, None]})
-    store = compile_manifest(tmp_path / "store")
-    shard_mb = max(file.stat().st_size for file in store.path.glob("shards/*.safetensors")) / 1e6
-    remote = Store.open(f"file://{store.path}", cache=tmp_path / "cache", cache_mb=2.5 * shard_mb)
-    lost = store.path / "shards" / "000002.safetensors"
-    epochs: list[int] = []
-
-    def lose_it(record: EpochRecord) -> None:
-        epochs.append(record.epoch)
-        if len(epochs) == 1:
-            lost.rename(tmp_path / "lost")
-
-    def fit_from_afar(checkpoint: Path | None) -> FittedExits:
-        fit = StoreSource(remote, pooling="mean", buffer_mb=1e-3)
-        return fit_joint(fit, tune, COSTS, QUICK, checkpoint=checkpoint, on_epoch=lose_it)
-
-    with pytest.raises(StoreError, match=r"found nothing at file://.*000002\.safetensors; put it back"):
-        fit_from_afar(tmp_path / "fit.safetensors")
-    (tmp_path / "lost").rename(lost)
-    resumed = weights_of(fit_from_afar(tmp_path / "fit.safetensors"))
-    undisturbed = weights_of(fit_from_afar(None))
-    assert resumed.keys() == undisturbed.keys()
-    assert all(torch.equal(resumed[name], undisturbed[name]) for name in resumed)
-    assert epochs == [1, 2, 1, 2]

@@ -183,7 +183,7 @@ def choose(frontier: "Frontier", wish: Wish, artifact: Path, *, budget: float | 
             warnings.simplefilter("always")
             network = frontier.choose(**vars(wish))
     except BudgetError as error:
-        raise BudgetError(f"{error}. More points: offramp frontier {artifact}{trusting(frontier)}") from error
+        raise BudgetError(f"{error}. More points: offramp inspect {artifact}{trusting(frontier)}") from error
     for caution in cautions:
         warn(f"{artifact.name}: {caution.message}")
     if not asked and network.point.guarantee is not None:

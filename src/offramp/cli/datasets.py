@@ -1,6 +1,7 @@
 """Data as the command line names it."""
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +13,23 @@ import torch
 from offramp.cli.interrupts import resumable
 from offramp.cli.places import check_writable
 from offramp.data import Dataset, Location, open_data
-from offramp.errors import InputError
-from offramp.features import StoreSource, extract, make_plan
+from offramp.errors import InputError, OverlapWarning, StoreError
+from offramp.features import IdSketch, Store, StoreSource, extract, make_plan
+from offramp.features.source import read_ids
+from offramp.features.splits import find_overlap
 from offramp.frontier import Frontier
 from offramp.trunk import Preprocessing, Trunk
 
-__all__ = ["Columns", "check_taken", "classes_for", "features_of", "kept_in", "open_labelled", "read_classes"]
+__all__ = [
+    "Columns",
+    "check_taken",
+    "check_unused",
+    "classes_for",
+    "features_of",
+    "kept_in",
+    "open_labelled",
+    "read_classes",
+]
 
 
 def read_classes(file: Path | None) -> tuple[str, ...]:
@@ -132,6 +144,31 @@ def kept_in(store: Path | None) -> Iterator[Path]:
     how = "Run the same command again; --store FOLDER keeps what is done."
     with resumable(how), TemporaryDirectory(prefix="offramp-") as folder:
         yield Path(folder)
+
+
+@contextmanager
+def check_unused(
+    data: Dataset, used: Mapping[str, IdSketch], folder: Path, *, name: str, progress: bool
+) -> Iterator[None]:
+    """Refuse data that artifacts were made from, before the network runs over it; up to 1 % of it is left out.
+
+    Inside, the library leaves the same rows out again, without a second warning.
+
+    Args:
+        data: The samples.
+        used: The splits of the artifacts by name.
+        folder: Features of the data, where they are extracted: their ids are read faster.
+        name: What the data is called, for messages.
+        progress: Show a bar while ids are read.
+    """
+    try:
+        ids = Store.open(folder / data.name).ids()
+    except StoreError:
+        ids = read_ids(data, progress=progress)
+    find_overlap(ids, used, name=name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", OverlapWarning)
+        yield
 
 
 def features_of(frontier: Frontier, data: Dataset, folder: Path, *, progress: bool) -> StoreSource:

@@ -41,4 +41,4 @@ def demo(
     print_text(str(frontier))
     print_text(verdict(found))
     say(f"Report, for a browser: {page}")
-    say(f"All points, to choose from: offramp frontier {out / 'artifact'}")
+    say(f"All points, to choose from: offramp inspect {out / 'artifact'}")

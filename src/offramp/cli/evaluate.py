@@ -1,6 +1,7 @@
 """`offramp evaluate`."""
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -24,12 +25,16 @@ from offramp.cli.options import (
     TrustOption,
 )
 from offramp.cli.places import check_writable
+from offramp.errors import InputError
 
 if TYPE_CHECKING:
-    from offramp.frontier import Frontier
+    from offramp.frontier import Comparison, Frontier
     from offramp.report import Findings
 
 __all__ = ["evaluate"]
+
+AGAINST = "Comparison"
+"""Title of the options that say what to compare with."""
 
 DOUBTFUL = 0.1
 """Accuracy of the network itself below that on the tune split, by which the data is doubted."""
@@ -44,6 +49,24 @@ def evaluate(
         Path | None,
         typer.Option(
             metavar="FOLDER", help="Write report.html here, one file to look at, and its pictures as SVG and PNG."
+        ),
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="ARTIFACT",
+            help="Another artifact: compare the two on the same samples. [dim]Without it: no comparison.[/dim]",
+            rich_help_panel=AGAINST,
+        ),
+    ] = None,
+    against_trunk: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against-trunk",
+            metavar="NAME",
+            help="The network after an update, as [bold]fit[/bold] takes it with --trunk: compare, to see whether the "
+            "exits still serve it. [dim]Without it: no comparison.[/dim]",
+            rich_help_panel=AGAINST,
         ),
     ] = None,
     latency: LatencyOption = None,
@@ -63,34 +86,65 @@ def evaluate(
     line (each also with .gz); .parquet; .npz; a folder saved by Hugging Face datasets.
 
     [bold]Example[/bold]: offramp evaluate my-offramp --data test.csv --cost 0.6 --report my-report
+
+    [bold]Example[/bold]: offramp evaluate old --data test.csv --against new
     """
-    from offramp.cli.datasets import Columns, classes_for, features_of, kept_in, open_labelled
-    from offramp.cli.networks import open_artifact
+    from offramp.cli.datasets import (
+        Columns,
+        check_taken,
+        check_unused,
+        classes_for,
+        features_of,
+        kept_in,
+        open_labelled,
+    )
+    from offramp.cli.networks import make_network, open_artifact
+    from offramp.frontier import check_comparable, compare, on_trunk
     from offramp.frontier.guessing import check_full_network
     from offramp.report import cautions, find, verdict, write_report
 
+    if against is not None and against_trunk:
+        raise InputError("expected --against or --against-trunk, got both; leave one")
     frontier = timed(open_artifact(artifact, trust), latency, latency_batch_size)
+    other = None if against is None else timed(open_artifact(against, trust), latency, latency_batch_size)
+    if other is not None:
+        check_comparable(frontier, other)
     network = choose(frontier, wish, artifact)
+    other_point = network.point if other is None or against is None else choose(other, wish, against).point
     source = open_labelled(
         data,
         frontier.trunk,
         Columns(label, column, split),
-        classes=classes_for(frontier, classes),
+        classes=classes_for(frontier, classes) or (() if other is None else other.classes),
         preprocessing=frontier.preprocessing,
     )
+    if against_trunk:
+        updated = make_network(against_trunk)
+        check_taken(data, source, updated, updated.preprocessing)
+        other = on_trunk(frontier, updated, source.read(0, 1).inputs)
+    elif other is not None:
+        check_taken(data, source, other.trunk, other.preprocessing)
+    names = _names(artifact, against)
+    artifacts = [(names[0], frontier)] + ([] if other is None or against is None else [(names[1], other)])
+    used = {f"{part} of {name}": sketch for name, made in artifacts for part, sketch in made.splits.items()}
     if report is not None:
         check_writable(report, "--report")
         import_module("offramp.report.canvas")  # a missing matplotlib is told of now, not after the long work
-    with kept_in(store) as folder:
+    compared = None
+    with kept_in(store) as folder, check_unused(source, used, folder, name=data.name, progress=not as_json):
         features = features_of(frontier, source, folder, progress=not as_json)
         check_full_network(features, split="test", classes=source.classes, anyway=anyway)
         found = find(frontier, features, point=network.point, classes=source.classes, name=data.name)
         bare_ms = None if frontier.bare_ms is None else float(network.costs.average(features.sizes()).bare)
+        if other is not None:
+            others = features_of(other, source, folder / "against", progress=not as_json)
+            compared = compare((frontier, network.point, features), (other, other_point, others))
     page = None if report is None else write_report(found, report, source=source)
     if as_json:
         took_ms = None if bare_ms is None else bare_ms * found.chosen.relative_cost
         told = {"bare_ms": bare_ms, "ms": took_ms, "report": None if page is None else str(page)}
-        print_json({**found.to_json(), **told})
+        comparison = None if compared is None else {"names": names, **asdict(compared)}
+        print_json({**found.to_json(), **told, "against": comparison})
         return
     curve = found.curves[network.point.policy]
     shown = [*curve[:: max(1, len(curve) // 8)], found.chosen]
@@ -116,10 +170,35 @@ def evaluate(
             f"The cost is time: {bare_ms * found.chosen.relative_cost:.3g} ms a sample on average, {bare_ms:.3g} ms "
             "the network without exits."
         )
+    if compared is not None:
+        _print_comparison(compared, names, data.name, "multiply-adds" if frontier.bare_ms is None else "milliseconds")
     for sentence in (*cautions(found), *_doubts(frontier, found)):
         warn(sentence)
     if page is not None:
         say(f"Report: {page}")
+
+
+def _names(artifact: Path, against: Path | None) -> tuple[str, str]:
+    """Name the two sides: folders in different places may have the same name."""
+    if against is None:
+        return artifact.name, "after the update"
+    return (str(artifact), str(against)) if artifact.name == against.name else (artifact.name, against.name)
+
+
+def _print_comparison(compared: "Comparison", names: tuple[str, str], data: str, unit: str) -> None:
+    rows = [
+        ["full network", *(f"{100 * one:.2f} %" for one in compared.full_accuracies)],
+        ["with exits", *(f"{100 * one:.2f} %" for one in compared.accuracies)],
+        ["cost, of its own network", *(f"{one:.3f}" for one in compared.relative_costs)],
+    ]
+    print_table(f"{compared.samples:,} samples of {data}", ["", *names], rows)
+    ends = compared.cost_ratio_interval
+    told = "n/a: one row" if ends is None else f"{ends[0]:.2f} to {ends[1]:.2f}"
+    print_text(
+        f"{names[1]} changes accuracy by {points(compared.gain)} points ({interval(compared.gain_interval)}) at "
+        f"{compared.cost_ratio:.2f} ({told}) times the {unit}. They agree on {100 * compared.agreement:.1f} % of the "
+        f"samples; {100 * compared.newly_wrong:.2f} % were right and are wrong now."
+    )
 
 
 def _doubts(frontier: "Frontier", found: "Findings") -> Iterator[str]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from offramp.cli.choosing import Wish, asking, choose
-from offramp.cli.console import print_json, say
+from offramp.cli.console import print_json, say, warn
 from offramp.cli.options import (
     ArtifactArgument,
     ColumnOption,
@@ -89,6 +89,8 @@ def export(
     rows = source.read(0, min(len(source), CALIBRATION_ROWS if int8 else 1)).inputs
     inputs = frontier.trunk.prepare(frontier.preprocessing(rows))
     chosen = choose(frontier, wish, artifact).point if single else None
+    if int8 and chosen is not None and chosen.guarantee is not None:
+        warn("nothing is promised: the network was calibrated in its own precision, and eight bits compute coarser")
     policy = frontier.preferred if chosen is None else chosen.policy
     points = list(Dial(frontier.points[policy]).settings)
     at = None

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from offramp.cli.choosing import warn_of_busy
-from offramp.cli.console import print_json, print_table, say, warn
+from offramp.cli.console import print_json, print_table, print_text, say, warn
+from offramp.cli.fit import describe
 from offramp.cli.options import (
     DATA,
     DEFAULT_POOLING,
+    AnyTrunkOption,
     ColumnOption,
     ExitsOption,
     JsonOption,
@@ -17,7 +19,7 @@ from offramp.cli.options import (
     MethodOption,
     PoolingOption,
     SplitOption,
-    TrunkOption,
+    TrustOption,
 )
 from offramp.cli.places import check_writable
 from offramp.data import Location, locate
@@ -25,7 +27,8 @@ from offramp.errors import InputError
 
 if TYPE_CHECKING:
     from offramp.cli.datasets import Columns
-    from offramp.trunk import Representation, Trunk
+    from offramp.frontier import Frontier
+    from offramp.trunk import Pooling, Preprocessing, Representation, Trunk
 
 __all__ = ["inspect"]
 
@@ -41,7 +44,16 @@ TIMES = "Times"
 
 
 def inspect(
-    trunk: TrunkOption,
+    artifact: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="ARTIFACT",
+            help="Folder that [bold]offramp fit[/bold] wrote, to see its operating points; with --data, how its "
+            "network is cut too.",
+            show_default=False,
+        ),
+    ] = None,
+    trunk: AnyTrunkOption = None,
     data: Annotated[
         Location | None,
         typer.Option(
@@ -76,7 +88,7 @@ def inspect(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="What computes while it is timed: eager, bfloat16, compiled or onnx, as predict is to be given. "
+            help="What computes while it is timed: eager, bfloat16 or onnx, as predict is to be given. "
             "[dim]Without it: eager.[/dim]",
             rich_help_panel=TIMES,
         ),
@@ -91,22 +103,31 @@ def inspect(
             rich_help_panel=TIMES,
         ),
     ] = None,
+    trust: TrustOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how a network is cut: its stages, what each costs, what exits would see, and what leaving there would cost.
+    """Show how a network is cut and what leaving at each stage costs, or the operating points of an artifact.
 
     A network that cannot be cut is refused with the reason, and with what to try.
 
+    Every point is in the artifact; [bold]--cost[/bold] or [bold]--accuracy[/bold] of the other commands picks one. The
+    figures are of the tune split, which chose the points: a little optimistic. Figures to quote come from
+    [bold]offramp evaluate[/bold].
+
     [bold]Example[/bold]: offramp inspect --trunk models:make --data train.csv
+
+    [bold]Example[/bold]: offramp inspect my-offramp
     """
     from offramp.cli.datasets import Columns
-    from offramp.cli.networks import make_network
+    from offramp.cli.networks import make_network, open_artifact
     from offramp.cost import count_trunk, thinned
     from offramp.methods import METHODS, JointSettings, default_settings, fresh_exits
     from offramp.policy import POLICIES
     from offramp.runtime import BACKENDS, measure_latency
     from offramp.trunk import POOLINGS
 
+    if (artifact is None) == (not trunk):
+        raise InputError("expected an artifact, or a network with --trunk: one of the two")
     needing = {"--out": out is not None, "--batch-size": bool(batch_size), "--backend": backend is not None}
     given = [name for name, there in needing.items() if there]
     if given and not measure:
@@ -118,24 +139,36 @@ def inspect(
     BACKENDS.get(computing)  # one that is unknown, or not installed, is told of now
     if out is not None:
         check_writable(out.parent, "--out")
-    network = make_network(trunk)
+    frontier = None
+    if artifact is not None:
+        fixed = {"--exits": exits is not None, "--pooling": pooling != DEFAULT_POOLING, "--method": method != "default"}
+        if chosen := [name for name, there in fixed.items() if there]:
+            raise InputError(f"expected {chosen[0]} with --trunk, got it with an artifact, whose exits are fitted")
+        if measure and data is None:
+            raise InputError("expected --data with --measure of an artifact, got none; give samples to time it on")
+        frontier = open_artifact(artifact, trust)
+        if data is None:
+            if as_json:
+                print_json({"frontier": describe(frontier)})
+            else:
+                _print_frontier(frontier)
+            return
+    network = make_network(trunk or ()) if frontier is None else frontier.trunk
+    preprocessing = network.preprocessing if frontier is None else frontier.preprocessing
     count = LENGTHS if measure and network.grows else 2
-    raw = _blank(network) if data is None else _some(data, Columns(label, column, split), network, count)
-    example = network.prepare(network.preprocessing(raw))
+    raw = _blank(network) if data is None else _some(data, Columns(label, column, split), network, preprocessing, count)
+    example = network.prepare(preprocessing(raw))
     if exits is not None:
         network = thinned(network, example, exits=exits)
-    pool = POOLINGS.get(pooling)
+    pool = POOLINGS.get(pooling) if frontier is None else frontier.pooling
     settings = default_settings(METHODS.get(method))
     if not isinstance(settings, JointSettings):
         raise InputError(f"expected a method of the library, default or paper, got {method}: its exits are not known")
-    stages = _stages(network, example, pooling)
+    stages = _stages(network, example, pool)
     counted = count_trunk(network, example, pool)
-    bank = fresh_exits(
-        tuple(one["features"] for one in stages),
-        network.own_heads,
-        network.num_classes,
-        settings=settings,
-    )
+    widths = tuple(one["features"] for one in stages)
+    fresh = fresh_exits(widths, network.own_heads, network.num_classes, settings=settings)
+    bank = fresh if frontier is None else frontier.bank
     priced = counted.price(bank, POLICIES.get("threshold"))
     table = priced.average(network.sizes(example))
     bare = float(table.bare)
@@ -163,10 +196,11 @@ def inspect(
         "captured_by": getattr(network, "captured_by", None),
         "num_classes": network.num_classes,
         "mul_adds": bare,
-        "preprocessing": [name for name, _ in network.preprocessing.steps],
-        "pooling": pooling,
+        "preprocessing": [name for name, _ in preprocessing.steps],
+        "pooling": pool.name,
         "stages": stages,
         "latency": None if times is None else times.to_json(),
+        "frontier": None if frontier is None else describe(frontier),
     }
     if as_json:
         print_json(content)
@@ -196,7 +230,7 @@ def inspect(
         warn_of_busy(times)
     if out is not None:
         say(f"Written to {out}: give it with --latency to fit, evaluate or predict.")
-    if leaving[-1] > 1.1:
+    if frontier is None and leaving[-1] > 1.1:
         warn(
             f"all default exits cost {100 * (leaving[-1] - 1):.0f} % of the network, which is small; those that bring "
             "nothing are dropped when fitting."
@@ -204,6 +238,16 @@ def inspect(
     if large:
         names = ", ".join(map(str, large))
         warn(f"nobody can leave inside stage {names}, above {LARGE:.0%} of the network.")
+    if frontier is not None:
+        _print_frontier(frontier)
+
+
+def _print_frontier(frontier: "Frontier") -> None:
+    """Print the operating points, and what they were fitted on."""
+    print_text(str(frontier))
+    splits = frontier.provenance.get("splits", {})
+    sizes = ", ".join(f"{part['samples']:,} to {name}" for name, part in splits.items())
+    print_text(f"the full network: {100 * frontier.full_accuracy:.2f} %" + (f"; samples: {sizes}" if sizes else ""))
 
 
 def _millions(mul_adds: float) -> str:
@@ -211,11 +255,9 @@ def _millions(mul_adds: float) -> str:
     return f"{mul_adds / 1e6:,.2f}" if mul_adds >= 1e6 else f"{mul_adds / 1e6:.2g}"
 
 
-def _stages(network: "Trunk", example: Any, pooling: str) -> list[dict[str, Any]]:
-    """What each stage leaves behind, and what exits see of it."""
+def _stages(network: "Trunk", example: Any, pool: "Pooling") -> list[dict[str, Any]]:
+    """List what each stage leaves behind, and what exits see of it."""
     import torch
-
-    from offramp.trunk import POOLINGS
 
     found: list[dict[str, Any]] = []
     hidden = example
@@ -223,7 +265,7 @@ def _stages(network: "Trunk", example: Any, pooling: str) -> list[dict[str, Any]
         for index, stage in enumerate(network.stages):
             hidden = stage(hidden)
             shown = network.representation(hidden, index)
-            width = int(POOLINGS.get(pooling)(shown).shape[1])
+            width = int(pool(shown).shape[1])
             own = index in network.own_heads
             found.append({"stage": index, "sees": _described(shown), "features": width, "own_head": own})
     return found
@@ -243,13 +285,13 @@ def _described(shown: "Representation") -> str:
             return " x ".join(map(str, shown.shape[1:]))
 
 
-def _some(path: Location, columns: "Columns", network: "Trunk", count: int) -> Any:
-    """The first samples of the data."""
+def _some(path: Location, columns: "Columns", network: "Trunk", preprocessing: "Preprocessing", count: int) -> Any:
+    """Read the first samples of the data."""
     from offramp.cli.datasets import check_taken
     from offramp.data import open_data
 
     data = open_data(path, **vars(columns))
-    check_taken(path, data, network, network.preprocessing)
+    check_taken(path, data, network, preprocessing)
     return data.read(0, min(count, len(data))).inputs
 
 

@@ -11,15 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from offramp.cli.bench import bench
-from offramp.cli.compare import compare
 from offramp.cli.console import print_text, show_warnings, tell_error
 from offramp.cli.demo import demo
 from offramp.cli.estimate import estimate
 from offramp.cli.evaluate import evaluate
 from offramp.cli.export import export
-from offramp.cli.extract import extract
 from offramp.cli.fit import fit
-from offramp.cli.frontier import frontier
 from offramp.cli.help import PlainCommand, PlainGroup
 from offramp.cli.inspect import inspect
 from offramp.cli.interrupts import resumable
@@ -34,15 +31,12 @@ VERBS: tuple[Callable[..., None], ...] = (
     demo,
     estimate,
     inspect,
-    extract,
     fit,
-    frontier,
     evaluate,
     predict,
     monitor,
     recalibrate,
     export,
-    compare,
     bench,
 )
 """In the order a new user meets them."""

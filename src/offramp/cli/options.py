@@ -12,6 +12,7 @@ __all__ = [
     "DEFAULT_POOLING",
     "KINDS_OF_DATA",
     "AccuracyOption",
+    "AnyTrunkOption",
     "AnywayOption",
     "ArtifactArgument",
     "ClassesOption",
@@ -52,20 +53,21 @@ DEFAULT_POOLING = "rich"
 
 _NETWORK, _POINT, _MANY = "The network", "The operating point", "Many workers"
 
-TrunkOption = Annotated[
-    list[str],
-    typer.Option(
-        "--trunk",
-        "-t",
-        metavar="NAME",
-        help="Your network: [bold]hf:FOLDER[/bold] that save_pretrained wrote, tokenizer included; "
-        "[bold]timm:NAME[/bold] or [bold]torchvision:NAME[/bold] with [bold],weights=FILE[/bold]; or "
-        "[bold]package:function[/bold], in this folder or on Python's path, where the function returns "
-        "[bold]offramp.split(model, example)[/bold]. Arguments follow after commas: [bold]models:make,depth=12[/bold]. "
-        "Give it twice for a chain, the cheaper network first.",
-        rich_help_panel=_NETWORK,
-    ),
-]
+_TRUNK = typer.Option(
+    "--trunk",
+    "-t",
+    metavar="NAME",
+    help="Your network: [bold]hf:FOLDER[/bold] that save_pretrained wrote, tokenizer included; "
+    "[bold]timm:NAME[/bold] or [bold]torchvision:NAME[/bold] with [bold],weights=FILE[/bold]; or "
+    "[bold]package:function[/bold], in this folder or on Python's path, where the function returns "
+    "[bold]offramp.split(model, example)[/bold]. Arguments follow after commas: [bold]models:make,depth=12[/bold]. "
+    "Give it twice for a chain, the cheaper network first.",
+    rich_help_panel=_NETWORK,
+)
+
+TrunkOption = Annotated[list[str], _TRUNK]
+
+AnyTrunkOption = Annotated[list[str] | None, _TRUNK]
 
 TrustOption = Annotated[
     list[str] | None,

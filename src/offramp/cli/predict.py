@@ -75,8 +75,8 @@ def predict(
         str,
         typer.Option(
             metavar="NAME",
-            help="What computes: eager, bfloat16 (faster where the processor has it, rounded), compiled (takes minutes "
-            "to begin) or onnx (fastest for few samples at a time; needs the extra onnx).",
+            help="What computes: eager, bfloat16 (faster where the processor has it, rounded) or onnx "
+            "(fastest for few samples at a time; needs the extra onnx).",
         ),
     ] = "eager",
     shadow: Annotated[

@@ -1,7 +1,6 @@
 """Batches from a store: in order, or shuffled out of core."""
 
 from collections.abc import Iterator
-from itertools import zip_longest
 from math import prod
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +13,7 @@ from offramp.errors import InputError
 from offramp.features.batch import Batch, Keys
 from offramp.features.buffer import empty
 from offramp.features.selection import Indices, Selection
-from offramp.features.shuffle import Filling, fillings, windows
+from offramp.features.shuffle import Filling, fillings
 from offramp.features.stable_hash import stable_hash
 from offramp.features.store import Store
 
@@ -33,10 +32,9 @@ class StoreSource:
     """A batch source over a store, or over some of its rows.
 
     Shuffling reads chunks of consecutive rows in random order into a buffer, shuffles the buffer and deals it out. The
-    chunks come from all over the store if all of its shards can be at hand (`Store.window`), else from a window of
-    shards drawn at random, one window after the other, each shard once. Neighbours in the store meet more often than in
-    a full shuffle: where the data is sorted by class, a buffer should hold as many chunks as there are classes (a chunk
-    is 512 kB, or 16 rows if that is more), and a window as many shards as it can (docs/scale.md says what it costs).
+    chunks come from all over the store. Neighbours in the store meet more often than in a full shuffle: where the data
+    is sorted by class, a buffer should hold as many chunks as there are classes (a chunk is 512 kB, or 16 rows if that
+    is more; docs/scale.md says what it costs).
 
     Args:
         store: The store.
@@ -90,7 +88,8 @@ class StoreSource:
 
     def keys(self) -> Iterator[Keys]:
         """Ids and sizes of every sample, in the order of the rows, a shard at a time."""
-        for shard, columns in self._store.scan(("ids", "sizes"), self._shards.tolist()):
+        for shard in self._shards.tolist():
+            columns = self._store.shard(shard)
             rows = self._chosen.rows(shard, 0, int(self._chosen.counts[shard]))
             yield Keys(columns["ids"].numpy()[rows], columns["sizes"][rows])
 
@@ -99,48 +98,33 @@ class StoreSource:
         _check_batch_size(batch_size)
         generator = torch.Generator().manual_seed(stable_hash(f"{seed}/{epoch}"))
         room = min(max(self._buffer_rows, batch_size + self._chunk_rows), self.num_samples)
-        buffer, kept = self._buffer(room), slice(0, 0)
-        groups = windows(self._shards, self._store.window, generator)
-        with self._store.fetching() as fetch:
-            for group, following in zip_longest(groups, groups[1:]):
-                fetch([*group.tolist(), *([] if following is None else following.tolist())])
-                chunks = self._chunks(group)
-                last = following is None
-                for turn in fillings(
-                    chunks.lengths, room=room, batch_size=batch_size, generator=generator, kept=kept, last=last
-                ):
-                    filled = self._fill(buffer, turn, chunks, generator)
-                    for first in range(0, turn.dealt, batch_size):
-                        yield self._batch(buffer, slice(first, min(first + batch_size, turn.dealt)))
-                    kept = slice(turn.dealt, filled)
+        buffer, chunks = self._buffer(room), self._chunks()
+        for turn in fillings(chunks.lengths, room=room, batch_size=batch_size, generator=generator):
+            self._fill(buffer, turn, chunks, generator)
+            for first in range(0, turn.dealt, batch_size):
+                yield self._batch(buffer, slice(first, min(first + batch_size, turn.dealt)))
 
     def in_order(self, *, batch_size: int) -> Iterator[Batch]:
         """Every sample once, first view, in the order of the rows."""
         _check_batch_size(batch_size)
         buffer, filled = self._buffer(min(batch_size, self.num_samples)), 0
-        with self._store.fetching() as fetch:
-            for index, shard in enumerate(self._shards.tolist()):
-                fetch(self._shards[index : index + 2].tolist())
-                start, count = 0, int(self._chosen.counts[shard])
-                while start < count:
-                    stop = min(count, start + batch_size - filled)
-                    self._read(shard, start, stop, None, buffer, slice(filled, filled + stop - start))
-                    start, filled = stop, filled + stop - start
-                    if filled == batch_size:
-                        yield self._batch(buffer, slice(0, filled))
-                        filled = 0
+        for shard in self._shards.tolist():
+            start, count = 0, int(self._chosen.counts[shard])
+            while start < count:
+                stop = min(count, start + batch_size - filled)
+                self._read(shard, start, stop, None, buffer, slice(filled, filled + stop - start))
+                start, filled = stop, filled + stop - start
+                if filled == batch_size:
+                    yield self._batch(buffer, slice(0, filled))
+                    filled = 0
         if filled:
             yield self._batch(buffer, slice(0, filled))
 
     def _buffer(self, rows: int) -> Columns:
         return {name: empty((rows, *column.shape[2:]), column.dtype) for name, column in self._columns.items()}
 
-    def _fill(self, buffer: Columns, turn: Filling, chunks: "_Chunks", generator: torch.Generator) -> int:
-        """Move what is kept and read the chunks of a turn, each row to its slot.
-
-        Returns:
-            Rows of the buffer.
-        """
+    def _fill(self, buffer: Columns, turn: Filling, chunks: "_Chunks", generator: torch.Generator) -> None:
+        """Move what is kept and read the chunks of a turn, each row to its slot."""
         filled: int = turn.kept.stop - turn.kept.start
         for column in buffer.values():
             array = _array(column)
@@ -153,7 +137,6 @@ class StoreSource:
                 views = torch.randint(self._drawn_views, slots.shape, generator=generator).numpy()
             self._read(int(chunks.shards[chunk]), start, start + length, views, buffer, slots)
             filled += length
-        return filled
 
     def _read(
         self, shard: int, start: int, stop: int, views: Indices | None, into: Columns, slots: Indices | slice
@@ -182,12 +165,12 @@ class StoreSource:
             buffer["sizes"][rows].clone(),
         )
 
-    def _chunks(self, shards: Indices) -> "_Chunks":
-        """The chunks of some shards; none reaches over a shard's end."""
-        counts = self._chosen.counts[shards]
+    def _chunks(self) -> "_Chunks":
+        """List the chunks of all shards; none reaches over a shard's end."""
+        counts = self._chosen.counts[self._shards]
         starts = [np.arange(0, count, self._chunk_rows) for count in counts]
         lengths = [np.minimum(self._chunk_rows, count - first) for first, count in zip(starts, counts, strict=True)]
-        owners = np.repeat(shards, [len(first) for first in starts])
+        owners = np.repeat(self._shards, [len(first) for first in starts])
         return _Chunks(owners, np.concatenate(starts), np.concatenate(lengths))
 
 

@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from offramp.errors import CorruptFileError, OfframpError, StoreError
 from offramp.files import replacing
 
-__all__ = ["VERSION", "file_sha256", "read_sealed", "seal", "unsealed", "whole_file", "write_sealed"]
+__all__ = ["VERSION", "file_sha256", "read_sealed", "seal", "whole_file", "write_sealed"]
 
 VERSION = 1
 """Format version of everything in a store. How a file is sealed stays the same in all versions."""
@@ -72,16 +72,6 @@ def read_sealed(path: Path) -> dict[str, Any]:
         raw = path.read_bytes()
     except OSError as error:
         raise StoreError(f"cannot read {path}: {error}; run the same extraction again to restore it") from error
-    return unsealed(raw, str(path))
-
-
-def unsealed(raw: bytes, place: str) -> dict[str, Any]:
-    """What a sealed file says, or a refusal.
-
-    Args:
-        raw: Its bytes.
-        place: Where they are from, for messages.
-    """
     try:
         content = json.loads(raw)
         # Byte for byte: a changed blank says as little about JSON's meaning as it says much about the disk.
@@ -90,12 +80,12 @@ def unsealed(raw: bytes, place: str) -> dict[str, Any]:
         intact = False
     if not intact:
         raise CorruptFileError(
-            f"{place} does not match its own checksum; delete it and run the same extraction again: "
+            f"{path} does not match its own checksum; delete it and run the same extraction again: "
             "it redoes only what is lost"
         )
     if content.get("version") != VERSION:
         raise StoreError(
-            f"{place} has format version {content.get('version')}, this offramp reads {VERSION}; "
+            f"{path} has format version {content.get('version')}, this offramp reads {VERSION}; "
             "use the offramp that wrote it, or extract again elsewhere"
         )
     return {key: value for key, value in content.items() if key not in ("seal", "version")}

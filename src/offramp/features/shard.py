@@ -1,11 +1,9 @@
 """One shard: a safetensors file of columns, and a sidecar entry that vouches for it."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -18,16 +16,11 @@ __all__ = [
     "Entry",
     "is_finished",
     "map_shard",
-    "read_columns",
     "read_entry",
-    "shard_name",
     "shard_path",
     "sidecar_path",
     "write_shard",
 ]
-
-HEAD_BYTES = 4096
-"""Read at once of a shard that lies elsewhere: its header is seldom longer."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +37,9 @@ class Entry:
     """Hash of its file."""
 
 
-def shard_name(shard: int) -> str:
-    """Where a shard is in a store."""
-    return f"shards/{shard:06d}.safetensors"
-
-
 def shard_path(path: Path, shard: int) -> Path:
     """File of a shard."""
-    return path / shard_name(shard)
+    return path / "shards" / f"{shard:06d}.safetensors"
 
 
 def sidecar_path(path: Path, shard: int) -> Path:
@@ -88,7 +76,7 @@ def is_finished(path: Path, plan: Plan, shard: int) -> bool:
         return False
 
 
-def map_shard(path: Path, plan: Plan, shard: int, *, names: Sequence[str] | None = None) -> dict[str, Tensor]:
+def map_shard(path: Path, plan: Plan, shard: int) -> dict[str, Tensor]:
     """Map a shard's columns into memory: a byte is read when it is used, and held by the page cache alone.
 
     Checks names, shapes and types. That the bytes are the right ones is `Store.shard`'s part.
@@ -97,14 +85,13 @@ def map_shard(path: Path, plan: Plan, shard: int, *, names: Sequence[str] | None
         path: Folder of the store.
         plan: Its plan.
         shard: Index of the shard.
-        names: Which columns; all of them if left out.
     """
     file = shard_path(path, shard)
     expected = plan.columns(len(plan.rows_of(shard)))
     columns: dict[str, Tensor] = {}
     try:
         with safe_open(file, framework="pt") as opened:
-            for name in expected if names is None else names:
+            for name in expected:
                 columns[name] = opened.get_tensor(name)
     except (OSError, SafetensorError) as error:
         raise CorruptFileError(f"cannot map {file}: {error}; run the same extraction again to restore it") from error
@@ -114,37 +101,4 @@ def map_shard(path: Path, plan: Plan, shard: int, *, names: Sequence[str] | None
                 f"{file} holds '{name}' as {column.dtype} of shape {tuple(column.shape)}, expected {expected[name]}; "
                 "delete it and run the same extraction again"
             )
-    return columns
-
-
-def read_columns(
-    read: Callable[[int, int], bytes], place: str, plan: Plan, shard: int, names: Sequence[str]
-) -> dict[str, Tensor]:
-    """Read a few columns of a shard that lies elsewhere, without the rest of it.
-
-    Their bytes are not compared with any hash: that is done when the whole shard is fetched.
-
-    Args:
-        read: Gives the bytes from a place on up to another.
-        place: Where the shard is, for messages.
-        plan: The plan of the store.
-        shard: Index of the shard.
-        names: Which columns.
-    """
-    expected = plan.columns(len(plan.rows_of(shard)))
-    columns = {}
-    try:
-        # As safetensors has it: the header's length in 8 bytes, the header as JSON, the tensors.
-        head = read(0, HEAD_BYTES)
-        body = 8 + int.from_bytes(head[:8], "little")
-        header = json.loads(head[8:body] if body <= HEAD_BYTES else read(8, body))
-        for name in names:
-            start, stop = header[name]["data_offsets"]
-            content = torch.frombuffer(bytearray(read(body + start, body + stop)), dtype=expected[name].dtype)
-            columns[name] = content.view(expected[name].shape)
-    except (AttributeError, KeyError, RecursionError, RuntimeError, TypeError, ValueError) as error:
-        raise CorruptFileError(
-            f"{place} is cut short or no shard of this store: {error}; copy it there again, then run the same call "
-            "again"
-        ) from error
     return columns

@@ -1,36 +1,15 @@
-"""How rows that do not fit in memory are shuffled: which shards are mixed, which chunks fill a buffer, and where."""
+"""How rows that do not fit in memory are shuffled: which chunks fill a buffer, and where."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["Filling", "fillings", "windows"]
+__all__ = ["Filling", "fillings"]
 
 Indices = npt.NDArray[np.int64]
-
-
-def windows(shards: Indices, size: int, generator: torch.Generator) -> list[Indices]:
-    """Deal shards into groups at random: those of a group are mixed with one another, and read no more after that.
-
-    Args:
-        shards: Numbers of the shards.
-        size: Shards of a group at most; groups are of nearly equal size.
-        generator: The only source of chance; not asked where all are one group.
-
-    Example:
-        >>> windows(np.arange(5), 2, torch.Generator().manual_seed(0))
-        [array([4, 0]), array([1, 3]), array([2])]
-        >>> windows(np.arange(5), 8, torch.Generator())
-        [array([0, 1, 2, 3, 4])]
-    """
-    if len(shards) <= size:
-        return [shards]
-    order = torch.randperm(len(shards), generator=generator).numpy()
-    return np.array_split(shards[order], ceil(len(shards) / size))
 
 
 @dataclass(frozen=True)
@@ -47,15 +26,7 @@ class Filling:
     """Rows to hand out in batches, from the front."""
 
 
-def fillings(
-    lengths: Indices,
-    *,
-    room: int,
-    batch_size: int,
-    generator: torch.Generator,
-    kept: slice = slice(0, 0),
-    last: bool = True,
-) -> Iterator[Filling]:
+def fillings(lengths: Indices, *, room: int, batch_size: int, generator: torch.Generator) -> Iterator[Filling]:
     """Plan the turns of a shuffle buffer.
 
     Chunks come in random order; a row's slot is random among all of its turn. Rows are placed on their way in, so that
@@ -66,8 +37,6 @@ def fillings(
         room: Rows of the buffer, at least `batch_size` and the longest chunk together, or all rows.
         batch_size: Every batch but the last has so many rows.
         generator: The only source of chance.
-        kept: Rows in the buffer already, fewer than a batch.
-        last: Whether no more chunks follow, so that the last batch may be smaller; else what does not fill one is kept.
 
     Example:
         >>> generator = torch.Generator().manual_seed(0)
@@ -78,14 +47,13 @@ def fillings(
     """
     order = torch.randperm(len(lengths), generator=generator).numpy()
     ends = np.cumsum(lengths[order])
-    assert room >= min(batch_size + int(lengths.max()), kept.stop - kept.start + int(ends[-1]))
-    done = 0
-    read = 0
+    assert room >= min(batch_size + int(lengths.max()), int(ends[-1]))
+    kept, done, read = slice(0, 0), 0, 0
     while done < len(order):
         over = kept.stop - kept.start
         after = int(np.searchsorted(ends, read + room - over, "right"))
         filled = over + int(ends[after - 1]) - read
-        dealt = filled if last and after == len(order) else filled - filled % batch_size
+        dealt = filled if after == len(order) else filled - filled % batch_size
         slots = torch.randperm(filled, generator=generator).numpy()
         yield Filling(kept, order[done:after], slots, dealt)
         kept, done, read = slice(dealt, filled), after, int(ends[after - 1])

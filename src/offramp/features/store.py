@@ -10,18 +10,16 @@ Layout of the folder (docs/store.md says what is in each file):
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from offramp.addresses import is_address
 from offramp.errors import CorruptFileError, StoreError
 from offramp.features.plan import Plan
 from offramp.features.sealed import file_sha256, read_sealed, write_sealed
@@ -30,22 +28,12 @@ from offramp.features.splits import hold_out
 from offramp.files import TEMPORARY, hold_lock
 from offramp.registry import unknown_name
 
-if TYPE_CHECKING:
-    from offramp.features.cache import ShardCache
-
 __all__ = ["Store", "begin_store", "compile_manifest", "hold_store", "pending_shards", "read_plan"]
 
 Number = TypeVar("Number", np.int64, np.float32)
 
 OPEN_SHARDS = 128
 """Shards kept mapped. Mapping one again costs 0.1 ms; each holds address space and page tables, but no memory."""
-
-WINDOW = 1024
-"""Shards of a local store that are mixed with one another: all of them up to 64 GB. What is held of each is small, but
-with all shards of a store of any size it would grow."""
-
-READERS = 16
-"""Remote shards whose columns are read at the same time: each takes a few answers of some 50 ms."""
 
 WAIT_S = 10.0
 """Seconds to wait for another writer of a store: to see that a store of some gigabytes is whole takes about as long."""
@@ -57,45 +45,35 @@ class Store:
     Every JSON file is verified when the store is opened, every shard when it is first mapped.
 
     Args:
-        path: Folder of the store, or of those of its shards that are on this machine.
+        path: Folder of the store.
         plan: What was extracted.
-        entries: One a shard.
-        cache: Brings shards that are elsewhere.
+        entries: One per shard.
 
     Attributes:
         path: As above.
         plan: As above.
     """
 
-    def __init__(self, path: Path, plan: Plan, entries: tuple[Entry, ...], cache: "ShardCache | None" = None) -> None:
+    def __init__(self, path: Path, plan: Plan, entries: tuple[Entry, ...]) -> None:
         self.path = path
         self.plan = plan
         self._entries = entries
-        self._cache = cache
         self._verified: set[int] = set()
         self._mapped: OrderedDict[int, dict[str, Tensor]] = OrderedDict()
 
     @classmethod
-    def open(cls, path: str | Path, *, cache: str | Path | None = None, cache_mb: float = 4096) -> "Store":
+    def open(cls, path: str | Path) -> "Store":
         """Open a finished store.
 
         Args:
-            path: Its folder, or its address: `s3://bucket/store`, or any that fsspec knows, with the scheme.
-            cache: Of a store at an address: a folder on this machine for the shards that are being read, which stores
-                and processes may share; `~/.cache/offramp` if left out.
-            cache_mb: Megabytes that shards take there at most; the more, the better is shuffled (docs/scale.md).
+            path: Its folder, on this machine or mounted.
 
         Example:
-            >>> Store.open("memory://nothing")
+            >>> Store.open("nothing")
             Traceback (most recent call last):
-            offramp.errors.StoreError: found nothing at memory://nothing/plan.json; put it back, or copy the store \
-there again, then run the same call again
+            offramp.errors.StoreError: no feature store at nothing: plan.json is missing; extract into this folder, or \
+download the store to it, first
         """
-        if isinstance(path, str) and is_address(path):
-            # Here and not above: it locks files in a way that not every system has.
-            from offramp.features.cache import open_remote
-
-            return cls(*open_remote(path, cache=cache, cache_mb=cache_mb))
         path = Path(path)
         plan = read_plan(path)
         manifest = path / "manifest.json"
@@ -165,12 +143,7 @@ there again, then run the same call again
         if index in self._mapped:
             self._mapped.move_to_end(index)
             return self._mapped[index]
-        if self._cache is not None:
-            while len(self._mapped) >= min(OPEN_SHARDS, self._cache.room):  # before: its room is needed
-                closed, _ = self._mapped.popitem(last=False)
-                self._cache.let_go(closed)
-            self._cache.hold(index)
-        elif index not in self._verified:
+        if index not in self._verified:
             file = shard_path(self.path, index)
             _check_size(file, self._entries[index])
             if file_sha256(file) != self._entries[index].sha256:
@@ -180,61 +153,9 @@ there again, then run the same call again
             self._verified.add(index)
         columns = map_shard(self.path, self.plan, index)
         self._mapped[index] = columns
-        if self._cache is None and len(self._mapped) > OPEN_SHARDS:
+        if len(self._mapped) > OPEN_SHARDS:
             self._mapped.popitem(last=False)
         return columns
-
-    @property
-    def window(self) -> int:
-        """Shards that can be at hand together, while as many others are fetched."""
-        if self._cache is None:
-            return WINDOW
-        return len(self._entries) if self._cache.room >= len(self._entries) else self._cache.room // 2
-
-    @contextmanager
-    def fetching(self) -> Iterator[Callable[[Sequence[int]], None]]:
-        """Have shards fetched before they are read, where they are elsewhere.
-
-        Yields:
-            A function to be told which shards are read now and next; it lets go of all others.
-        """
-        try:
-            yield self._fetch
-        finally:
-            self._fetch(())
-
-    def _fetch(self, shards: Sequence[int]) -> None:
-        if self._cache is not None:
-            for index in [index for index in self._mapped if index not in shards]:
-                del self._mapped[index]
-            self._cache.only(shards)
-
-    def scan(
-        self, names: Sequence[str], shards: Sequence[int] | None = None
-    ) -> Iterator[tuple[int, Mapping[str, Tensor]]]:
-        """Some columns of one shard after the other; of a store elsewhere, only they are read.
-
-        What is read so is verified together with the rest of the shard, when that is fetched.
-
-        Args:
-            names: Which columns.
-            shards: Which shards; all of them if left out.
-        """
-        wanted = range(self.plan.num_shards) if shards is None else shards
-        cache = self._cache
-        if cache is None:
-            for index in wanted:
-                yield index, self.shard(index)
-            return
-        with ThreadPoolExecutor(READERS) as pool:
-            for start in range(0, len(wanted), READERS):
-                some = wanted[start : start + READERS]
-                away = [index for index in some if not cache.has(index)]
-                read = dict(
-                    zip(away, pool.map(lambda index: cache.columns(self.plan, index, names), away), strict=True)
-                )
-                for index in some:
-                    yield index, read[index] if index in read else self.shard(index)
 
     def hold_out(self, sizes: Sequence[int], *, seed: int = 0) -> list[npt.NDArray[np.int64]]:
         """Draw a few rows by sample id, to tune and to calibrate with, without holding the ids of all.
@@ -249,7 +170,7 @@ there again, then run the same call again
         Returns:
             The row numbers of each part, sorted.
         """
-        return hold_out((columns["ids"].numpy() for _, columns in self.scan(("ids",))), sizes, seed=seed)
+        return hold_out((self.shard(index)["ids"].numpy() for index in range(self.plan.num_shards)), sizes, seed=seed)
 
     def ids(self) -> npt.NDArray[np.int64]:
         """`N` sample ids."""
@@ -265,9 +186,9 @@ there again, then run the same call again
 
     def _gather(self, name: str, dtype: type[Number]) -> npt.NDArray[Number]:
         gathered = np.empty(self.num_rows, dtype)
-        for index, columns in self.scan((name,)):
+        for index in range(self.plan.num_shards):
             rows = self.plan.rows_of(index)
-            gathered[rows.start : rows.stop] = columns[name].numpy()
+            gathered[rows.start : rows.stop] = self.shard(index)[name].numpy()
         return gathered
 
 
@@ -275,7 +196,10 @@ def read_plan(path: Path) -> Plan:
     """Read the plan of a store, finished or not."""
     file = path / "plan.json"
     if not file.exists():
-        raise StoreError(f"no feature store at {path}: plan.json is missing; extract into this folder first")
+        raise StoreError(
+            f"no feature store at {path}: plan.json is missing; extract into this folder, or download the "
+            "store to it, first"
+        )
     return Plan.from_json(read_sealed(file), file)
 
 

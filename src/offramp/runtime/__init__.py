@@ -4,7 +4,6 @@ from offramp.runtime.backend import Backend
 from offramp.runtime.backends import BACKENDS
 from offramp.runtime.budget import WINDOW, BudgetController
 from offramp.runtime.compaction import Compaction
-from offramp.runtime.compiled import CompiledBackend
 from offramp.runtime.dense import run_dense
 from offramp.runtime.dial import Dial, same_setting, undominated
 from offramp.runtime.eager import EagerBackend
@@ -20,7 +19,6 @@ __all__ = [
     "Backend",
     "BudgetController",
     "Compaction",
-    "CompiledBackend",
     "Departed",
     "Dial",
     "EagerBackend",

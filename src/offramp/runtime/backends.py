@@ -7,7 +7,6 @@ import torch
 from offramp.exits import ExitBank
 from offramp.registry import Registry
 from offramp.runtime.backend import Backend
-from offramp.runtime.compiled import CompiledBackend
 from offramp.runtime.eager import EagerBackend
 from offramp.runtime.processor import warn_if_slow
 from offramp.trunk import Hidden, Pooling, Trunk
@@ -28,15 +27,7 @@ def _bfloat16(trunk: Trunk, pooling: Pooling, bank: ExitBank, example: Hidden | 
     return EagerBackend(trunk, pooling, bank, dtype=torch.bfloat16)
 
 
-def _compiled(trunk: Trunk, pooling: Pooling, bank: ExitBank, example: Hidden | None) -> Backend:
-    backend = CompiledBackend(trunk, pooling, bank)
-    if example is not None:
-        backend.warm_up(example)
-    return backend
-
-
 BACKENDS: Registry[MakeBackend] = Registry("backend")
 BACKENDS.add("eager", _eager)
 BACKENDS.add("bfloat16", _bfloat16)
-BACKENDS.add("compiled", _compiled)
 BACKENDS.add("onnx", "offramp.runtime.onnx:onnx_backend")

@@ -63,7 +63,7 @@ class EagerBackend:
         self, index: int, hidden: Hidden, state: Any, classifier: Tensor | None, *, answer: bool, carry: bool
     ) -> tuple[Tensor | None, Any]:
         """Answer at one exit, as `Backend` says."""
-        if self.passes(index, answer=answer, carry=carry):
+        if self._passes(index, answer=answer, carry=carry):
             return None, state
         exits, heads = state
         if index in self._trained:
@@ -91,7 +91,7 @@ class EagerBackend:
             logits, heads = self._averaging.step(index, own, heads)
         return (logits if answer else None), (exits, heads)
 
-    def passes(self, index: int, *, answer: bool, carry: bool) -> bool:
+    def _passes(self, index: int, *, answer: bool, carry: bool) -> bool:
         """Whether an exit has nothing to do: no answer is wanted, and nothing that later exits read."""
         if index in self._trained:
             return not answer and not (carry and self._bank.carries_state)

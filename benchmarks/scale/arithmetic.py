@@ -1,4 +1,4 @@
-"""How long an extraction takes on machines one does not have yet, from what was measured on one worker."""
+"""Arithmetic of an extraction on machines one does not have yet, from what was measured on one worker."""
 
 from dataclasses import dataclass
 from math import ceil

@@ -2,8 +2,8 @@
 
 import pytest
 
+from benchmarks.scale.arithmetic import Constants, forecast
 from offramp.errors import InputError
-from offramp.scale import Constants, forecast
 
 BASE = Constants(
     worker_s=3.0,
