@@ -18,10 +18,11 @@ import torch
 
 from benchmarks.bars import Bar, parser, report, say
 from benchmarks.cifar import PREPROCESSING, cached, cifar10, resnet
+from benchmarks.conformal_variants import PaperVariant, variant_thresholds
 from offramp.features import BatchSource, StoreSource, split_by_id
 from offramp.frontier import Frontier, fit_frontier, outcomes, simulate
 from offramp.methods import DEFAULT, PAPER, JointSettings
-from offramp.uncertainty import ConformalVariant, calibration_floor, conformal_thresholds
+from offramp.uncertainty import calibration_floor
 
 SIZES = (2_000, 3_000, 5_000)
 BUDGETS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
@@ -81,8 +82,8 @@ def uncertainty(frontier: Frontier, calibrate: StoreSource, test: StoreSource) -
     rows = torch.arange(len(seen.labels))
     generator = torch.Generator().manual_seed(0)
     excess: list[float] = []
-    variants: tuple[ConformalVariant, ...] = ("general", "gated")
-    covered: dict[tuple[ConformalVariant, float], list[float]] = {(v, alpha): [] for v in variants for alpha in ALPHAS}
+    variants: tuple[PaperVariant, ...] = ("general", "gated")
+    covered: dict[tuple[PaperVariant, float], list[float]] = {(v, alpha): [] for v in variants for alpha in ALPHAS}
     measured = frontier.evaluate(test, points)
     for point, found, left, left_held in zip(
         points, measured, simulate(points, seen), simulate(points, held_out), strict=True
@@ -91,7 +92,7 @@ def uncertainty(frontier: Frontier, calibrate: StoreSource, test: StoreSource) -
         excess.append(found.calibration_error - float(calibration_floor(confidence, generator=generator)))
         scores = seen.conformal_scores[point.classifier, rows, left]
         for (variant, alpha), shares in covered.items():
-            thresholds = conformal_thresholds(
+            thresholds = variant_thresholds(
                 variant, held_out.conformal_scores[point.classifier], left_held, miscoverage=alpha
             )
             shares.append(float((scores <= thresholds[left]).double().mean()))

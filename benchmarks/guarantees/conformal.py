@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.bars import Bar, say
+from benchmarks.conformal_variants import PaperVariant, variant_class_thresholds
 from benchmarks.guarantees.claims import CHEAPEST, CLAIMS, bars
 from benchmarks.guarantees.nesting import nesting
 from benchmarks.guarantees.pools import POOLS, Pool, pool
 from offramp.frontier import simulate
 from offramp.policy import OperatingPoint
-from offramp.uncertainty import ConformalVariant, class_thresholds, mean_set_size, prediction_set
+from offramp.uncertainty import prediction_set
 from offramp.uncertainty.conformal.sharing import pooled
 
 __all__ = ["ALPHAS", "COSTS", "conformal"]
@@ -74,13 +75,13 @@ class Seen:
     def thresholds(self, name: str, rows: Tensor, miscoverage: float) -> Tensor:
         """Thresholds `B x L x K` of B splits, from the rows `B x N` that calibrate in each.
 
-        All splits at once: to the library each is a class of its own, or K of them.
+        All splits at once: to the variant each is a class of its own, or K of them.
         """
-        variant = cast(ConformalVariant, name.removesuffix(BY_CLASS))
+        variant = cast(PaperVariant, name.removesuffix(BY_CLASS))
         count = self.num_classes if name.endswith(BY_CLASS) else 1
         groups = torch.arange(len(rows))[:, None] * count + (self.labels[rows] if count > 1 else 0)
         flat = rows.flatten()
-        found = class_thresholds(
+        found = variant_class_thresholds(
             variant,
             self.scores_at_exits[flat],
             self.exits[flat],
@@ -171,7 +172,7 @@ def cell(seen: Seen, *, splits: int) -> dict[str, Any]:
                 for kind, shares in covered_in(seen, name, calibrating, tried, thresholds).items():
                     gathered.setdefault(kind, []).append(shares.view(2, len(ones), -1).nanmean(0))
                 sets = prediction_set(seen.probabilities[tried[0]], thresholds[0, seen.exits[tried[0]]])
-                sizes.append(float(mean_set_size(sets)))
+                sizes.append(float(sets.sum() / len(sets)))
             judged = {kind: _judged(torch.cat(shares), alpha) for kind, shares in gathered.items()}
             known = {kind: told for kind, told in judged.items() if told is not None}
             found[name][str(alpha)] = {"mean set size": sum(sizes) / len(sizes)} | known

@@ -10,7 +10,7 @@ from torch import Tensor
 from benchmarks.guarantees.pools import Pool
 from offramp.frontier import simulate
 from offramp.policy import OperatingPoint
-from offramp.uncertainty import conformal_threshold, conformal_thresholds, prediction_set
+from offramp.uncertainty import conformal_thresholds, prediction_set
 
 __all__ = ["least_so_far", "nesting"]
 
@@ -41,9 +41,9 @@ def nesting(given: Pool, points: Sequence[OperatingPoint]) -> dict[str, Any]:
         )
         plain.append(prediction_set(probabilities[tried, exits[tried]], found[exits[tried]]))
         least = least_so_far(probabilities, exits, point.active)
-        thresholds.append(
-            conformal_threshold(_of_true(1 - least[calibrating], outcomes.labels[calibrating]), miscoverage=ALPHA)
-        )
+        scores = _of_true(1 - least[calibrating], outcomes.labels[calibrating])[:, None]
+        together = torch.zeros(len(scores), dtype=torch.long)
+        thresholds.append(conformal_thresholds("general", scores, together, miscoverage=ALPHA)[0])
         nested.append(least[tried])
     common = torch.stack(thresholds).max().expand(len(tried))
     made = [prediction_set(least, common) for least in nested]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from benchmarks.conformal_variants import variant_thresholds
 from benchmarks.paper.contestants import Exits
 from benchmarks.paper.curve import Curve, area_rows, axis, chosen
 from benchmarks.paper.decomposition import decomposition
@@ -29,7 +30,7 @@ from offramp.frontier import (
 from offramp.frontier.contributions import LEVELS
 from offramp.methods import METHODS, EpochRecord, FittedExits, JointSettings, fit_joint, fresh_exits
 from offramp.policy import POLICIES, OperatingPoint, threshold_candidates
-from offramp.uncertainty import calibration_error, conformal_thresholds, prediction_set
+from offramp.uncertainty import calibration_error, prediction_set
 
 __all__ = ["Cell", "axis_of", "identity", "run_cell"]
 
@@ -221,7 +222,7 @@ def _curve(
     for index, before in zip(kept, left_before, strict=True):
         point, left = points[index], exits[index]
         scores = seen["calibrate"].conformal_scores[point.classifier]
-        thresholds = conformal_thresholds("gated", scores, before, miscoverage=MISCOVERAGE)
+        thresholds = variant_thresholds("gated", scores, before, miscoverage=MISCOVERAGE)
         assert test.probabilities is not None
         answers = test.probabilities[point.classifier, rows, left]
         sets = prediction_set(answers, thresholds[left])

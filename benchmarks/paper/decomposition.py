@@ -5,11 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.conformal_variants import PaperVariant, variant_thresholds
 from offramp.cost import Costs
 from offramp.frontier import Outcomes, simulate, tuning_of
 from offramp.methods import FittedExits
 from offramp.policy import gate_candidates
-from offramp.uncertainty import ConformalVariant, calibration_error, conformal_thresholds
+from offramp.uncertainty import calibration_error
 
 __all__ = ["decomposition"]
 
@@ -22,7 +23,7 @@ REQUESTED = (0.02, 0.05, 0.1, 0.15, 0.2)
 FEWEST = 50
 """Samples that a calibration error of an exit's own needs."""
 
-VARIANTS: tuple[ConformalVariant, ...] = ("general", "per_exit", "strict", "gated")
+VARIANTS: tuple[PaperVariant, ...] = ("general", "per_exit", "strict", "gated")
 
 
 def decomposition(
@@ -66,7 +67,7 @@ def decomposition(
         scores, own = held_out.conformal_scores[one], test.conformal_scores[one, rows, left]
         covered = {
             variant: [
-                float((own <= conformal_thresholds(variant, scores, before, miscoverage=alpha)[left]).double().mean())
+                float((own <= variant_thresholds(variant, scores, before, miscoverage=alpha)[left]).double().mean())
                 for alpha in REQUESTED
             ]
             for variant in VARIANTS

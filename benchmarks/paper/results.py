@@ -15,7 +15,7 @@ from benchmarks.paper.contestants import CONTESTANTS, EXITS, Contestant
 from benchmarks.paper.curve import Curve, accuracies_at, area_rows, cost_of
 from benchmarks.paper.tasks import CACHE, TASKS, Task, splits_of
 from offramp.features import StoreSource
-from offramp.uncertainty import bootstrap_interval
+from offramp.uncertainty import bootstrap_ratio_interval
 
 __all__ = ["ALIKE", "ALLOWED", "assembled", "cell_files", "merged"]
 
@@ -169,7 +169,8 @@ def _mean_curve(rules: list[dict[str, Any]]) -> list[list[float]]:
 def _paired(differences: Floats) -> dict[str, Any]:
     """How far the default's area lies above, with its interval over test samples."""
     generator = torch.Generator().manual_seed(0)
-    low, high = bootstrap_interval(torch.from_numpy(differences)[:, None], generator=generator)
+    every = torch.ones(len(differences))
+    low, high = bootstrap_ratio_interval(torch.from_numpy(differences)[:, None], every, generator=generator)
     return {"below default": float(differences.mean()), "interval": [float(low), float(high)]}
 
 

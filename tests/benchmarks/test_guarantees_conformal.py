@@ -5,10 +5,10 @@ from typing import cast
 import pytest
 import torch
 
+from benchmarks.conformal_variants import PaperVariant, variant_class_thresholds, variant_thresholds
 from benchmarks.guarantees.claims import CLAIMS, FAILURES, bars, worst_of
 from benchmarks.guarantees.conformal import ALPHAS, Seen, cell, covered_in, halves
 from benchmarks.guarantees.nesting import least_so_far
-from offramp.uncertainty import ConformalVariant, class_thresholds, conformal_thresholds
 
 
 def drawn(num_samples: int = 400) -> Seen:
@@ -31,11 +31,11 @@ def test_coverage_is_counted_by_hand(name: str) -> None:
     found = covered_in(seen, name, ones, others, thresholds)
     for split, (calibrating, tried) in enumerate(zip(ones, others, strict=True)):
         scores, exits, labels = seen.scores_at_exits[calibrating], seen.exits[calibrating], seen.labels[calibrating]
-        variant = cast(ConformalVariant, name.removesuffix(" by class"))
+        variant = cast(PaperVariant, name.removesuffix(" by class"))
         if name.endswith("by class"):
-            expected = class_thresholds(variant, scores, exits, labels, num_classes=3, miscoverage=0.1)
+            expected = variant_class_thresholds(variant, scores, exits, labels, num_classes=3, miscoverage=0.1)
         else:
-            expected = conformal_thresholds(variant, scores, exits, miscoverage=0.1)[:, None].expand(3, 3)
+            expected = variant_thresholds(variant, scores, exits, miscoverage=0.1)[:, None].expand(3, 3)
         assert torch.equal(thresholds[split], expected)
         inside: dict[tuple[str, int], list[bool]] = {}
         for row in tried.tolist():

@@ -1,5 +1,7 @@
 """Ranks against their definition, and their distribution against what makes the tests exact."""
 
+import pickle
+
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -10,25 +12,36 @@ from offramp.monitor import Ranks
 
 
 def by_definition(
-    reference: npt.NDArray[np.float64], scores: npt.NDArray[np.float64], seed: int
+    reference: npt.NDArray[np.float64], scores: npt.NDArray[np.float64], seed: int, most_edges: int
 ) -> npt.NDArray[np.float64]:
-    known, draws = list(reference), np.random.default_rng(seed).random(len(scores))
+    """Ranks by the places between all scores so far, kept as pairs of a score and a draw."""
+    random = np.random.default_rng(seed)
+    known = sorted(zip(reference, random.random(len(reference)), strict=True))
+    last = len(known) - 1
+    number = min(len(known), most_edges)
+    edges = [known[i * last // max(1, number - 1)] for i in range(number)]
     ranks = []
-    for score, draw in zip(scores, draws, strict=True):
-        known.append(score)
-        greater, equal = sum(one > score for one in known), sum(one == score for one in known)
-        ranks.append((greater + draw * equal) / len(known))
+    for score, (between_equals, within_bin) in zip(scores, random.random((len(scores), 2)), strict=True):
+        pair = (score, between_equals)
+        upper = [edge for edge in edges if edge > pair]
+        lower = [edge for edge in edges if edge < pair]
+        above = 1 + sum(other > upper[0] for other in known) if upper else 0
+        below = 1 + sum(other < lower[-1] for other in known) if lower else 0
+        ranks.append((above + within_bin * (len(known) + 1 - above - below)) / (len(known) + 1))
+        known.append(pair)
     return np.array(ranks)
 
 
+@pytest.mark.parametrize("most_edges", [2, 7, 1024])
 @pytest.mark.parametrize("values", [2, 5, 10**6])
 @pytest.mark.parametrize("samples", [1, 127, 128, 129, 700])
-def test_as_defined(values: int, samples: int) -> None:
+def test_as_defined(values: int, samples: int, most_edges: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offramp.monitor.ranks._MOST_EDGES", most_edges)
     random = np.random.default_rng(values + samples)
     reference, scores = (random.integers(0, values, size).astype(np.float64) for size in (40, samples))
     assert np.allclose(
         Ranks(reference, random=np.random.default_rng(7)).update(scores),
-        by_definition(reference, scores, 7),
+        by_definition(reference, scores, 7, most_edges),
         atol=1e-12,
     )
 
@@ -42,12 +55,19 @@ def test_batches_do_not_matter() -> None:
     assert np.array_equal(np.concatenate(parts), whole)
 
 
-def test_uniform_and_independent_though_the_reference_is_small() -> None:
-    """Over many references of five samples of three values; ranks among the reference alone would be neither."""
+@pytest.mark.parametrize(("reference", "most_edges"), [(5, 1024), (40, 6)])
+@pytest.mark.parametrize("values", [3, 10**6])
+def test_uniform_and_independent_though_reference_or_bins_are_few(
+    reference: int, most_edges: int, values: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over many references; ranks among the reference alone, or among bins of its quantiles, would be neither."""
+    monkeypatch.setattr("offramp.monitor.ranks._MOST_EDGES", most_edges)
     random, ties = np.random.default_rng(1), np.random.default_rng(2)
     ranks = np.array(
         [
-            Ranks(random.integers(0, 3, 5).astype(float), random=ties).update(random.integers(0, 3, 20).astype(float))
+            Ranks(random.integers(0, values, reference).astype(float), random=ties).update(
+                random.integers(0, values, 20).astype(float)
+            )
             for _ in range(4000)
         ]
     )
@@ -58,6 +78,14 @@ def test_uniform_and_independent_though_the_reference_is_small() -> None:
     assert np.abs(correlations).max() < 4.5 / np.sqrt(4000)
     # A mean of independent uniforms varies by 1/12 over their number, not by more.
     assert ranks.mean(1).var() == pytest.approx(1 / 12 / 20, rel=0.1)
+
+
+def test_state_does_not_grow_with_the_stream() -> None:
+    random = np.random.default_rng(0)
+    ranks = Ranks(random.random(5000), random=random)
+    before = len(pickle.dumps(ranks))
+    ranks.update(random.random(20_000))
+    assert len(pickle.dumps(ranks)) == before < 50_000
 
 
 def test_they_stay_inside() -> None:

@@ -118,7 +118,7 @@ class Monitor:
     def update(self, traffic: Traffic) -> Verdict:
         """Look at traffic that came next, in order; in batches of any size, with the same result.
 
-        Every call takes time proportional to all traffic so far: give some hundreds of samples at a time, not each.
+        Time and memory do not grow with the traffic before.
 
         Args:
             traffic: The answers.

@@ -1,6 +1,4 @@
-"""How unusual each new score is among all that came before it."""
-
-import math
+"""How unusual each new score is among a reference and all that came after it."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,26 +7,33 @@ from offramp.errors import InputError
 
 __all__ = ["Ranks"]
 
+_MOST_EDGES = 1024
+"""Reference scores kept as edges of bins: a larger reference still counts in full, bins then hold several scores."""
+
 _AT_ONCE = 128
-"""Scores compared in pairs, at least: fewer cost as much, since the known ones are put in order after each turn."""
+"""Scores compared in pairs before they are added to their bins: more cost more pairs, fewer more sums over bins."""
 
 _LEAST = 2.0**-53
 """Ranks stay this far inside (0, 1): a bet on 0 itself would win without limit."""
 
 
 class Ranks:
-    r"""Smoothed conformal ranks of a stream of scores, among a reference and the stream so far.
+    r"""Conformal ranks of a stream of scores, among a reference and the stream so far, in bins.
 
-    With the scores $s_1 .. s_n$ known before and $\theta$ uniform on [0, 1],
+    The reference's order statistics at fixed positions $k_1 < .. < k_B$ are the edges of B + 1 bins. Equal scores are
+    put in order by a draw each, made once. A new score may fall between any two of the scores known before, and bin j
+    holds $m_j = k_{j+1} - k_j + \#\{\text{scores of the stream in bin } j\}$ of these places. With $\theta$ uniform on
+    [0, 1] and the new score in bin j,
 
-    $$p_{n+1} = \frac{\#\{i \le n: s_i > s_{n+1}\} + \theta\,(1 + \#\{i \le n: s_i = s_{n+1}\})}{n + 1}$$
+    $$p = \frac{\sum_{i > j} m_i + \theta\, m_j}{\sum_i m_i}$$
 
-    If reference and stream are exchangeable, the ranks are independent and uniform on [0, 1], exactly, whatever the
-    scores' distribution and however small the reference: chapters 2 and 8 of [Vovk2022]. Ranks among the reference
-    alone would not be independent: all of them lean the way the reference happens to.
+    If reference and stream are exchangeable, every place is equally likely whatever the order of the scores before:
+    bin j is met with probability $m_j / \sum_i m_i$, so the ranks are independent and uniform on [0, 1], exactly,
+    whatever the scores' distribution, however small the reference and however few the bins. (Chapters 2 and 8 of
+    [Vovk2022] have every score as an edge.) Ranks among the reference alone would not be independent: all of them lean
+    the way the reference happens to.
 
-    Every update puts all known scores in order again, which takes time proportional to their number: updates of a
-    single score are slow, the slower the longer the stream; batches of some hundreds are not.
+    Memory and time of an update do not grow with the stream.
 
     Args:
         reference: `N` scores, at least one; larger is more unusual.
@@ -36,18 +41,22 @@ class Ranks:
 
     Example:
         >>> ranks = Ranks(np.arange(99.0), random=np.random.default_rng(0))
-        >>> ranks.update(np.array([1000.0, -1.0])).round(2)  # larger than all, smaller than all
-        array([0.01, 0.99])
+        >>> ranks.update(np.array([1000.0, -1.0])).round(1)  # larger than all, smaller than all
+        array([0., 1.])
     """
 
     def __init__(self, reference: npt.NDArray[np.float64], *, random: np.random.Generator) -> None:
         if not len(reference):
             raise InputError("expected reference samples to compare with, got none; 1,000 or more are best")
-        self._known = np.sort(reference)
         self._random = random
+        # Complex numbers are ordered by their real parts, and by their imaginary ones where these are equal.
+        ordered = np.sort(reference + 1j * random.random(len(reference)))
+        positions = np.linspace(0, len(ordered) - 1, min(len(ordered), _MOST_EDGES)).astype(np.int64)
+        self._edges = ordered[positions]
+        self._places = np.diff(positions, prepend=-1, append=len(ordered))
 
     def update(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """The ranks of scores that came next, in order.
+        """Rank scores that came next, in order.
 
         Args:
             scores: `N` scores.
@@ -55,17 +64,20 @@ class Ranks:
         Returns:
             `N` ranks in (0, 1); small where a score is unusually large.
         """
-        # Pairs grow with the square of a turn, ordering with what is known: a turn of its root balances the two.
-        turn = max(_AT_ONCE, math.isqrt(len(self._known) + len(scores)))
-        parts = [self._some(scores[start : start + turn]) for start in range(0, len(scores), turn)]
-        return np.concatenate(parts) if parts else np.empty(0)
-
-    def _some(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        below, up_to = (np.searchsorted(self._known, scores, side=side) for side in ("left", "right"))
-        others, own, earlier = scores[None, :], scores[:, None], np.tri(len(scores), k=-1, dtype=np.bool_)
-        greater = len(self._known) - up_to + np.count_nonzero((others > own) & earlier, axis=1)
-        equal = 1 + up_to - below + np.count_nonzero((others == own) & earlier, axis=1)
-        count = len(self._known) + 1 + np.arange(len(scores))
-        self._known = np.sort(np.concatenate([self._known, scores]), kind="stable")  # which merges what is in order
-        ranks: npt.NDArray[np.float64] = (greater + self._random.random(len(scores)) * equal) / count
+        between_equals, within_bin = self._random.random((len(scores), 2)).T
+        bins = np.searchsorted(self._edges, scores + 1j * between_equals)
+        ranks = np.empty(len(scores))
+        for start in range(0, len(scores), _AT_ONCE):
+            rows = slice(start, start + _AT_ONCE)
+            ranks[rows] = self._rank_bins(bins[rows], within_bin[rows])
         return ranks.clip(_LEAST, 1 - _LEAST)
+
+    def _rank_bins(self, bins: npt.NDArray[np.int64], draws: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Rank a few scores by their bins and add them to these."""
+        up_to = np.cumsum(self._places)
+        others, own, earlier = bins[None, :], bins[:, None], np.tri(len(bins), k=-1, dtype=np.bool_)
+        above = up_to[-1] - up_to[bins] + np.count_nonzero((others > own) & earlier, axis=1)
+        inside = self._places[bins] + np.count_nonzero((others == own) & earlier, axis=1)
+        np.add.at(self._places, bins, 1)
+        ranks: npt.NDArray[np.float64] = (above + draws * inside) / (up_to[-1] + np.arange(len(bins)))
+        return ranks

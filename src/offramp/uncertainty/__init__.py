@@ -10,24 +10,20 @@ Temperatures are fitted on the *tune* split. Conformal thresholds are taken on *
 seen.
 """
 
-from offramp.uncertainty.bootstrap import bootstrap_interval, bootstrap_ratio_interval
+from offramp.uncertainty.bootstrap import bootstrap_ratio_interval
 from offramp.uncertainty.bounds import (
     betting_p_values,
     binomial_p_values,
     capital,
     fixed_bets,
     predictable_bets,
-    upper_bounds,
 )
 from offramp.uncertainty.calibration import calibration_error, calibration_floor
 from offramp.uncertainty.conformal import (
     ConformalVariant,
     class_thresholds,
     conformal_scores,
-    conformal_threshold,
     conformal_thresholds,
-    coverage,
-    mean_set_size,
     prediction_set,
 )
 from offramp.uncertainty.proportions import paired_interval, wilson_interval
@@ -51,20 +47,16 @@ __all__ = [
     "believable",
     "betting_p_values",
     "binomial_p_values",
-    "bootstrap_interval",
     "bootstrap_ratio_interval",
     "calibration_error",
     "calibration_floor",
     "capital",
     "class_thresholds",
     "conformal_scores",
-    "conformal_threshold",
     "conformal_thresholds",
-    "coverage",
     "fit_temperatures",
     "fixed_bets",
     "last_passed",
-    "mean_set_size",
     "paired_interval",
     "passes",
     "predictable_bets",
@@ -72,7 +64,6 @@ __all__ = [
     "samples_needed",
     "scale",
     "smoothed",
-    "upper_bounds",
     "walk",
     "wilson_interval",
 ]

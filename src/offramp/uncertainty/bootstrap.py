@@ -1,4 +1,4 @@
-r"""How far a mean over the test set could have fallen elsewhere: percentile bootstrap over samples.
+r"""How far a ratio of totals over the test set could have fallen elsewhere: percentile bootstrap over samples.
 
 The intervals speak of the test samples alone. They say nothing about another training run, another seed or another
 choice of operating point, which need runs of their own.
@@ -11,44 +11,10 @@ from torch import Tensor
 
 from offramp.errors import InputError
 
-__all__ = ["bootstrap_interval", "bootstrap_ratio_interval"]
+__all__ = ["bootstrap_ratio_interval"]
 
 # Entries of the weight matrix held at a time: 8 MB of weights and 8 MB of indices, whatever N and the draws.
 _CHUNK = 2**20
-
-
-def bootstrap_interval(
-    statistic_rows: Tensor, *, confidence: float = 0.95, draws: int = 1000, generator: torch.Generator
-) -> tuple[Tensor, Tensor]:
-    r"""Percentile interval of the mean of each column, resampling rows.
-
-    Every draw takes N rows with replacement, the same rows for all columns, so columns stay paired. To compare two
-    operating points, pass the difference of their columns: two intervals that overlap do not show a tie.
-
-    Args:
-        statistic_rows: `N x S`, one row for each test sample: correctness, loss, set size, ...
-        confidence: Share of the draws the interval holds.
-        draws: Resampled test sets. At 1000 the ends of a 95 % interval are good to about 2 % of its width.
-        generator: Source of the resampling.
-
-    Returns:
-        Lower and upper ends, `S` each, in the dtype of `statistic_rows` (float32 for half precision, integers and
-        booleans).
-
-    Raises:
-        InputError: If there are no rows, values are not finite, or an option is out of range.
-
-    Example:
-        >>> rows = torch.cat([torch.zeros(500, 1), torch.ones(500, 1)])
-        >>> lower, upper = bootstrap_interval(rows, generator=torch.Generator().manual_seed(0))
-        >>> print(f"{lower.item():.2f} to {upper.item():.2f}")
-        0.47 to 0.53
-    """
-    _check_options(confidence, draws)
-    rows = _checked_rows(statistic_rows, "statistic_rows")
-    # Shifted by a row, so that a constant column gives its constant back to the last bit.
-    means = _resampled_sums(rows - rows[0], draws, generator) / len(rows)
-    return _ends(means + rows[0], confidence, statistic_rows.dtype)
 
 
 def bootstrap_ratio_interval(

@@ -11,14 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["betting_p_values", "binomial_p_values", "capital", "fixed_bets", "predictable_bets", "upper_bounds"]
+__all__ = ["betting_p_values", "binomial_p_values", "capital", "fixed_bets", "predictable_bets"]
 
 BOLDEST = 0.9
 """Share of the capital at stake at most, if a sample's loss is 1: a bet of all of it could never come back."""
 
 _BLOCK = 64  # factors; one that grew past all numbers would have passed any test
-
-_HALVINGS = 40  # of [0, 1]: bounds are good to 1e-12
 
 
 def binomial_p_values(failures: Tensor, *, samples: int, most: float) -> Tensor:
@@ -145,33 +143,3 @@ def betting_p_values(losses: Tensor, bets: Tensor, *, most: float) -> Tensor:
         tensor([0.0173], dtype=torch.float64)
     """
     return (-capital(losses, bets, most)).exp()
-
-
-def upper_bounds(losses: Tensor, *, confidence: float) -> Tensor:
-    r"""Upper bounds on means: the smallest $\varepsilon$ that the gambler grows rich against.
-
-    $$\inf\{\varepsilon : \max_t K_t(\varepsilon) > 1/\delta\}$$
-
-    The one-sided bound of [WaudbySmith2024] with predictable bets; the capital grows with $\varepsilon$, so that the
-    bound is found by halving.
-
-    Args:
-        losses: `P x N` in [0, 1].
-        confidence: How sure to be that a mean is no larger, for each candidate by itself.
-
-    Returns:
-        `P` bounds; 1 where the samples say nothing.
-
-    Example:
-        >>> upper_bounds(torch.zeros(1, 3000), confidence=0.95) < 0.002
-        tensor([True])
-    """
-    bets = predictable_bets(losses, confidence=confidence)
-    enough = math.log(1 / (1 - confidence))
-    low = torch.zeros(len(losses), dtype=torch.float64)
-    high = torch.ones_like(low)
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        refuted = capital(losses, bets, middle) > enough
-        low, high = torch.where(refuted, low, middle), torch.where(refuted, middle, high)
-    return high

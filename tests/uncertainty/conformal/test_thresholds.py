@@ -13,11 +13,16 @@ from offramp.uncertainty import (
     ConformalVariant,
     class_thresholds,
     conformal_scores,
-    conformal_threshold,
     conformal_thresholds,
     prediction_set,
 )
 from tests.uncertainty.conformal.examples import exact_rank, exits_and_labels, generator, quick
+
+
+def threshold(scores: Tensor, *, miscoverage: float) -> Tensor:
+    """The one of all samples together."""
+    exits = torch.zeros(len(scores), dtype=torch.long)
+    return conformal_thresholds("general", scores[:, None], exits, miscoverage=miscoverage)[0]
 
 
 class TestThreshold:
@@ -25,7 +30,7 @@ class TestThreshold:
     @given(n=st.integers(1, 300), percent=st.integers(1, 99))
     def test_is_the_order_statistic_of_the_corrected_level(self, n: int, percent: int) -> None:
         scores = torch.rand(n, dtype=torch.float64, generator=generator(n))
-        found = conformal_threshold(scores, miscoverage=percent / 100).item()
+        found = threshold(scores, miscoverage=percent / 100).item()
         rank = exact_rank(n, percent)
         if rank > n:
             assert found == 1.0
@@ -40,45 +45,42 @@ class TestThreshold:
     def test_decimals_mean_what_they_say(self, n: int, percent: int) -> None:
         # In binary, 100 * 0.29 is 28.999...96 and 100 * (1 - 0.29) is 71.0...01 or so: a rank too many.
         scores = torch.arange(1, n + 1, dtype=torch.float64) / n
-        found = conformal_threshold(scores, miscoverage=percent / 100).item()
+        found = threshold(scores, miscoverage=percent / 100).item()
         assert round(found * n) == exact_rank(n, percent)
 
     def test_too_few_samples_give_every_class(self) -> None:
         scores = torch.full((18,), 0.2)
-        assert conformal_threshold(scores, miscoverage=0.05).item() == 1.0
-        assert conformal_threshold(torch.full((19,), 0.2), miscoverage=0.05).item() == pytest.approx(0.2)
-        everything = prediction_set(
-            torch.tensor([[1.0, 0.0, 0.0]]), conformal_threshold(scores, miscoverage=0.05)[None]
-        )
+        assert threshold(scores, miscoverage=0.05).item() == 1.0
+        assert threshold(torch.full((19,), 0.2), miscoverage=0.05).item() == pytest.approx(0.2)
+        everything = prediction_set(torch.tensor([[1.0, 0.0, 0.0]]), threshold(scores, miscoverage=0.05)[None])
         assert everything.all()
 
     @pytest.mark.parametrize(("n", "alpha"), [(19, 0.1), (50, 0.1), (33, 0.25)])
     def test_marginal_coverage_is_exact(self, n: int, alpha: float) -> None:
         # Uniform scores: the coverage of a threshold is the threshold. Its mean over splits is rank / (n + 1).
         splits = torch.rand(3000, n, dtype=torch.float64, generator=generator())
-        covered = torch.stack([conformal_threshold(scores, miscoverage=alpha) for scores in splits])
+        covered = torch.stack([threshold(scores, miscoverage=alpha) for scores in splits])
         error = 4 * covered.std().item() / math.sqrt(len(covered))
         assert 1 - alpha - error <= covered.mean().item() <= 1 - alpha + 1 / (n + 1) + error
         assert covered.mean().item() == pytest.approx(math.ceil((n + 1) * (1 - alpha)) / (n + 1), abs=error)
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
     def test_dtypes(self, dtype: torch.dtype) -> None:
-        threshold = conformal_threshold(torch.full((30,), 0.3, dtype=dtype), miscoverage=0.1)
-        assert threshold.dtype == torch.promote_types(dtype, torch.float32)
-        assert threshold.item() == torch.tensor(0.3, dtype=dtype).item()
+        found = threshold(torch.full((30,), 0.3, dtype=dtype), miscoverage=0.1)
+        assert found.dtype == torch.promote_types(dtype, torch.float32)
+        assert found.item() == torch.tensor(0.3, dtype=dtype).item()
 
     @pytest.mark.parametrize("miscoverage", [0.0, 1.0, -0.1, 5.0, math.nan])
     def test_refuses_a_miscoverage_out_of_range(self, miscoverage: float) -> None:
         with pytest.raises(InputError, match="miscoverage between 0 and 1"):
-            conformal_threshold(torch.tensor([0.5]), miscoverage=miscoverage)
+            threshold(torch.tensor([0.5]), miscoverage=miscoverage)
 
     def test_refuses_what_are_no_scores(self) -> None:
-        for empty in (torch.zeros(0), torch.zeros(3, 2)):
-            with pytest.raises(InputError, match="at least one sample"):
-                conformal_threshold(empty, miscoverage=0.1)
+        with pytest.raises(InputError, match="at least one sample"):
+            threshold(torch.zeros(0), miscoverage=0.1)
         for wrong in (1.5, -0.5, math.nan):
             with pytest.raises(InputError, match="not logits"):
-                conformal_threshold(torch.tensor([0.5, wrong]), miscoverage=0.1)
+                threshold(torch.tensor([0.5, wrong]), miscoverage=0.1)
 
 
 def pooled_by_hand(table: list[list[float]], left_at: list[int], minimum: int) -> list[list[float]]:
@@ -106,16 +108,7 @@ class TestThresholds:
         if variant == "pooled":
             return [smallest(own) for own in pooled_by_hand(table, left_at, minimum)]
         general = smallest([row[exit] for row, exit in zip(table, left_at, strict=True)])
-        found = []
-        for exit in range(scores.shape[1]):
-            own = [row[exit] for row, other in zip(table, left_at, strict=True) if other == exit]
-            if variant == "general" or (variant == "gated" and len(own) < max(1, minimum)):
-                found.append(general)
-            elif variant == "per_exit":
-                found.append(smallest([row[exit] for row in table]))
-            else:
-                found.append(smallest(own) if own else 0.0)
-        return found
+        return [general] * scores.shape[1]
 
     @pytest.mark.parametrize("variant", get_args(ConformalVariant))
     @quick
@@ -127,23 +120,6 @@ class TestThresholds:
         exits = (num_exits * torch.rand(num_samples, generator=generator(percent)) ** 2).long()
         found = conformal_thresholds(variant, scores, exits, miscoverage=percent / 100, minimum=minimum)
         assert found.tolist() == self.by_hand(variant, scores, exits, percent, minimum)
-
-    def test_an_exit_nobody_uses(self) -> None:
-        scores = torch.linspace(0, 0.99, 100)[:, None].repeat(1, 3)
-        exits = torch.tensor([0, 2]).repeat(50)
-        found = {v: conformal_thresholds(v, scores, exits, miscoverage=0.1) for v in get_args(ConformalVariant)}
-        assert found["strict"][1] == 0
-        assert found["gated"][1] == found["general"][1] > 0.8
-        assert torch.equal(found["gated"][[0, 2]], found["strict"][[0, 2]])
-        assert not prediction_set(torch.tensor([[0.6, 0.4]]), found["strict"][[1]]).any()
-        no_minimum = conformal_thresholds("gated", scores, exits, miscoverage=0.1, minimum=0)
-        assert torch.equal(no_minimum, found["gated"])
-
-    def test_gated_falls_back_below_the_minimum_only(self) -> None:
-        scores = torch.cat([torch.full((20, 2), 0.3), torch.full((200, 2), 0.6)])
-        exits = torch.cat([torch.zeros(20), torch.ones(200)]).long()
-        assert conformal_thresholds("gated", scores, exits, miscoverage=0.1)[0] == scores[0, 0]
-        assert conformal_thresholds("gated", scores[1:], exits[1:], miscoverage=0.1)[0] == scores[-1, 0]
 
     def test_coverage_that_each_variant_claims(self) -> None:
         # 400 splits of 100; the truth about each threshold from 40,000 fresh samples.
@@ -165,15 +141,11 @@ class TestThresholds:
         at_exits = {variant: torch.stack(found).mean(0) for variant, found in covered.items()}
         overall = {variant: (found * share).sum().item() for variant, found in at_exits.items()}
         error, error_at_exit = 0.009, 0.018  # four standard errors of a mean over 400 splits
-        for variant in ("general", "strict", "gated", "pooled"):
-            assert overall[variant] >= 1 - alpha - error
+        assert min(overall.values()) >= 1 - alpha - error
         assert overall["general"] <= 1 - alpha + 1 / 101 + error
-        for variant in ("strict", "gated", "pooled"):
-            assert at_exits[variant].min().item() >= 1 - alpha - error_at_exit
+        assert at_exits["pooled"].min().item() >= 1 - alpha - error_at_exit
         # What a variant does not claim it need not deliver: the overconfident exit falls short.
         assert at_exits["general"][0].item() < 0.7
-        assert at_exits["per_exit"][0].item() < 0.75
-        assert overall["per_exit"] < 1 - alpha - 2 * error
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
     @pytest.mark.parametrize("variant", get_args(ConformalVariant))
@@ -190,15 +162,15 @@ class TestThresholds:
                 conformal_thresholds("general", scores, wrong, miscoverage=0.1)
         for some, where in ((scores[:0], exits[:0]), (scores, exits[:3]), (scores[:, 0], exits)):
             with pytest.raises(InputError, match="'N x L'"):
-                conformal_thresholds("gated", some, where, miscoverage=0.1)
+                conformal_thresholds("pooled", some, where, miscoverage=0.1)
         with pytest.raises(InputError, match="not logits"):
-            conformal_thresholds("strict", 4 * scores, exits, miscoverage=0.1)
+            conformal_thresholds("pooled", 4 * scores, exits, miscoverage=0.1)
         with pytest.raises(InputError, match="miscoverage"):
-            conformal_thresholds("strict", scores, exits, miscoverage=1.0)
+            conformal_thresholds("pooled", scores, exits, miscoverage=1.0)
         with pytest.raises(InputError, match="not logits"):
             conformal_thresholds("pooled", scores.masked_fill(exits[:, None] == 0, math.nan), exits, miscoverage=0.1)
-        with pytest.raises(UnknownNameError, match="did you mean 'gated'"):
-            conformal_thresholds(cast(ConformalVariant, "gate"), scores, exits, miscoverage=0.1)
+        with pytest.raises(UnknownNameError, match="did you mean 'pooled'"):
+            conformal_thresholds(cast(ConformalVariant, "pool"), scores, exits, miscoverage=0.1)
 
     @pytest.mark.parametrize("variant", get_args(ConformalVariant))
     @quick
@@ -217,7 +189,7 @@ class TestThresholds:
 
     def test_one_exit_makes_all_alike_but_for_few(self) -> None:
         scores, exits = torch.rand(50, 1, generator=generator()), torch.zeros(50, dtype=torch.long)
-        expected = conformal_threshold(scores[:, 0], miscoverage=0.1)
+        expected = threshold(scores[:, 0], miscoverage=0.1)
         for variant in get_args(ConformalVariant):
             assert conformal_thresholds(variant, scores, exits, miscoverage=0.1) == expected
         assert conformal_thresholds("pooled", scores[:1], exits[:1], miscoverage=0.1) == 1
@@ -242,7 +214,7 @@ class TestClassThresholds:
             found = class_thresholds(variant, scores, exits, labels, num_classes=3, miscoverage=0.1)
             assert found.shape == (2, 3)
             assert torch.equal(found[:, 0], scores[0])
-            assert (found[:, 1:] == (0 if variant == "strict" else 1)).all()
+            assert (found[:, 1:] == 1).all()
 
     def test_refuses_labels_of_other_classes(self) -> None:
         scores, exits = torch.full((4, 2), 0.5), torch.zeros(4, dtype=torch.long)

@@ -6,11 +6,10 @@ for each sample; for each exit or class only where a variant says so. What is pr
 measured: docs/conformal.md.
 """
 
-from offramp.uncertainty.conformal.sets import conformal_scores, coverage, mean_set_size, prediction_set
+from offramp.uncertainty.conformal.sets import conformal_scores, prediction_set
 from offramp.uncertainty.conformal.thresholds import (
     ConformalVariant,
     class_thresholds,
-    conformal_threshold,
     conformal_thresholds,
 )
 
@@ -18,9 +17,6 @@ __all__ = [
     "ConformalVariant",
     "class_thresholds",
     "conformal_scores",
-    "conformal_threshold",
     "conformal_thresholds",
-    "coverage",
-    "mean_set_size",
     "prediction_set",
 ]

@@ -1,11 +1,11 @@
-r"""How badly a class conforms, the sets of those that do, and how good such sets are."""
+r"""How badly a class conforms, and the sets of those that do."""
 
 import torch
 from torch import Tensor
 
 from offramp.errors import InputError
 
-__all__ = ["check_labels", "conformal_scores", "coverage", "mean_set_size", "prediction_set"]
+__all__ = ["check_labels", "conformal_scores", "prediction_set"]
 
 
 def conformal_scores(probabilities: Tensor, labels: Tensor) -> Tensor:
@@ -63,51 +63,6 @@ def prediction_set(probabilities: Tensor, thresholds: Tensor) -> Tensor:
     return _scores_of_classes(probabilities) <= (thresholds[:, None] if thresholds.ndim == 1 else thresholds)
 
 
-def coverage(sets: Tensor, labels: Tensor) -> Tensor:
-    r"""Share of the samples whose set holds the true class, $1 - \hat\alpha$ of Eq. 2 of [Regol2024].
-
-    Args:
-        sets: `N x K` booleans.
-        labels: `N` true classes.
-
-    Returns:
-        The share, a scalar in [0, 1].
-
-    Raises:
-        InputError: If there are no samples, or labels are not classes.
-
-    Example:
-        >>> coverage(torch.tensor([[True, True], [True, False]]), torch.tensor([1, 1]))
-        tensor(0.5000)
-    """
-    _check_sets(sets)
-    check_labels(labels, num_samples=len(sets), num_classes=sets.shape[1])
-    return sets.gather(1, labels.long()[:, None]).sum() / len(sets)
-
-
-def mean_set_size(sets: Tensor) -> Tensor:
-    r"""Mean number of classes in a set, the inefficiency $\bar{|C|}$ of Eq. 2 of [Regol2024].
-
-    The paper's tables give it at the smallest mean size whose *test* coverage exceeds the target. Here it is the size
-    of the sets given; thresholds from the calibrate split alone make it the honest one.
-
-    Args:
-        sets: `N x K` booleans.
-
-    Returns:
-        The mean size, a scalar.
-
-    Raises:
-        InputError: If there are no samples.
-
-    Example:
-        >>> mean_set_size(torch.tensor([[True, True], [True, False]]))
-        tensor(1.5000)
-    """
-    _check_sets(sets)
-    return sets.sum() / len(sets)
-
-
 def check_labels(labels: Tensor, *, num_samples: int, num_classes: int) -> None:
     """Refuse what are not the classes of so many samples.
 
@@ -135,11 +90,3 @@ def check_labels(labels: Tensor, *, num_samples: int, num_classes: int) -> None:
 
 def _scores_of_classes(probabilities: Tensor) -> Tensor:
     return 1 - probabilities.to(torch.promote_types(probabilities.dtype, torch.float32))
-
-
-def _check_sets(sets: Tensor) -> None:
-    if sets.ndim != 2 or sets.dtype != torch.bool or len(sets) == 0:
-        raise InputError(
-            f"expected boolean sets 'N x K' of at least one sample, got {sets.dtype} {tuple(sets.shape)}; pass what "
-            "prediction_set returns"
-        )

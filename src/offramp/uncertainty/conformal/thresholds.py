@@ -11,83 +11,44 @@ from offramp.registry import unknown_name
 from offramp.uncertainty.conformal.sets import check_labels
 from offramp.uncertainty.conformal.sharing import pooled
 
-__all__ = ["ConformalVariant", "class_thresholds", "conformal_threshold", "conformal_thresholds"]
+__all__ = ["ConformalVariant", "class_thresholds", "conformal_thresholds"]
 
-ConformalVariant = Literal["general", "per_exit", "strict", "gated", "pooled"]
+ConformalVariant = Literal["general", "pooled"]
 
 # A softmax may round to a little over 1, and its score to a little under 0; logits passed by mistake go further.
 _ROUNDING = 1e-5
 
 
-def conformal_threshold(scores: Tensor, *, miscoverage: float) -> Tensor:
-    r"""Threshold that the score of one more sample exceeds with probability at most `miscoverage`.
-
-    The $r$-th smallest of n scores, $r = \lceil (n+1)(1-\alpha) \rceil$: their quantile at level $r/n$, without
-    interpolation. Coverage is then at least $1-\alpha$ and, if no scores tie, at most $1-\alpha+1/(n+1)$, on
-    average over splits. [Regol2024] takes the plain $1-\alpha$ percentile, which falls short by up to $1/(n+1)$;
-    `numpy.quantile(..., method="higher")` at the level above takes the next larger score, which is safe but not tight.
-
-    Where that rank exceeds n (n too small for so high a coverage) no finite sample supports a threshold. It is then 1,
-    the largest score there is: the set is all classes.
-
-    Args:
-        scores: `N` scores in [0, 1], from `conformal_scores`.
-        miscoverage: alpha, in (0, 1), read as the decimal it prints as: 0.29 of 100 is exactly 29.
-
-    Returns:
-        The threshold tau, a scalar in the dtype of `scores` (float32 for half precision).
-
-    Raises:
-        InputError: If there are no scores, they are not in [0, 1], or `miscoverage` is out of range.
-
-    Example:
-        >>> scores = torch.tensor([0.1, 0.4, 0.2, 0.3])
-        >>> conformal_threshold(scores, miscoverage=0.4)
-        tensor(0.3000)
-        >>> conformal_threshold(scores, miscoverage=0.1)
-        tensor(1.)
-    """
-    if scores.ndim != 1 or len(scores) == 0:
-        raise InputError(
-            f"expected scores 'N' of at least one sample, got {tuple(scores.shape)}; check the calibrate split"
-        )
-    _check_scores(scores, miscoverage)
-    alike = torch.zeros(len(scores), dtype=torch.long, device=scores.device)
-    return _order_statistics(_full_precision(scores).sort().values, alike, 1, miscoverage)[0]
-
-
 def conformal_thresholds(
     variant: ConformalVariant, scores_at_exits: Tensor, exits: Tensor, *, miscoverage: float, minimum: int = 20
 ) -> Tensor:
-    r"""Threshold of each exit: four variants of [Regol2024], and one that is valid both overall and at exits.
-
-    The four are those of the paper's appendix "Conformal intervals".
-
+    r"""Threshold of each exit, valid overall (`general`), or overall and at exits (`pooled`).
 
     * `general`: one threshold for all, from each sample's score where it left. Claims coverage over all samples
       together; a single exit may fall short.
-    * `per_exit` (the paper's "IMs"): each exit's threshold from all samples' scores there, wherever they left. Ignores
-      that the samples leaving at an exit are a selection, so it claims nothing, neither for an exit nor overall (only
-      what would hold if everybody left there).
-    * `strict`: each exit's threshold from the samples that left there. Claims coverage for every exit that any
-      calibration sample left at. At an exit nobody left at the threshold is 0, as in the paper, whose set is empty
-      unless a class has probability 1; overall it lacks what leaves there. With fewer than 1/alpha - 1 samples the set
-      is all classes.
-    * `gated` (the paper's choice): as `strict`, but `general` at exits with fewer than `minimum` samples. Claims
-      coverage for each of the other exits; nothing where samples are few, and so nothing overall but
-      $(1-\alpha)(1-q)$, with q the share of samples leaving at such exits.
-    * `pooled` (not in the paper): as `gated`, but exits with fewer than `minimum` samples share a threshold of their
-      own. Claims coverage overall, for each exit with a threshold of its own, and for the others together.
+    * `pooled`: each exit's threshold from the samples that left there; exits with fewer than `minimum` samples share a
+      threshold of their own. Claims coverage overall, for each exit with a threshold of its own, and for the others
+      together.
+
+    A threshold is the $r$-th smallest of n scores, $r = \lceil (n+1)(1-\alpha) \rceil$: their quantile at level $r/n$,
+    without interpolation. Coverage is then at least $1-\alpha$ and, if no scores tie, at most $1-\alpha+1/(n+1)$, on
+    average over splits. [Regol2024] takes the plain $1-\alpha$ percentile, which falls short by up to $1/(n+1)$;
+    `numpy.quantile(..., method="higher")` at the level above takes the next larger score, which is safe but not tight.
+    Where that rank exceeds n (n too small for so high a coverage) no finite sample supports a threshold. It is then 1,
+    the largest score there is: the set is all classes.
+
+    `general` is one of the four variants in the paper's appendix "Conformal intervals"; the other three, which do not
+    claim coverage overall, are in `benchmarks/conformal_variants.py`.
 
     Claims are averages over calibration splits, for exits chosen by a rule fixed beforehand. Sets are nested in the
     miscoverage; they are not nested from one operating point to another.
 
     Args:
-        variant: Which of the five.
+        variant: Which of the two.
         scores_at_exits: `N x L` scores of the true class at every exit, from `conformal_scores`.
         exits: `N` exits where the samples left, 0-based.
-        miscoverage: alpha, in (0, 1).
-        minimum: Fewest samples for a threshold of an exit's own; `gated` and `pooled` only. 20 is the paper's, and
+        miscoverage: alpha, in (0, 1), read as the decimal it prints as: 0.29 of 100 is exactly 29.
+        minimum: Fewest samples for a threshold of an exit's own; `pooled` only. 20 is the paper's, and
             enough for a miscoverage of .05; below that, 1/alpha - 1 are needed, or rare exits answer with all classes.
 
     Returns:
@@ -102,9 +63,7 @@ def conformal_thresholds(
         >>> exits = torch.tensor([0, 0, 1, 1])
         >>> conformal_thresholds("general", scores, exits, miscoverage=0.4)
         tensor([0.4000, 0.4000])
-        >>> conformal_thresholds("per_exit", scores, exits, miscoverage=0.4)
-        tensor([0.8000, 0.4000])
-        >>> conformal_thresholds("strict", scores, exits, miscoverage=0.4)
+        >>> conformal_thresholds("pooled", scores, exits, miscoverage=0.4, minimum=1)
         tensor([0.3000, 0.6000])
     """
     alike = torch.zeros(len(exits), dtype=torch.long, device=exits.device)
@@ -124,21 +83,21 @@ def class_thresholds(
     r"""Threshold of each class at each exit: the variant, within the samples of each class (Mondrian [Vovk2012]).
 
     Class k is in the set if $1 - \hat p_k \le \tau_{e,k}$, so a sample of class k is held to the scores of its own
-    class. What the variant claims overall it then claims for each class: `general` and `pooled` claim coverage for
-    every class. What it claims at an exit it claims for each class there: `pooled` where a class has at least `minimum`
-    samples at the exit, and for the rest of the class together.
+    class. What the variant claims overall it then claims for each class. What it claims at an exit it claims for each
+    class there: `pooled` where a class has at least `minimum` samples at the exit, and for the rest of the class
+    together.
 
-    A class with fewer than 1/alpha - 1 samples is in every set (at `general` and `pooled`; a class never seen at every
-    variant but `strict`), so sets are of use only with some dozens of calibration samples a class.
+    A class with fewer than 1/alpha - 1 samples is in every set, so sets are of use only with some dozens of calibration
+    samples per class.
 
     Args:
-        variant: Which of the five, see `conformal_thresholds`.
+        variant: Which of the two, see `conformal_thresholds`.
         scores_at_exits: `N x L` scores of the true class at every exit, from `conformal_scores`.
         exits: `N` exits where the samples left, 0-based.
         labels: `N` true classes.
         num_classes: K.
         miscoverage: alpha, in (0, 1).
-        minimum: Fewest samples of a class at an exit for a threshold of their own; `gated` and `pooled` only.
+        minimum: Fewest samples of a class at an exit for a threshold of their own; `pooled` only.
 
     Returns:
         `L x K` thresholds, in the dtype of `scores_at_exits` (float32 for half precision).
@@ -175,24 +134,15 @@ def _within_groups(
     if variant not in get_args(ConformalVariant):
         raise unknown_name("conformal variant", variant, get_args(ConformalVariant))
     num_exits, exits = scores_at_exits.shape[1], exits.long()
-    if variant == "per_exit":
-        scores, order = scores_at_exits.T.sort()
-        cells = groups[order] * num_exits + torch.arange(num_exits, device=exits.device)[:, None]
-        found = _order_statistics(scores.flatten(), cells.flatten(), num_groups * num_exits, miscoverage)
-        return found.view(num_groups, num_exits)
     # Sorted once: what is picked from it stays in order.
     scores, order = scores_at_exits.gather(1, exits[:, None]).squeeze(1).sort()
     groups, exits = groups[order], exits[order]
-    general = _order_statistics(scores, groups, num_groups, miscoverage)[:, None].expand(num_groups, num_exits)
     if variant == "general":
-        return general.contiguous()
+        general = _order_statistics(scores, groups, num_groups, miscoverage)
+        return general[:, None].repeat(1, num_exits)
     cells = groups * num_exits + exits
     own = _order_statistics(scores, cells, num_groups * num_exits, miscoverage).view(num_groups, num_exits)
     counts = cells.bincount(minlength=num_groups * num_exits).view(num_groups, num_exits)
-    if variant == "strict":
-        return own.masked_fill(counts == 0, 0.0)
-    if variant == "gated":
-        return torch.where(counts < max(1, minimum), general, own)
     sharing = pooled(counts, minimum)
     shared = sharing.sum(-1) > 1
     # Every sample once for each exit that it is shared with.
