@@ -93,7 +93,7 @@ def compare(
         ["with exits", *(f"{100 * one:.2f} %" for one in found.accuracies)],
         ["cost, of its own network", *(f"{one:.3f}" for one in found.relative_costs)],
     ]
-    print_table(f"{found.samples:,} samples of {data.name}", ["", *names], rows)
+    print_table(f"{found.samples:,} samples of {Path(data).absolute().name}", ["", *names], rows)
     ends = found.cost_ratio_interval
     told = "n/a: one row" if ends is None else f"{ends[0]:.2f} to {ends[1]:.2f}"
     unit = "multiply-adds" if first.bare_ms is None else "milliseconds"

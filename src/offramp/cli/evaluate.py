@@ -60,7 +60,7 @@ def evaluate(
     """Measure an artifact on samples that nothing was fitted on, with 95 % intervals.
 
     Formats of --data: a folder of images with a sub-folder a class; .csv and .tsv with a header, .txt with one text a
-    line (each also with .gz); .parquet; .npz; a folder saved by Hugging Face datasets.
+    line (each also with .gz); .npz; and what the datasets library reads: .parquet, .jsonl, a folder of save_to_disk.
 
     [bold]Example[/bold]: offramp evaluate my-offramp --data test.csv --cost 0.6 --report my-report
     """
@@ -81,10 +81,11 @@ def evaluate(
     if report is not None:
         check_writable(report, "--report")
         import_module("offramp.report.canvas")  # a missing matplotlib is told of now, not after the long work
+    name = Path(data).absolute().name
     with kept_in(store) as folder:
         features = features_of(frontier, source, folder, progress=not as_json)
         check_full_network(features, split="test", classes=source.classes, anyway=anyway)
-        found = find(frontier, features, point=network.point, classes=source.classes, name=data.name)
+        found = find(frontier, features, point=network.point, classes=source.classes, name=name)
         bare_ms = None if frontier.bare_ms is None else float(network.costs.average(features.sizes()).bare)
     page = None if report is None else write_report(found, report, source=source)
     if as_json:
@@ -105,7 +106,7 @@ def evaluate(
         ]
         for one in sorted({one.relative_cost: one for one in shown}.values(), key=lambda one: one.relative_cost)
     ]
-    title = f"{frontier.trunk.name} by {network.point.policy} on {found.samples:,} samples of {data.name}"
+    title = f"{frontier.trunk.name} by {network.point.policy} on {found.samples:,} samples of {name}"
     spent = ["cost"] if bare_ms is None else ["share of time", "ms"]
     print_table(title, [*spent, "accuracy", "change", "95 % interval", "ECE"], rows)
     print_text(verdict(found))

@@ -100,4 +100,4 @@ def extract(
         print_json(found)
     else:
         room = f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.0f} kB"
-        print_text(f"{made.num_rows:,} rows of {data.name} in {made.path}, {room}")
+        print_text(f"{made.num_rows:,} rows of {Path(data).absolute().name} in {made.path}, {room}")

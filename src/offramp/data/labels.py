@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from offramp.errors import InputError, UnknownNameError
 
-__all__ = ["Labels", "named_labels", "read_labels", "unlabelled"]
+__all__ = ["Labels", "label_numbers", "named_labels", "read_labels", "unlabelled"]
 
 INTEGER = re.compile(r"[+-]?[0-9]{1,18}")  # no more than fit 64 bits
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|inf", re.IGNORECASE)
@@ -59,6 +59,25 @@ def named_labels(names: Sequence[str], classes: Sequence[str]) -> Labels:
     if unknown := set(names) - set(classes):
         raise _unknown_classes(unknown, set(names), classes)
     return Labels(np.array([numbers[name] for name in names], np.int64), tuple(classes))
+
+
+def label_numbers(labels: Any, name: str, classes: Sequence[str]) -> Any:
+    """Return labels that are names as the numbers of their classes; others as they came.
+
+    Args:
+        labels: `N` names or numbers.
+        name: What the data is called in messages.
+        classes: Names of the network's classes.
+    """
+    values = labels.tolist() if isinstance(labels, np.ndarray) and labels.dtype.kind in "OSU" else labels
+    if not isinstance(values, list | tuple) or not any(isinstance(value, str) for value in values):
+        return labels
+    if not classes:
+        raise InputError(
+            f"expected numbers as labels of {name}, got names such as '{values[0]}', and the network does not know its "
+            "classes; set trunk.classes to their names in the order of its outputs"
+        )
+    return named_labels(values, classes).numbers
 
 
 def _unknown_classes(unknown: set[str], names: set[str], classes: Sequence[str]) -> UnknownNameError:
