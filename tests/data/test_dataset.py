@@ -255,8 +255,8 @@ def test_the_name_says_which_rows() -> None:
         ([0.5], "got float64"),
         ([True, False], "got bool"),
         ([[1]], "shape"),
-        ([-1, 2], "rows 0 to 9 of 'numbers-.*got -1 to 2"),
-        ([10], "got 10 to 10"),
+        ([-1, 2], "rows 0 to 9 of 'numbers-.*got 2 from -1 to 2"),
+        ([10], "got 1 from 10 to 10"),
         ([1, 1], "at most once"),
     ],
 )

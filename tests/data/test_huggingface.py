@@ -156,7 +156,7 @@ def test_broken_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read as a saved dataset"):
         open_data(tmp_path)
     (tmp_path / "dataset_dict.json").write_text("[]")
-    with pytest.raises(InputError, match="does not list splits"):
+    with pytest.raises(InputError, match="cannot be read as a saved dataset"):
         open_data(tmp_path)
 
 

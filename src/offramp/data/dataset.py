@@ -126,12 +126,11 @@ class Subset:
         chosen = np.asarray(list(rows))
         if not len(chosen) or chosen.ndim != 1 or chosen.dtype.kind not in "iu":
             raise InputError(f"expected one row number or more, got {chosen.dtype} of shape {chosen.shape}")
-        if chosen.min() < 0 or chosen.max() >= len(dataset):
+        if chosen.min() < 0 or chosen.max() >= len(dataset) or len(np.unique(chosen)) != len(chosen):
             raise InputError(
-                f"expected rows 0 to {len(dataset) - 1} of '{dataset.name}', got {chosen.min()} to {chosen.max()}"
+                f"expected rows 0 to {len(dataset) - 1} of '{dataset.name}', each at most once, got {len(chosen)} from "
+                f"{chosen.min()} to {chosen.max()}"
             )
-        if len(np.unique(chosen)) != len(chosen):
-            raise InputError(f"expected each row of '{dataset.name}' at most once, got repeats; leave them out")
         self._rows = chosen.astype(np.int64)
         self._dataset = dataset
         stem = dataset.name.rpartition("-")[0] or dataset.name

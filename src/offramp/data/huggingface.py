@@ -1,7 +1,6 @@
 """Datasets of Hugging Face's library, which also reads Parquet, JSON, Arrow, WebDataset and addresses."""
 
 import glob
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,21 +45,16 @@ def open_saved(path: Path, selection: Selection) -> Dataset:
         path: The folder. Paths of images count from it.
         selection: `split` chooses from a `DatasetDict`.
     """
-    folder, listing = path, path / "dataset_dict.json"
-    if listing.is_file():
-        try:
-            splits = [str(name) for name in json.loads(listing.read_text())["splits"]]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(f"{listing} does not list splits; save the dataset anew") from error
-        folder = path / choose_split(path, selection.split, splits)
+    try:
+        saved = datasets.load_from_disk(str(path))
+    except Exception as error:  # it raises whatever it stumbles over, of an empty dataset too
+        raise InputError(f"{path} is empty or cannot be read as a saved dataset: {error}; save it anew") from error
+    folder = path
+    if isinstance(saved, datasets.DatasetDict):
+        split = choose_split(path, selection.split, list(saved))
+        folder, saved = path / split, saved[split]
     else:
         selection.refuse_split(path)
-    if not any(folder.glob("*.arrow")):  # so an empty dataset is saved, and it cannot be loaded
-        raise InputError(f"{folder} is empty; give at least one row")
-    try:
-        saved = datasets.load_from_disk(str(folder))
-    except Exception as error:  # it raises whatever it stumbles over
-        raise InputError(f"{folder} cannot be read as a saved dataset: {error}; save it anew") from error
     stem = "-".join(part for part in (path.resolve().name, selection.split) if part)
     return open_huggingface(saved, selection, stem=stem, folder=folder)
 

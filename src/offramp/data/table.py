@@ -55,19 +55,15 @@ def open_table(path: Path, selection: Selection) -> Dataset:
         content = joint_digest(content, files_digest(path.parent, keys))
         inputs = decode_files(path.parent, keys)
     elif columns.inputs == ("text",) or selection.column is not None:
-        inputs = partial(_texts, cells.column(columns.inputs[0]))
+        inputs = partial(_rows, cells.column(columns.inputs[0]))
     else:
         inputs = partial(_rows, _numbers(path, cells, columns.inputs))
     stem = path.name[: path.name.lower().removesuffix(".gz").rindex(".")]
     return StoredDataset(inputs, labels, stem=stem, content=content, columns=columns.inputs, keys=keys)
 
 
-def _texts(texts: list[str], start: int, stop: int) -> list[str]:
-    return texts[start:stop]
-
-
-def _rows(numbers: npt.NDArray[np.float32], start: int, stop: int) -> npt.NDArray[np.float32]:
-    return numbers[start:stop].copy()
+def _rows(values: Any, start: int, stop: int) -> Any:
+    return values[start:stop].copy()
 
 
 @dataclass(frozen=True)

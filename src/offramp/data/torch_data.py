@@ -4,15 +4,8 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
-from torch.utils.data import (
-    BatchSampler,
-    DataLoader,
-    IterableDataset,
-    RandomSampler,
-    SequentialSampler,
-    default_collate,
-)
-from torch.utils.data import Dataset as TorchDataset
+from torch.utils import data as torch_data
+from torch.utils.data import DataLoader, default_collate
 
 from offramp.data.dataset import check_range
 from offramp.data.files import dataset_name
@@ -52,12 +45,12 @@ class TorchSource:
     """
 
     def __init__(
-        self, data: TorchDataset[Any] | DataLoader[Any], *, name: str = "torch", classes: Sequence[str] = ()
+        self, data: torch_data.Dataset[Any] | DataLoader[Any], *, name: str = "torch", classes: Sequence[str] = ()
     ) -> None:
         self.name, self._classes = name, tuple(classes)
         loader = data if isinstance(data, DataLoader) else None
         self._dataset: Any = data if loader is None else loader.dataset
-        if isinstance(self._dataset, IterableDataset) or not hasattr(self._dataset, "__len__"):
+        if isinstance(self._dataset, torch_data.IterableDataset) or not hasattr(self._dataset, "__len__"):
             raise InputError(
                 f"expected a dataset with a length and samples by number, got {type(self._dataset).__name__}; give "
                 "a map-style dataset, or (inputs, labels)"
@@ -109,9 +102,9 @@ def _drawn(loader: DataLoader[Any]) -> Sequence[int]:
     batches = loader.batch_sampler
     if batches is None:
         raise InputError("expected a DataLoader that makes batches, got one with batch_size=None; leave that out")
-    if type(batches) is not BatchSampler:
+    if type(batches) is not torch_data.BatchSampler:
         return sorted({int(row) for batch in batches for row in batch})
-    if isinstance(batches.sampler, SequentialSampler | RandomSampler):
+    if isinstance(batches.sampler, torch_data.SequentialSampler | torch_data.RandomSampler):
         return range(len(batches.sampler.data_source))
     return sorted({int(row) for row in batches.sampler})
 
