@@ -202,4 +202,4 @@ class TestDatasets:
         with pytest.raises(InputError, match=r"train has no labels.*open_data\(data, label="):
             offramp.fit(named_trunk(), data, images(60, seed=2))
         with pytest.raises(InputError, match="expected train as"):
-            offramp.fit(named_trunk(), [1, 2], images(60, seed=2))  # type: ignore[arg-type]
+            offramp.fit(named_trunk(), [1, 2], images(60, seed=2))

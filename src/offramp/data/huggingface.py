@@ -1,7 +1,7 @@
 """Datasets of Hugging Face's library, which also reads Parquet, JSON, Arrow, WebDataset and addresses."""
 
 import glob
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,7 @@ class _Inputs:
     def __init__(self, rows: Any, *, folder: Path, chosen: bool) -> None:
         self._rows, self._folder = rows, folder
         self._names: Sequence[str] = rows.column_names
+        self._read: Callable[[Any, int], Any]
         first = [_plain(rows[:1].column(name)) for name in self._names]
         kinds = [cells.type for cells in first]
         kind, name = kinds[0], self._names[0]
@@ -259,17 +260,17 @@ def _array(cells: Any, place: str) -> npt.NDArray[Any]:
 
 
 def _is_text(kind: Any) -> bool:
-    return types.is_string(kind) or types.is_large_string(kind)
+    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def _is_image(kind: Any) -> bool:
     struct = types.is_struct(kind) and min(kind.get_field_index("bytes"), kind.get_field_index("path")) >= 0
-    return struct or types.is_binary(kind) or types.is_large_binary(kind)
+    return bool(struct or types.is_binary(kind) or types.is_large_binary(kind))
 
 
 def _is_number(kind: Any) -> bool:
-    return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 def _is_list(kind: Any) -> bool:
-    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))

@@ -1,6 +1,6 @@
 """Torch datasets and data loaders as sources."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -49,14 +49,15 @@ class TorchSource:
     ) -> None:
         self.name, self._classes = name, tuple(classes)
         loader = data if isinstance(data, DataLoader) else None
-        self._dataset: Any = data if loader is None else loader.dataset
+        dataset: Any = data if loader is None else loader.dataset
+        self._dataset = dataset
         if isinstance(self._dataset, torch_data.IterableDataset) or not hasattr(self._dataset, "__len__"):
             raise InputError(
                 f"expected a dataset with a length and samples by number, got {type(self._dataset).__name__}; give "
                 "a map-style dataset, or (inputs, labels)"
             )
-        self._rows: Sequence[int] = range(len(self._dataset))
-        self._collate = _collate
+        self._rows: Sequence[int] = range(len(dataset))
+        self._collate: Callable[[list[Any]], Any] = _collate
         if loader is not None:
             self._rows = _drawn(loader)
             if loader.collate_fn is not default_collate:
