@@ -2,9 +2,7 @@
 
 import gzip
 import json
-import tarfile
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 
 import datasets
@@ -52,13 +50,11 @@ def write_parquet(folder: Path) -> Path:
     return path
 
 
-def write_shards(folder: Path) -> Path:
-    place = folder / "pets"
-    place.mkdir()
-    for shard, rows in enumerate((slice(0, 2), slice(2, 5))):
-        table = pyarrow.table({"label": NAMES[rows], "text": TEXTS[rows]})
-        parquet.write_table(table, place / f"train-{shard:05}-of-00002.parquet")
-    return place
+def write_jsonl(folder: Path) -> Path:
+    path = folder / "pets.jsonl"
+    lines = [json.dumps({"label": name, "text": text}) for name, text in zip(NAMES, TEXTS, strict=True)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
 
 
 def write_npz(folder: Path) -> Path:
@@ -74,47 +70,13 @@ def write_saved(folder: Path) -> Path:
     return folder / "pets"
 
 
-def add_member(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    member = tarfile.TarInfo(name)
-    member.size = len(content)
-    archive.addfile(member, BytesIO(content))
-
-
-def png(height: int, value: int) -> bytes:
-    file = BytesIO()
-    Image.fromarray(np.full((height, 3, 3), value, np.uint8)).save(file, "png")
-    return file.getvalue()
-
-
-def write_tar(folder: Path) -> Path:
-    path = folder / "pets.tar"
-    with tarfile.open(path, "w") as archive:
-        for row, (name, text) in enumerate(zip(NAMES, TEXTS, strict=True)):
-            add_member(archive, f"some/{row}.cls", name.encode())
-            add_member(archive, f"some/{row}.txt", text.encode())
-    return path
-
-
-def write_tars(folder: Path) -> Path:
-    place = folder / "pets"
-    place.mkdir()
-    for shard, rows in enumerate((range(0, 2), range(2, 5))):
-        with tarfile.open(place / f"train-{shard:06}.tar", "w") as archive:
-            for row in rows:
-                add_member(archive, f"some/{row}.json", json.dumps({"label": NAMES[row], "size": 3}).encode())
-                add_member(archive, f"some/{row}.png", png(2 + row, row))
-    return place
-
-
 WRITERS: dict[str, Callable[[Path], Path]] = {
     "folder": write_folder,
     "csv": write_csv,
     "tsv": write_tsv,
     "txt": write_txt,
     "parquet": write_parquet,
-    "shards": write_shards,
+    "jsonl": write_jsonl,
     "npz": write_npz,
     "huggingface": write_saved,
-    "tar": write_tar,
-    "tars": write_tars,
 }

@@ -1,12 +1,12 @@
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from offramp.data import FORMATS, open_data
-from offramp.errors import InputError, MissingExtraError
+from offramp.data.formats import Columns, Selection
+from offramp.errors import InputError, MissingExtraError, UnknownNameError
 
 
 def test_every_format_opens_with_something() -> None:
@@ -14,13 +14,13 @@ def test_every_format_opens_with_something() -> None:
 
 
 def test_nothing_there_lists_what_is_taken(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"found nothing at .*none\.csv; offramp opens \.csv, .*a folder of images"):
+    with pytest.raises(InputError, match=r"found nothing at .*none\.csv; offramp opens .*\.csv, .*a folder of images"):
         open_data(tmp_path / "none.csv")
 
 
 def test_an_unknown_suffix_lists_what_is_taken(tmp_path: Path) -> None:
     (tmp_path / "pets.xlsx").touch()
-    with pytest.raises(InputError, match=r"got pets\.xlsx; offramp opens \.csv, .*\.npz, \.parquet"):
+    with pytest.raises(InputError, match=r"got pets\.xlsx; offramp opens \.arrow, \.csv, .*\.npz, \.parquet"):
         open_data(tmp_path / "pets.xlsx")
 
 
@@ -50,7 +50,7 @@ def test_classes_as_one_text_are_refused(tmp_path: Path) -> None:
         open_data(tmp_path / "a.txt", classes=["cat", "cat"])
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.npz", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.csv", "a.npz", "a.parquet", "a.jsonl"])
 def test_a_split_of_what_has_none_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("text\none\n")
     with pytest.raises(InputError, match="expected no split"):
@@ -58,16 +58,21 @@ def test_a_split_of_what_has_none_is_refused(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("module", "library", "extra"),
-    [("image", "PIL", "images"), ("parquet", "pyarrow", "parquet"), ("huggingface", "datasets", "huggingface")],
+    ("name", "library", "extra"), [("a.csv", "PIL", "images"), ("a.jsonl", "datasets", "datasets")]
 )
 def test_a_missing_library_names_its_extra(
-    monkeypatch: pytest.MonkeyPatch, module: str, library: str, extra: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str, extra: str
 ) -> None:
-    monkeypatch.delitem(sys.modules, f"offramp.data.{module}", raising=False)
+    (tmp_path / "a.png").touch()
+    (tmp_path / "a.csv").write_text("image\na.png\n")
+    (tmp_path / "a.jsonl").write_text('{"text": "one"}\n')
+    monkeypatch.delitem(sys.modules, "offramp.data.huggingface", raising=False)
+    monkeypatch.setattr(FORMATS, "_entries", {**FORMATS._entries, ".jsonl": "offramp.data.huggingface:open_files"})
+    for module in [module for module in sys.modules if module.partition(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(MissingExtraError, match=rf"pip install 'offramp\[{extra}\]'"):
-        import_module(f"offramp.data.{module}")
+        open_data(tmp_path / name)
 
 
 def test_libraries_are_imported_only_when_used(tmp_path: Path) -> None:
@@ -80,3 +85,32 @@ def test_libraries_are_imported_only_when_used(tmp_path: Path) -> None:
         [sys.executable, "-c", code, str(tmp_path / "a.csv")], capture_output=True, text=True, check=True
     ).stdout
     assert printed.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    ("selection", "names", "expected"),
+    [
+        (Selection(), ["label", "text", "image"], Columns("label", ("text",))),
+        (Selection(), ["image", "id"], Columns(None, ("image",))),
+        (Selection(), ["a", "label", "b"], Columns("label", ("a", "b"))),
+        (Selection(label="text"), ["text", "image"], Columns("text", ("image",))),
+        (Selection(column="b"), ["a", "b", "text"], Columns(None, ("b",))),
+    ],
+)
+def test_columns_are_found(selection: Selection, names: list[str], expected: Columns) -> None:
+    assert selection.columns(names) == expected
+
+
+def test_what_is_not_there_is_refused() -> None:
+    with pytest.raises(UnknownNameError, match="column 'kind'"):
+        Selection(label="kind").columns(["text"])
+    with pytest.raises(UnknownNameError, match="column 'kind'"):
+        Selection(column="kind").columns(["text"])
+    with pytest.raises(InputError, match="column of inputs, got 'label', that of the labels"):
+        Selection(column="label").columns(["label", "text"])
+    with pytest.raises(InputError, match="got 'text', that of the labels"):
+        Selection(label="text", column="text").columns(["label", "text"])
+    with pytest.raises(InputError, match="inputs beside 'label'"):
+        Selection().columns(["label"])
+    with pytest.raises(InputError, match="'a' twice"):
+        Selection().columns(["a", "b", "a"])

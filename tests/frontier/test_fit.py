@@ -4,13 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 import offramp
 from offramp.data import open_data
-from offramp.errors import ArtifactError, InputError, UnknownNameError
+from offramp.errors import ArtifactError, InputError, SplitError, UnknownNameError
 from offramp.features import ArraySource, StoreSource, extract, split_by_id
 from offramp.frontier import Frontier, fit_frontier, outcomes, simulate
 from offramp.frontier.fit import as_source
@@ -163,3 +165,41 @@ class TestClasses:
         with pytest.raises(InputError, match=r"classes=trunk.classes"):
             offramp.fit(named_trunk(), data, images(60, seed=2))
         assert as_source(open_data(tmp_path / "rows.csv", classes=NAMES), "train", NAMES) is not None
+
+
+class TestDatasets:
+    """Labelled data of other libraries."""
+
+    @pytest.mark.parametrize("kind", ["dataset", "loader", "huggingface"])
+    def test_give_the_rows_of_arrays(self, kind: str) -> None:
+        inputs, labels = images(20, seed=1)
+        data: Any = TensorDataset(torch.from_numpy(inputs), torch.from_numpy(labels))
+        if kind == "loader":
+            data = DataLoader(data, batch_size=7, shuffle=True)
+        elif kind == "huggingface":
+            features = datasets.Features(
+                {"x": datasets.Array3D((32, 32, 3), "uint8"), "label": datasets.Value("string")}
+            )
+            columns = {"x": inputs.tolist(), "label": [NAMES[label] for label in labels.tolist()]}
+            data = datasets.Dataset.from_dict(columns, features=features)
+        rows, expected = (as_source(held, "x", NAMES).read(3, 20) for held in (data, (inputs, labels)))
+        np.testing.assert_array_equal(np.asarray(rows.inputs), expected.inputs)
+        assert rows.labels.tolist() == expected.labels.tolist()
+        assert rows.ids.tolist() == expected.ids.tolist()
+
+    def test_are_fitted(self) -> None:
+        options: dict[str, Any] = {"preprocessing": PREPROCESSING, "settings": LINEAR, "anyway": True}
+        arrays = images(120, seed=1), images(60, seed=2)
+        pairs = [TensorDataset(*map(torch.from_numpy, pair)) for pair in arrays]
+        found, expected = (offramp.fit(trunk(), *data, **options, progress=False) for data in (pairs, arrays))
+        for policy, points in expected.points.items():
+            assert [point.promised for point in found.points[policy]] == [point.promised for point in points]
+        with pytest.raises(SplitError, match="the same samples"):
+            offramp.fit(trunk(), pairs[0], arrays[0], **options)
+
+    def test_without_labels_are_refused(self) -> None:
+        data = datasets.Dataset.from_dict({"text": ["a"], "kind": ["red"]})
+        with pytest.raises(InputError, match=r"train has no labels.*open_data\(data, label="):
+            offramp.fit(named_trunk(), data, images(60, seed=2))
+        with pytest.raises(InputError, match="expected train as"):
+            offramp.fit(named_trunk(), [1, 2], images(60, seed=2))

@@ -73,7 +73,7 @@ def test_with_labels_all_losses_are_there(frontier: Frontier, tmp_path: Path) ->
     assert offramp.recalibrated is recalibrated
     arrays = recalibrated(frontier, images(400, seed=11), labelled=True, progress=False)
     assert arrays.choose(max_drop=0.1).point.guarantee is not None
-    with pytest.raises(InputError, match=r"a source with labels.*leave labelled out"):
+    with pytest.raises(InputError, match=r"expected calibrate as \(inputs, labels\)"):
         recalibrated(frontier, images(20, seed=7)[0], labelled=True)
 
 

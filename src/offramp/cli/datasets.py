@@ -12,7 +12,7 @@ import torch
 
 from offramp.cli.interrupts import resumable
 from offramp.cli.places import check_writable
-from offramp.data import Dataset, Location, open_data
+from offramp.data import Dataset, open_data
 from offramp.errors import InputError, OverlapWarning, StoreError
 from offramp.features import IdSketch, Store, StoreSource, extract, make_plan
 from offramp.features.source import read_ids
@@ -85,7 +85,7 @@ class Columns:
 
 
 def open_labelled(
-    path: Location,
+    path: str,
     trunk: Trunk,
     columns: Columns,
     *,
@@ -109,7 +109,7 @@ def open_labelled(
 
 
 @torch.inference_mode()
-def check_taken(path: Location, data: Dataset, trunk: Trunk, preprocessing: Preprocessing) -> None:
+def check_taken(path: str, data: Dataset, trunk: Trunk, preprocessing: Preprocessing) -> None:
     """Run a network on the first sample: what it does not take is told before the long work, and what to do."""
     inputs = data.read(0, 1).inputs
     try:

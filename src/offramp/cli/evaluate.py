@@ -83,7 +83,7 @@ def evaluate(
     """Measure an artifact on samples that nothing was fitted on, with 95 % intervals.
 
     Formats of --data: a folder of images with a sub-folder a class; .csv and .tsv with a header, .txt with one text a
-    line (each also with .gz); .parquet; .npz; a folder saved by Hugging Face datasets.
+    line (each also with .gz); .npz; and what the datasets library reads: .parquet, .jsonl, a folder of save_to_disk.
 
     [bold]Example[/bold]: offramp evaluate my-offramp --data test.csv --cost 0.6 --report my-report
 
@@ -130,11 +130,12 @@ def evaluate(
     if report is not None:
         check_writable(report, "--report")
         import_module("offramp.report.canvas")  # a missing matplotlib is told of now, not after the long work
+    name = Path(data).absolute().name
     compared = None
-    with kept_in(store) as folder, check_unused(source, used, folder, name=data.name, progress=not as_json):
+    with kept_in(store) as folder, check_unused(source, used, folder, name=name, progress=not as_json):
         features = features_of(frontier, source, folder, progress=not as_json)
         check_full_network(features, split="test", classes=source.classes, anyway=anyway)
-        found = find(frontier, features, point=network.point, classes=source.classes, name=data.name)
+        found = find(frontier, features, point=network.point, classes=source.classes, name=name)
         bare_ms = None if frontier.bare_ms is None else float(network.costs.average(features.sizes()).bare)
         if other is not None:
             others = features_of(other, source, folder / "against", progress=not as_json)
@@ -159,7 +160,7 @@ def evaluate(
         ]
         for one in sorted({one.relative_cost: one for one in shown}.values(), key=lambda one: one.relative_cost)
     ]
-    title = f"{frontier.trunk.name} by {network.point.policy} on {found.samples:,} samples of {data.name}"
+    title = f"{frontier.trunk.name} by {network.point.policy} on {found.samples:,} samples of {name}"
     spent = ["cost"] if bare_ms is None else ["share of time", "ms"]
     print_table(title, [*spent, "accuracy", "change", "95 % interval", "ECE"], rows)
     print_text(verdict(found))
@@ -171,7 +172,7 @@ def evaluate(
             "the network without exits."
         )
     if compared is not None:
-        _print_comparison(compared, names, data.name, "multiply-adds" if frontier.bare_ms is None else "milliseconds")
+        _print_comparison(compared, names, name, "multiply-adds" if frontier.bare_ms is None else "milliseconds")
     for sentence in (*cautions(found), *_doubts(frontier, found)):
         warn(sentence)
     if page is not None:

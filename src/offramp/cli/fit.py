@@ -31,7 +31,6 @@ from offramp.cli.options import (
     TrustOption,
 )
 from offramp.cli.places import check_artifact, check_writable, lock_output
-from offramp.data import Location, locate
 from offramp.errors import InputError
 
 if TYPE_CHECKING:
@@ -46,19 +45,17 @@ def fit(
     trunk: TrunkOption,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where to save the result, the artifact.")],
     train: Annotated[
-        Location,
+        str,
         typer.Option(
             metavar="PATH",
-            parser=locate,
             help=f"Samples to fit exits on: {KINDS_OF_DATA}",
             rich_help_panel=DATA,
         ),
     ],
     validation: Annotated[
-        Location | None,
+        str | None,
         typer.Option(
             metavar="PATH",
-            parser=locate,
             help="Samples the network was not trained on: they choose the points and calibrate them. [dim]Without it: "
             "a fifth of --train, which is right only if the network has not seen --train.[/dim]",
             rich_help_panel=DATA,

@@ -22,7 +22,6 @@ from offramp.cli.options import (
     TrustOption,
 )
 from offramp.cli.places import check_writable
-from offramp.data import Location, locate
 from offramp.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,12 +54,11 @@ def inspect(
     ] = None,
     trunk: AnyTrunkOption = None,
     data: Annotated[
-        Location | None,
+        str | None,
         typer.Option(
             "--data",
             "-d",
             metavar="PATH",
-            parser=locate,
             help="Samples to count costs on; the first two are read. [dim]Without it: an empty image or a short text, "
             "where the network's preprocessing says which.[/dim]",
             rich_help_panel=DATA,
@@ -285,7 +283,7 @@ def _described(shown: "Representation") -> str:
             return " x ".join(map(str, shown.shape[1:]))
 
 
-def _some(path: Location, columns: "Columns", network: "Trunk", preprocessing: "Preprocessing", count: int) -> Any:
+def _some(path: str, columns: "Columns", network: "Trunk", preprocessing: "Preprocessing", count: int) -> Any:
     """Read the first samples of the data."""
     from offramp.cli.datasets import check_taken
     from offramp.data import open_data

@@ -5,8 +5,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from offramp.data.location import Location, locate
-
 __all__ = [
     "DATA",
     "DEFAULT_POOLING",
@@ -43,8 +41,9 @@ DATA = "The data"
 """Title of the options that say what to read."""
 
 KINDS_OF_DATA = (
-    "a folder of images (a sub-folder a class), CSV, TSV or text (also .gz), Parquet, WebDataset (.tar), npz, or a "
-    "Hugging Face dataset saved to disk; the address of one too, such as s3://bucket/pets.parquet."
+    "a folder of images (a sub-folder a class), CSV, TSV or text (also .gz), npz; or what the datasets library reads "
+    "(extra datasets): a folder of save_to_disk, Parquet, JSON, Arrow or WebDataset (.tar) files, a pattern such as "
+    "'shards/*.parquet', or an address such as hf://datasets/user/pets/train.parquet."
 )
 """What data may be."""
 
@@ -81,12 +80,11 @@ TrustOption = Annotated[
 ]
 
 DataOption = Annotated[
-    Location,
+    str,
     typer.Option(
         "--data",
         "-d",
         metavar="PATH",
-        parser=locate,
         help=KINDS_OF_DATA[0].upper() + KINDS_OF_DATA[1:],
         rich_help_panel=DATA,
     ),
@@ -110,7 +108,7 @@ SplitOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Which split, where the data has several: a Hugging Face dataset, a folder of folders or of shards.",
+        help="Which split, where the data has several: a folder of folders, or a Hugging Face dataset saved to disk.",
         rich_help_panel=DATA,
     ),
 ]

@@ -23,7 +23,6 @@ from offramp.cli.options import (
     WorkersOption,
 )
 from offramp.cli.places import lock_output
-from offramp.data import Location
 from offramp.errors import InputError
 from offramp.progress import Advance, progress_bar
 
@@ -207,7 +206,7 @@ def _check_out(out: Path, *, many: bool, shadow: float) -> None:
 def _answer(
     network: "EarlyExitNetwork",
     source: "Dataset",
-    place: Location,
+    place: str,
     predictions: "Predictions",
     controller: "BudgetController | None",
     shadowed: "Tensor",

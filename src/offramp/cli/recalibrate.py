@@ -83,7 +83,8 @@ def recalibrate(
         return
     can = "accuracy, disagreement and Brier score" if labelled else "disagreement with the full network"
     sets = "Prediction sets are of them, too." if labelled else "Prediction sets are as they were."
-    say(f"{found.trunk.name} is calibrated on {samples:,} samples of {data.name}, saved in {out}. {sets}")
+    name = Path(data).absolute().name
+    say(f"{found.trunk.name} is calibrated on {samples:,} samples of {name}, saved in {out}. {sets}")
     say(f"Promises can be made of {can}, once; decide on the numbers beforehand:")
     loss = "" if labelled else " --loss disagreement"
     say(f"  offramp predict {out} --max-drop 0.02{loss} --data NEW --out answers.csv{trusting(found)}")

@@ -1,97 +1,276 @@
-"""Datasets as Hugging Face's library saves them to disk; never from the network."""
+"""Datasets of Hugging Face's library, which also reads Parquet, JSON, Arrow, WebDataset and addresses."""
 
-import json
-from collections.abc import Sequence
-from functools import partial
+import glob
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from offramp.data.arrow import ArrowInputs, label_values
-from offramp.data.dataset import Dataset, StoredDataset
-from offramp.data.identity import files_digest, joint_digest
+import numpy as np
+import numpy.typing as npt
+
+from offramp.data.dataset import Dataset, StoredDataset, first_unfit
+from offramp.data.files import files_digest, joint_digest
+from offramp.data.formats import Selection, choose_split
+from offramp.data.images import decode_files, decode_image, is_image_name, named_files
 from offramp.data.labels import Labels, read_labels, unlabelled
-from offramp.data.location import Location
-from offramp.data.selection import Selection
-from offramp.data.splits import choose_split
 from offramp.errors import InputError, MissingExtraError
 
 try:
     import datasets
+    from pyarrow import types
 except ImportError as error:
-    raise MissingExtraError("reading saved datasets needs datasets; pip install 'offramp[huggingface]'") from error
+    raise MissingExtraError("reading this data needs datasets; pip install 'offramp[datasets]'") from error
 
-__all__ = ["open_huggingface"]
+__all__ = ["open_files", "open_huggingface", "open_saved"]
+
+BUILDERS = {
+    ".arrow": "arrow",
+    ".csv": "csv",
+    ".json": "json",
+    ".jsonl": "json",
+    ".parquet": "parquet",
+    ".tar": "webdataset",
+    ".tsv": "csv",
+    ".txt": "text",
+}
+"""What `datasets.load_dataset` calls the reader of each kind of file."""
+
+BLOCK_ROWS = 1000  # looked at together for images that are files of their own
 
 
-def open_huggingface(path: Location, selection: Selection) -> Dataset:
+def open_saved(path: Path, selection: Selection) -> Dataset:
     """Open a folder that `save_to_disk` of `datasets.Dataset` or `datasets.DatasetDict` wrote.
 
-    Columns are chosen as in tables, and read by their types: see `ArrowInputs`. The names of a `ClassLabel` are the
-    classes, and where its labels are all -1, as test splits often have them, the data is unlabelled.
+    Args:
+        path: The folder. Paths of images count from it.
+        selection: `split` chooses from a `DatasetDict`.
+    """
+    try:
+        saved = datasets.load_from_disk(str(path))
+    except Exception as error:  # it raises whatever it stumbles over, of an empty dataset too
+        raise InputError(f"{path} is empty or cannot be read as a saved dataset: {error}; save it anew") from error
+    folder = path
+    if isinstance(saved, datasets.DatasetDict):
+        split = choose_split(path, selection.split, list(saved))
+        folder, saved = path / split, saved[split]
+    else:
+        selection.refuse_split(path)
+    stem = "-".join(part for part in (path.resolve().name, selection.split) if part)
+    return open_huggingface(saved, selection, stem=stem, folder=folder)
+
+
+def open_files(place: str | Path, selection: Selection) -> Dataset:
+    """Open files by `datasets.load_dataset`, which keeps an Arrow copy of them in its cache.
 
     Args:
-        path: The folder.
-        selection: `split` chooses from a `DatasetDict`.
+        place: A file, a pattern such as `shards/*.parquet`, or the address of either, such as
+            `hf://datasets/user/pets/data/train-*.parquet`. Paths of images count from a file's folder.
+        selection: What to read; files have no splits, name those of one.
+    """
+    selection.refuse_split(place)
+    name = Path(str(place).lower().removesuffix(".gz"))
+    if name.suffix not in BUILDERS:
+        raise InputError(f"expected files that end with {', '.join(BUILDERS)}, got {place}; name some")
+    options = {"sep": "\t"} if name.suffix == ".tsv" else {}
+    # Of one file, no character is part of a pattern.
+    files = glob.escape(str(place)) if isinstance(place, Path) and place.exists() else str(place)
+    try:
+        loaded = datasets.load_dataset(BUILDERS[name.suffix], data_files=files, split="train", **options)
+    except Exception as error:  # it raises whatever it stumbles over
+        raise InputError(f"{place} cannot be read by datasets: {error.__cause__ or error}; write it anew") from error
+    folder = place.parent if isinstance(place, Path) else Path()
+    stem = Path(place).name[: len(name.stem)]
+    return open_huggingface(loaded, selection, stem=stem, folder=folder)
+
+
+def open_huggingface(
+    dataset: "datasets.Dataset", selection: Selection, *, stem: str = "dataset", folder: Path = Path()
+) -> Dataset:
+    """Read a `datasets.Dataset`.
+
+    Columns are chosen as in other tables, and read by their types. Texts are a list; images (the feature `Image`,
+    bytes, or paths in a column that is called `image`, or was chosen and ends like an image) are a list of decoded
+    arrays; lists of numbers are an array, several such columns a dictionary; columns of single numbers together are
+    one `N x D` array of float32. Fractions are in single precision. The names of a `ClassLabel` are the classes, and
+    where its labels are all -1, as test splits often have them, the data is unlabelled.
+
+    Args:
+        dataset: The dataset; a format such as "torch" makes no difference.
+        selection: What to read.
+        stem: First part of the result's name.
+        folder: The folder that paths of images count from.
 
     Example:
-        >>> from tempfile import TemporaryDirectory
-        >>> datasets.disable_progress_bars()
-        >>> with TemporaryDirectory() as folder:
-        ...     pets = datasets.Dataset.from_dict({"text": ["purrs", "barks"], "label": ["cat", "dog"]})
-        ...     pets.save_to_disk(folder)
-        ...     open_huggingface(Path(folder), Selection()).read(1, 2).inputs
-        ['barks']
+        >>> pets = datasets.Dataset.from_dict({"text": ["purrs", "barks"], "label": ["cat", "dog"]})
+        >>> rows = open_huggingface(pets, Selection()).read(0, 2)
+        >>> rows.inputs, rows.labels.tolist()
+        (['purrs', 'barks'], [0, 1])
     """
-    if not isinstance(path, Path):
-        raise InputError(f"expected a saved dataset on disk, got {path}; copy it, or write Parquet: that is read there")
-    folder = _split(path, selection)
-    if not any(folder.glob("*.arrow")):  # so an empty dataset is saved, and it cannot be loaded
-        raise InputError(f"{folder} is empty; give at least one row")
-    try:
-        # Absolute, so that no name can be taken for an address; Arrow, so that images are decoded here, from bytes or
-        # local files, where `datasets` would follow addresses.
-        saved = datasets.load_from_disk(str(folder.resolve())).with_format("arrow")
-    except Exception as error:  # it raises whatever it stumbles over
-        raise InputError(f"{folder} cannot be read as a saved dataset: {error}; save it anew") from error
-    if not len(saved):
-        raise InputError(f"{folder} is empty; give at least one row")
-    columns = selection.columns(saved.column_names)
-    inputs = saved.select_columns(list(columns.inputs))
-    make = ArrowInputs(inputs[:1], folder=folder, chosen=selection.column is not None)
-    files = [Path(file["filename"]) for file in saved.cache_files]  # not all of the folder, where results are cached
-    content = files_digest(folder, [file.name for file in files])
-    images: Sequence[str]
-    images, sizes = make.files([(0, inputs[:])]) if make.may_name_files else ((), ())
+    if not isinstance(dataset, datasets.Dataset):
+        raise InputError(
+            f"expected a path, an address or a datasets.Dataset, got {type(dataset).__name__}; of a DatasetDict give "
+            "one split: data['train']"
+        )
+    if dataset.format["type"] == "custom":
+        raise InputError("expected a dataset without set_transform, which would be left out; use dataset.map(...)")
+    columns = selection.columns(dataset.column_names)
+    # As Arrow, images are decoded here, from bytes or local files, where `datasets` would follow addresses.
+    rows = dataset.with_format("arrow")
+    inputs = _Inputs(rows.select_columns(list(columns.inputs)), folder=folder, chosen=selection.column is not None)
+    content = str(dataset._fingerprint)  # by which `datasets` knows data again: its content, or where it came from
+    files = named_files(inputs.files(), folder)
     return StoredDataset(
-        partial(_read, inputs, make),
-        _labels(saved, columns.label, selection, folder),
-        stem="-".join(part for part in (path.resolve().name, selection.split) if part),
-        content=joint_digest(content, files_digest(folder, images, sizes)) if images else content,
+        inputs,
+        _labels(rows, columns.label, selection),
+        stem=stem,
+        content=joint_digest(content, files_digest(folder, files)) if files else content,
         columns=columns.inputs,
-        keys=images if len(images) == len(saved) else (),
+        keys=files if len(files) == len(dataset) else (),
     )
 
 
-def _read(inputs: Any, make: ArrowInputs, start: int, stop: int) -> Any:
-    return make(inputs[start:stop], start)
-
-
-def _split(path: Path, selection: Selection) -> Path:
-    listing = path / "dataset_dict.json"
-    if not listing.is_file():
-        selection.refuse_split(path)
-        return path
-    try:
-        splits = [str(name) for name in json.loads(listing.read_text())["splits"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{listing} does not list splits; save the dataset anew") from error
-    return path / choose_split(path, selection.split, splits)
-
-
-def _labels(saved: Any, label: str | None, selection: Selection, folder: Path) -> Labels:
+def _labels(rows: Any, label: str | None, selection: Selection) -> Labels:
     if label is None:
-        return unlabelled(len(saved), selection.classes)
-    values = label_values(saved.select_columns([label])[:].column(label), place=f"column '{label}' of {folder}")
-    feature = saved.features[label]
+        return unlabelled(len(rows), selection.classes)
+    cells = _plain(rows.select_columns([label])[:].column(label))
+    values = cells.to_pylist() if cells.null_count or _is_text(cells.type) else cells.to_numpy(zero_copy_only=False)
+    if isinstance(values, np.ndarray) and values.dtype.kind not in "biu":
+        raise InputError(f"expected integers or texts in column '{label}', got {cells.type}; convert them")
+    feature = rows.features[label]
     names = feature.names if isinstance(feature, datasets.ClassLabel) else ()
-    return read_labels(values, classes=selection.classes, names=names, place=lambda row: f"row {row} of {folder}")
+    place = f"row {{}} of column '{label}'".format
+    return read_labels(values, classes=selection.classes, names=names, place=place)
+
+
+class _Inputs:
+    """Inputs of rows `start` to `stop - 1`, by the types of the columns."""
+
+    def __init__(self, rows: Any, *, folder: Path, chosen: bool) -> None:
+        self._rows, self._folder = rows, folder
+        self._names: Sequence[str] = rows.column_names
+        self._read: Callable[[Any, int], Any]
+        first = [_plain(rows[:1].column(name)) for name in self._names]
+        kinds = [cells.type for cells in first]
+        kind, name = kinds[0], self._names[0]
+        if len(kinds) == 1 and (_is_text(kind) or _is_image(kind)):
+            path = chosen and name != "text" and _is_text(kind) and is_image_name(str(first[0][0].as_py()))
+            self._read = self._texts if _is_text(kind) and name != "image" and not path else self._images
+            if self._read == self._images:
+                decode_files(folder, [])  # a missing Pillow is told now, not at the first row
+        elif all(map(_is_number, kinds)):
+            self._read = self._matrix
+        elif all(map(_is_list, kinds)):
+            self._read = self._arrays
+        else:
+            shown = ", ".join(f"{name} ({kind})" for name, kind in zip(self._names, kinds, strict=True))
+            raise InputError(
+                f"expected a column text or image, or numbers only, got {shown}; name the column to read: column=..."
+            )
+
+    def __call__(self, start: int, stop: int) -> Any:
+        return self._read(self._rows[start:stop] if start < stop else self._rows[:1].slice(1), start)
+
+    def files(self) -> Iterator[tuple[str, str]]:
+        """Yield place and path of each image that is a file of its own."""
+        if self._read != self._images:
+            return
+        for start in range(0, len(self._rows), BLOCK_ROWS):
+            cells = _plain(self._rows[start : start + BLOCK_ROWS].column(self._names[0]))
+            for row, path in enumerate(_paths(cells), start):
+                if path is None:
+                    raise InputError(f"{self._place(row)} has neither bytes nor a path; fill it in or leave it out")
+                if path:
+                    yield self._place(row), path
+
+    def _texts(self, table: Any, start: int) -> list[str]:
+        texts: list[str] = self._cells(table, self._names[0], start).to_pylist()
+        return texts
+
+    def _images(self, table: Any, start: int) -> list[npt.NDArray[np.uint8]]:
+        cells = self._cells(table, self._names[0], start).to_pylist()
+        values = [cell if not isinstance(cell, dict) else cell["bytes"] or cell["path"] or b"" for cell in cells]
+        return [
+            decode_image(self._folder / value if isinstance(value, str) else value, place=self._place(row))
+            for row, value in enumerate(values, start)
+        ]
+
+    def _matrix(self, table: Any, start: int) -> npt.NDArray[np.float32]:
+        return np.stack([self._numbers(table, name, start) for name in self._names], 1).astype(np.float32)
+
+    def _arrays(self, table: Any, start: int) -> Any:
+        arrays = {name: self._numbers(table, name, start) for name in self._names}
+        return arrays if len(arrays) > 1 else next(iter(arrays.values()))
+
+    def _numbers(self, table: Any, name: str, start: int) -> npt.NDArray[Any]:
+        values = _array(self._cells(table, name, start), f"column '{name}' from row {start} on")
+        if wrong := first_unfit(values):
+            raise InputError(
+                f"expected a finite single-precision number in {self._place(start + wrong[0], name)}, got "
+                f"{values[wrong]}; fill it in or leave the row out"
+            )
+        return values.astype(np.float32) if values.dtype.kind == "f" else values
+
+    def _cells(self, table: Any, name: str, start: int) -> Any:
+        cells = _plain(table.column(name))
+        if cells.null_count:
+            row = start + cells.is_null().to_pylist().index(True)
+            raise InputError(
+                f"expected no empty cells, got one in {self._place(row, name)}; fill it in or leave it out"
+            )
+        return cells
+
+    def _place(self, row: int, name: str | None = None) -> str:
+        return f"row {row} of column '{name or self._names[0]}'"
+
+
+def _plain(column: Any) -> Any:
+    """Return a column as one Arrow array without dictionaries and extension types."""
+    cells = column.combine_chunks()
+    if types.is_dictionary(cells.type):
+        cells = cells.dictionary_decode()
+    return getattr(cells, "storage", cells)
+
+
+def _paths(cells: Any) -> Iterator[str | None]:
+    """Yield the path that each image names: empty where it has bytes, None where it has neither."""
+    if _is_text(cells.type):
+        yield from (path or None for path in cells.to_pylist())
+    elif types.is_struct(cells.type):
+        # Field by field: cells as a whole would bring all the bytes into memory.
+        empty = cells.field("bytes").is_null().to_pylist()
+        paths = cells.field("path").to_pylist()
+        yield from ((path or None) if none else "" for none, path in zip(empty, paths, strict=True))
+
+
+def _array(cells: Any, place: str) -> npt.NDArray[Any]:
+    """Return numbers, or equally long lists of them, as an array."""
+    shape = [len(cells)]
+    while _is_list(cells.type):
+        lengths = sorted(set(cells.value_lengths().to_pylist()))
+        if len(lengths) > 1:
+            raise InputError(f"expected lists of one length in {place}, got {lengths}; pad them")
+        shape.append(lengths[0] if lengths else 0)
+        cells = cells.flatten()
+        if cells.null_count:
+            raise InputError(f"expected no empty cells in the lists of {place}, got {cells.null_count}; fill them in")
+    values = np.array(cells.to_numpy(zero_copy_only=False))
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"expected numbers in {place}, got {cells.type}; name the column to read: column=...")
+    return values.reshape(shape)
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _is_image(kind: Any) -> bool:
+    struct = types.is_struct(kind) and min(kind.get_field_index("bytes"), kind.get_field_index("path")) >= 0
+    return bool(struct or types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from offramp.errors import InputError, UnknownNameError
 
-__all__ = ["Labels", "named_labels", "read_labels", "unlabelled"]
+__all__ = ["Labels", "label_numbers", "named_labels", "read_labels", "unlabelled"]
 
 INTEGER = re.compile(r"[+-]?[0-9]{1,18}")  # no more than fit 64 bits
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|inf", re.IGNORECASE)
@@ -19,12 +19,7 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|inf"
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of all rows.
-
-    Example:
-        >>> Labels(np.array([1, 0]), ("cat", "dog")).labelled
-        True
-    """
+    """The labels of all rows."""
 
     numbers: npt.NDArray[np.int64]
     """`N` classes from 0 up; -1 each where there are no labels."""
@@ -35,30 +30,40 @@ class Labels:
 
 
 def unlabelled(count: int, classes: Sequence[str] = ()) -> Labels:
-    """Labels of data that has none.
-
-    Example:
-        >>> unlabelled(2).numbers.tolist()
-        [-1, -1]
-    """
+    """Return the labels of data that has none."""
     return Labels(np.full(count, -1, np.int64), tuple(classes), labelled=False)
 
 
 def named_labels(names: Sequence[str], classes: Sequence[str]) -> Labels:
-    """Labels by the place of each name in `classes`.
+    """Return labels by the place of each name in `classes`.
 
     Raises:
         UnknownNameError: Names are not among `classes`; the message has the first of them, and of the classes that no
             label has.
-
-    Example:
-        >>> named_labels(["dog", "cat"], ["cat", "dog"]).numbers.tolist()
-        [1, 0]
     """
     numbers = {name: number for number, name in enumerate(classes)}
     if unknown := set(names) - set(classes):
         raise _unknown_classes(unknown, set(names), classes)
     return Labels(np.array([numbers[name] for name in names], np.int64), tuple(classes))
+
+
+def label_numbers(labels: Any, name: str, classes: Sequence[str]) -> Any:
+    """Return labels that are names as the numbers of their classes; others as they came.
+
+    Args:
+        labels: `N` names or numbers.
+        name: What the data is called in messages.
+        classes: Names of the network's classes.
+    """
+    values = labels.tolist() if isinstance(labels, np.ndarray) and labels.dtype.kind in "OSU" else labels
+    if not isinstance(values, list | tuple) or not any(isinstance(value, str) for value in values):
+        return labels
+    if not classes:
+        raise InputError(
+            f"expected numbers as labels of {name}, got names such as '{values[0]}', and the network does not know its "
+            "classes; set trunk.classes to their names in the order of its outputs"
+        )
+    return named_labels(values, classes).numbers
 
 
 def _unknown_classes(unknown: set[str], names: set[str], classes: Sequence[str]) -> UnknownNameError:
@@ -86,7 +91,7 @@ def read_labels(
     names: Sequence[str] = (),
     place: Callable[[int], str] = "row {}".format,
 ) -> Labels:
-    """Labels as numbers from 0 up.
+    """Return labels as numbers from 0 up.
 
     Integers, and texts that are all integers, are classes as they stand. Other texts are names: looked up in `classes`
     where given, else numbered in sorted order. Where one of `classes` is itself called by an integer, all labels are
@@ -99,7 +104,7 @@ def read_labels(
         values: `N` integers or texts; empty texts and None are empty.
         classes: Names of all classes in the order of the network's outputs, where they are known.
         names: What integer values stand for, where the data itself says so; the order of `classes` still counts.
-        place: Where a row lies, for messages.
+        place: Makes the words for a row in messages.
 
     Raises:
         InputError: A label is negative, too large or no whole number, or some are empty and others not.

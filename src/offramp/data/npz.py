@@ -4,18 +4,16 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from offramp.data.dataset import Dataset, StoredDataset
-from offramp.data.identity import file_digest
+from offramp.data.dataset import Dataset, StoredDataset, first_unfit
+from offramp.data.files import check_unpacked, file_digest
+from offramp.data.formats import LABEL, Selection
 from offramp.data.labels import read_labels, unlabelled
-from offramp.data.location import Location, opened
-from offramp.data.selection import LABEL, Selection
-from offramp.data.single_precision import first_unfit
-from offramp.data.unpacking import check_unpacked
 from offramp.errors import InputError
 
 __all__ = ["open_npz"]
@@ -23,7 +21,7 @@ __all__ = ["open_npz"]
 LABELS = ("y", "labels", "label")
 
 
-def open_npz(path: Location, selection: Selection) -> Dataset:
+def open_npz(path: Path, selection: Selection) -> Dataset:
     """Open a `.npz` archive; all its arrays are loaded, but never pickles.
 
     Args:
@@ -31,18 +29,9 @@ def open_npz(path: Location, selection: Selection) -> Dataset:
             several are a dictionary. Numbers keep their type, but must be finite and within the range of single
             precision.
         selection: `column` names the one array to take as inputs, `label` the array of labels.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     np.savez(Path(folder, "toy.npz"), x=np.eye(3), y=[0, 1, 0])
-        ...     data = open_npz(Path(folder, "toy.npz"), Selection())
-        >>> data.read(1, 3).inputs.shape, data.read(1, 3).labels.tolist()
-        ((2, 3), [1, 0])
     """
     selection.refuse_split(path)
-    arrays = _loaded(path)
+    arrays = _load(path)
     label = _label(path, arrays, selection)
     inputs = {name: array for name, array in arrays.items() if name != label}
     if selection.column is not None:
@@ -60,18 +49,13 @@ def open_npz(path: Location, selection: Selection) -> Dataset:
                 f"expected a finite single-precision number in row {wrong[0]} of '{name}' of {path}, got "
                 f"{array[wrong]}; fill it in or leave the row out"
             )
-    count = len(next(iter(inputs.values())))
-    labels = unlabelled(count, selection.classes)
+    labels = unlabelled(len(next(iter(inputs.values()))), selection.classes)
     if label is not None:
         array = arrays[label]
         values = array if array.ndim != 1 or array.dtype.kind in "biu" else array.tolist()
         labels = read_labels(values, classes=selection.classes, place=lambda row: f"row {row} of {path}")
     return StoredDataset(
-        partial(_rows, inputs),
-        labels,
-        stem=path.stem,
-        content=file_digest(path),
-        columns=tuple(inputs),
+        partial(_rows, inputs), labels, stem=path.stem, content=file_digest(path), columns=tuple(inputs)
     )
 
 
@@ -83,37 +67,31 @@ def _rows(inputs: Mapping[str, npt.NDArray[Any]], start: int, stop: int) -> Any:
     return rows if len(rows) > 1 else next(iter(rows.values()))
 
 
-def _label(path: Location, arrays: Mapping[str, Any], selection: Selection) -> str | None:
+def _label(path: Path, arrays: Mapping[str, Any], selection: Selection) -> str | None:
     if selection.label != LABEL:
         return selection.label_in(list(arrays))
-    found = [name for name in LABELS if name in arrays]
-    if len(found) > 1:
-        raise InputError(f"expected one array of labels in {path}, got {', '.join(found)}; choose: label='{found[0]}'")
-    return found[0] if found else None
+    names = [name for name in LABELS if name in arrays]
+    if len(names) > 1:
+        raise InputError(f"expected one array of labels in {path}, got {', '.join(names)}; choose: label='{names[0]}'")
+    return names[0] if names else None
 
 
-def _loaded(path: Location) -> dict[str, npt.NDArray[Any]]:
-    _refuse_bomb(path)
-    with opened(path) as file:
-        try:
-            with np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-        except (OSError, EOFError, KeyError, MemoryError, NotImplementedError, RuntimeError, ValueError) as error:
-            what = f"{path} cannot be read as arrays without pickles: {error}"
-            raise InputError(f"{what}; save numbers or texts") from error
-        except (SyntaxError, zipfile.BadZipFile, zlib.error) as error:
-            raise InputError(f"{path} is broken: {error}; write it anew") from error
+def _load(path: Path) -> dict[str, npt.NDArray[Any]]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+    except (OSError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} is broken: {error}; write it anew with numpy.savez") from error
+    check_unpacked(size, packed=path.stat().st_size, place=str(path))
+    try:
+        with np.load(path, allow_pickle=False) as loaded:
+            arrays = {name: loaded[name] for name in loaded.files}
+    except (SyntaxError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"{path} is broken: {error}; write it anew") from error
+    except (OSError, EOFError, KeyError, MemoryError, NotImplementedError, RuntimeError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as arrays without pickles: {error}; save numbers or texts") from error
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufU":
             kind = array.dtype if isinstance(array, np.ndarray) else "no array"
             raise InputError(f"expected numbers or texts in {path}, got {kind} under '{name}'; convert or remove it")
     return arrays
-
-
-def _refuse_bomb(path: Location) -> None:
-    try:
-        with opened(path) as file, zipfile.ZipFile(file) as archive:
-            size = sum(member.file_size for member in archive.infolist())
-    except (OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is broken: {error}; write it anew with numpy.savez") from error
-    check_unpacked(size, packed=path.stat().st_size, place=str(path))

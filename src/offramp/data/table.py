@@ -1,43 +1,42 @@
-"""Tables of text files: a column of texts or of image paths, or columns of numbers."""
+"""Tables of text files, CSV, TSV and plain text: a column of texts or of image paths, or columns of numbers."""
 
-from collections.abc import Callable, Sequence
+import csv
+import gzip
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from offramp.data.dataset import Dataset, StoredDataset
-from offramp.data.delimited import Cells, read_cells
-from offramp.data.identity import file_digest, files_digest, joint_digest
-from offramp.data.image_files import ImageFiles, is_image_name, named_files
+from offramp.data.dataset import Dataset, StoredDataset, first_unfit
+from offramp.data.files import allowed_bytes, check_unpacked, file_digest, files_digest, joint_digest
+from offramp.data.formats import Selection
+from offramp.data.images import decode_files, is_image_name, named_files
 from offramp.data.labels import read_labels, unlabelled
-from offramp.data.location import Location
-from offramp.data.packed_texts import PackedTexts
-from offramp.data.selection import Selection
-from offramp.data.single_precision import first_unfit
 from offramp.errors import InputError
 
-__all__ = ["open_table"]
+__all__ = ["Cells", "open_table", "read_cells"]
+
+CHARACTER_BYTES, CELL_BYTES, ROW_BYTES = 5, 30, 150
+"""Memory that a table takes while it is read, about: the csv module holds 4 bytes a character, then come the cells."""
+
+BLOCK_BYTES = 1 << 20  # unpacked at a time to see how much there is
+LONGEST_CELL = 2**31 - 1  # the most that fits a C long everywhere; Python stops at 131072, too few for a long document
 
 
-def open_table(path: Location, selection: Selection) -> Dataset:
-    r"""Open a CSV, TSV or text file; its cells are read at once, images when asked for.
+def open_table(path: Path, selection: Selection) -> Dataset:
+    """Open a CSV, TSV or text file; its cells are read at once, images when asked for.
 
     Args:
         path: The file. Paths of images count from its folder.
         selection: `column` names a column of texts, or of image paths if the first cell ends like one. Without it, the
             inputs are the column `text`, else `image`, else all columns but the label, as numbers.
-
-    Example:
-        >>> from pathlib import Path
-        >>> from tempfile import TemporaryDirectory
-        >>> with TemporaryDirectory() as folder:
-        ...     _ = Path(folder, "iris.csv").write_text("length,width,label\n5.1,3.5,0\n6.2,2.9,1\n")
-        ...     data = open_table(Path(folder, "iris.csv"), Selection())
-        >>> data.read(0, 2).inputs
-        array([[5.1, 3.5],
-               [6.2, 2.9]], dtype=float32)
     """
     selection.refuse_split(path)
     cells = read_cells(path)
@@ -51,24 +50,128 @@ def open_table(path: Location, selection: Selection) -> Dataset:
     keys: Sequence[str] = ()
     if _are_images(cells, columns.inputs, selection):
         places = (f"line {line} of {path}" for line in cells.lines)
-        keys, sizes = named_files(zip(places, cells.column(columns.inputs[0]), strict=True), path.parent)
+        keys = named_files(zip(places, cells.column(columns.inputs[0]), strict=True), path.parent)
         # The table is only half of the content: with other images under the same paths, these are other samples.
-        content = joint_digest(content, files_digest(path.parent, keys, sizes))
-        inputs = ImageFiles(path.parent, keys)
+        content = joint_digest(content, files_digest(path.parent, keys))
+        inputs = decode_files(path.parent, keys)
     elif columns.inputs == ("text",) or selection.column is not None:
-        inputs = partial(_texts, PackedTexts(cells.column(columns.inputs[0])))
+        inputs = partial(_rows, cells.column(columns.inputs[0]))
     else:
         inputs = partial(_rows, _numbers(path, cells, columns.inputs))
     stem = path.name[: path.name.lower().removesuffix(".gz").rindex(".")]
     return StoredDataset(inputs, labels, stem=stem, content=content, columns=columns.inputs, keys=keys)
 
 
-def _texts(texts: PackedTexts, start: int, stop: int) -> list[str]:
-    return texts[start:stop]
+def _rows(values: Any, start: int, stop: int) -> Any:
+    return values[start:stop].copy()
 
 
-def _rows(numbers: npt.NDArray[np.float32], start: int, stop: int) -> npt.NDArray[np.float32]:
-    return numbers[start:stop].copy()
+@dataclass(frozen=True)
+class Cells:
+    """A table of texts."""
+
+    header: list[str]
+    """Names of the columns."""
+    rows: list[list[str]]
+    """One cell per column each."""
+    lines: list[int]
+    """The line of the file that each row ends with, from 1."""
+
+    def column(self, name: str) -> list[str]:
+        """Return the cells of one column."""
+        place = self.header.index(name)
+        return [row[place] for row in self.rows]
+
+
+def read_cells(path: Path) -> Cells:
+    r"""Read a text file, gzipped where its name ends with `.gz`.
+
+    `.csv` has a header and the usual quotes. `.tsv` has a header and no quotes; where that names two columns, the
+    second may contain tabs. `.txt` is one text per line, a column called `text`. Empty lines at the end do not count.
+
+    Args:
+        path: The file, in UTF-8.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = Path(folder, "pets.tsv").write_text('label\ttext\n0\ta "quote\n')
+        ...     cells = read_cells(Path(folder, "pets.tsv"))
+        >>> cells.header, cells.rows, cells.lines
+        (['label', 'text'], [['0', 'a "quote']], [2])
+    """
+    kind = path.name.lower().removesuffix(".gz").rpartition(".")[2]
+    try:
+        with _open(path, newline="" if kind == "csv" else "\n") as file:
+            records = list(RECORDS[kind](file))
+    except (OSError, EOFError, zlib.error, UnicodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read as {kind.upper()} in UTF-8: {error}; write it anew") from error
+    while records and not records[-1][1]:
+        records.pop()
+    if not records:
+        raise InputError(f"{path} is empty; give at least one row")
+    if kind == "txt":
+        return Cells(["text"], [cells or [""] for _, cells in records], [line for line, _ in records])
+    header = [name.strip() for name in records[0][1]]
+    for line, cells in records[1:]:
+        if len(cells) != len(header):
+            raise InputError(
+                f"expected {len(header)} cells in line {line} of {path}, as the header has, got {len(cells)}; "
+                "a cell that contains the separator needs quotes, which only CSV has"
+            )
+    return Cells(header, [cells for _, cells in records[1:]], [line for line, _ in records[1:]])
+
+
+@contextmanager
+def _open(path: Path, newline: str) -> Iterator[TextIO]:
+    limit = csv.field_size_limit(LONGEST_CELL)
+    try:
+        with open(path, "rb") as stream:
+            content = _unpack(path, stream.read()) if path.name.lower().endswith(".gz") else stream
+            with TextIOWrapper(content, encoding="utf-8-sig", newline=newline) as file:
+                yield file
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _unpack(path: Path, packed: bytes) -> BinaryIO:
+    """Return what reads a gzipped table, once it is known to fit into the memory allowed."""
+    enough, needed = 16 * allowed_bytes(len(packed)), 0  # so that most of the time the message tells all of it
+    with gzip.GzipFile(fileobj=BytesIO(packed)) as file:
+        while needed <= enough and (block := file.read(BLOCK_BYTES)):
+            rows = block.count(b"\n")
+            cells = rows + block.count(b",") + block.count(b"\t")
+            needed += CHARACTER_BYTES * len(block) + CELL_BYTES * cells + ROW_BYTES * rows
+    check_unpacked(needed, packed=len(packed), place=str(path))
+    return cast(BinaryIO, gzip.GzipFile(fileobj=BytesIO(packed)))
+
+
+def _csv(file: TextIO) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(file, strict=True)  # strict: a quote left open would swallow the rest of the file
+    try:
+        for cells in reader:
+            yield reader.line_num, cells
+    except csv.Error as error:
+        raise csv.Error(f"line {reader.line_num}: {error}") from error
+
+
+def _tsv(file: TextIO) -> Iterator[tuple[int, list[str]]]:
+    most = -1
+    for number, texts in _txt(file):
+        cells = texts[0].split("\t", most) if texts else []
+        if number == 1 and len(cells) == 2:
+            most = 1
+        yield number, cells
+
+
+def _txt(file: TextIO) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(file, 1):
+        text = line.removesuffix("\n").removesuffix("\r")
+        yield number, [text] if text else []
+
+
+RECORDS = {"csv": _csv, "tsv": _tsv, "txt": _txt}
+"""How each kind of file gives its line numbers and cells; an empty line has no cells."""
 
 
 def _are_images(cells: Cells, inputs: tuple[str, ...], selection: Selection) -> bool:
@@ -78,7 +181,7 @@ def _are_images(cells: Cells, inputs: tuple[str, ...], selection: Selection) -> 
     return inputs == ("image",) or (chosen and is_image_name(cells.column(inputs[0])[0]))
 
 
-def _numbers(path: Location, cells: Cells, columns: tuple[str, ...]) -> npt.NDArray[np.float32]:
+def _numbers(path: Path, cells: Cells, columns: tuple[str, ...]) -> npt.NDArray[np.float32]:
     if "" in columns:
         raise InputError(f"column {cells.header.index('') + 1} of {path} has no name; is it a row number? Remove it")
     places = [cells.header.index(column) for column in columns]

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +13,8 @@ from torch import Tensor
 
 from offramp.cost import thinned
 from offramp.errors import BudgetError, InputError
-from offramp.features import BatchSource, Source, StageView, StoreSource, extract, split_by_id
-from offramp.frontier.fit import as_source, check_stages, fit_frontier, prepared_for
+from offramp.features import BatchSource, StageView, StoreSource, extract, split_by_id
+from offramp.frontier.fit import LabelledData, as_source, check_stages, fit_frontier, prepared_for
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.guessing import check_full_network
 from offramp.frontier.outcomes import outcomes
@@ -81,7 +80,7 @@ class Estimate:
 
 def estimate(
     trunk: Trunk,
-    data: Source | tuple[Any, Any],
+    data: LabelledData,
     *,
     folds: int = 4,
     settings: JointSettings = DEFAULT,
@@ -99,7 +98,7 @@ def estimate(
 
     Args:
         trunk: The network; of a chain, the last network's own exits are tried as well.
-        data: Some 1,000 labelled samples: a source, or (inputs, labels).
+        data: Some 1,000 labelled samples, as `fit` takes them.
         folds: Parts the samples are dealt into.
         settings: How to fit.
         pooling: Name of the pooling that exits see a stage through.

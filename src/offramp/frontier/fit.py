@@ -8,13 +8,17 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
 
 from offramp.artifact import LONGEST
 from offramp.cost import Prices, count_trunk, thinned
+from offramp.data import TorchSource, open_data
+from offramp.data.labels import label_numbers
 from offramp.errors import InputError, SplitError
 from offramp.features import (
     ArraySource,
@@ -48,13 +52,19 @@ from offramp.trunk import DEFAULT_POOLING, POOLINGS, ChainTrunk, Hidden, Preproc
 from offramp.trunk.raw import listed
 from offramp.uncertainty import ConformalVariant
 
-__all__ = ["as_source", "check_stages", "fit", "fit_frontier", "prepared_for"]
+if TYPE_CHECKING:
+    import datasets
+
+__all__ = ["LabelledData", "as_source", "check_stages", "fit", "fit_frontier", "prepared_for"]
+
+LabelledData: TypeAlias = "Source | tuple[Any, Any] | TorchDataset[Any] | DataLoader[Any] | datasets.Dataset"
+"""Samples with their labels, as people hold them."""
 
 
 def fit(
     trunk: Trunk,
-    train: Source | tuple[Any, Any],
-    validation: Source | tuple[Any, Any],
+    train: LabelledData,
+    validation: LabelledData,
     *,
     preprocessing: Preprocessing | None = None,
     augmented: Sequence[Preprocessing] = (),
@@ -81,8 +91,9 @@ def fit(
 
     Args:
         trunk: The frozen network.
-        train: Samples for classifiers and gates: a source, or (inputs, labels), labels being numbers or class names.
-        validation: Samples the network has never seen: a source, or (inputs, labels).
+        train: Samples for classifiers and gates: (inputs, labels), labels being numbers or class names; a map-style
+            torch dataset of such pairs or a loader of one; a `datasets.Dataset`; or a source.
+        validation: Samples the network has never seen, in any of these forms.
         preprocessing: From raw inputs to what the trunk takes; the trunk's own if left out.
         augmented: Further views of the training samples, each one more pass of the network over them.
         pooling: Name of the pooling that exits see a stage through.
@@ -364,24 +375,32 @@ def _offered(fitted: FittedExits) -> tuple[str, ...]:
     return ("stopping", "threshold", *(() if fitted.gates is None else (fitted.gate_policy,)))
 
 
-def as_source(data: Source | tuple[Any, Any], name: str, classes: Sequence[str] = ()) -> Source:
-    """Return arrays as a source, whose name tells other data apart: a kept store of those is not taken for theirs.
+def as_source(data: LabelledData, name: str, classes: Sequence[str] = ()) -> Source:
+    """Return data as a source, whose name tells other data apart: a kept store of those is not taken for theirs.
 
     Args:
-        data: A source, or (inputs, labels).
+        data: A source, (inputs, labels), a map-style torch dataset or a loader of one, or a `datasets.Dataset`.
         name: First part of the source's name.
         classes: Names of the network's classes, by which labels that are names are looked up.
     """
     if not isinstance(data, tuple) or len(data) != 2:
-        if isinstance(data, tuple) or not hasattr(data, "read"):
+        if hasattr(data, "read") and not isinstance(data, tuple):
+            source: Any = data
+        elif type(data).__module__.partition(".")[0] == "datasets":
+            source = open_data(data, classes=classes)
+            if not source.labelled:
+                raise InputError(f"{name} has no labels; name their column: offramp.data.open_data(data, label=...)")
+        elif isinstance(data, TorchDataset | DataLoader):
+            return TorchSource(data, name=name, classes=classes)
+        else:
             raise InputError(
-                f"expected {name} as (inputs, labels), or a source with name, read and a length (features.Source); got "
-                f"{type(data).__name__}"
+                f"expected {name} as (inputs, labels), a torch or Hugging Face dataset, or a source with name, read "
+                f"and a length (features.Source); got {type(data).__name__}"
             )
-        named = getattr(data, "classes", ())
+        named = getattr(source, "classes", ())
         _check_agree(named, classes, f"{name} data of {reprlib.repr(tuple(named))}")
-        return data
-    inputs, labels = listed(data[0]), _numbers(data[1], name, classes)
+        return cast(Source, source)
+    inputs, labels = listed(data[0]), label_numbers(data[1], name, classes)
     digest = hashlib.blake2b(np.ascontiguousarray(labels).tobytes(), digest_size=6)
     for leaf in pytree.tree_leaves(inputs):
         digest.update(f"{tuple(leaf.shape)} {leaf.dtype}".encode())
@@ -390,18 +409,3 @@ def as_source(data: Source | tuple[Any, Any], name: str, classes: Sequence[str] 
             content = leaf[row].encode() if isinstance(leaf[row], str) else np.ascontiguousarray(leaf[row]).tobytes()
             digest.update(content)
     return ArraySource(inputs, labels, name=f"{name}-{digest.hexdigest()}")
-
-
-def _numbers(labels: Any, name: str, classes: Sequence[str]) -> Any:
-    """Labels that are names as the numbers of their classes; others as they came."""
-    values = labels.tolist() if isinstance(labels, np.ndarray) and labels.dtype.kind in "OSU" else labels
-    if not isinstance(values, list | tuple) or not any(isinstance(value, str) for value in values):
-        return labels
-    if not classes:
-        raise InputError(
-            f"expected numbers as labels of {name}, got names such as '{values[0]}', and the network does not know its "
-            "classes; set trunk.classes to their names in the order of its outputs"
-        )
-    from offramp.data.labels import named_labels  # not above: arrays with numbers need nothing that reads files
-
-    return named_labels(values, classes).numbers

@@ -42,7 +42,7 @@ def recalibrated(
     Args:
         frontier: A frontier whose points know their losses on the tune split.
         data: Samples that nothing was fitted on: raw inputs as `predict` takes them, a source of them, or their cached
-            features; with `labelled` also (inputs, labels).
+            features; with `labelled`, labelled samples as `fit` takes them, or their cached features.
         labelled: Whether the labels of a source are true: promises of accuracy and Brier score are then possible too,
             and prediction sets are of these samples: of the levels they had, within each class if they were.
         conformal: With labels, how prediction sets are calibrated; docs/conformal.md.
@@ -78,15 +78,10 @@ def recalibrated(
     if hasattr(data, "in_order"):
         features: BatchSource = data
         return _with(frontier, features, labelled, conformal)
-    if isinstance(data, tuple) and labelled:
-        source: Source = as_source(data, "calibrate", frontier.classes)
+    if labelled:
+        source = as_source(data, "calibrate", frontier.classes)
     elif hasattr(data, "read"):
-        source = data if labelled else _Unlabelled(data)
-    elif labelled:
-        raise InputError(
-            f"expected (inputs, labels), a source with labels, or cached features, got {type(data).__name__}; leave "
-            "labelled out, or give labels"
-        )
+        source = _Unlabelled(data)
     else:
         inputs = listed(data)
         count = len(pytree.tree_leaves(inputs)[0])

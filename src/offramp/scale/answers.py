@@ -14,7 +14,7 @@ try:
     import pyarrow
     from pyarrow import parquet
 except ImportError as error:
-    raise MissingExtraError("answers as Parquet need pyarrow: pip install 'offramp[parquet]'") from error
+    raise MissingExtraError("answers as Parquet need pyarrow: pip install 'offramp[ray]'") from error
 
 __all__ = ["write_answers"]
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from offramp.data import identity
-from offramp.data.identity import dataset_name, file_digest, files_digest, large_file_digest
+from offramp.data import files
+from offramp.data.files import dataset_name, file_digest, file_sizes, files_digest
 from offramp.errors import InputError
 
 
@@ -36,11 +36,10 @@ def test_files_of_the_same_names_and_sizes_differ_by_content(tmp_path: Path) -> 
             (tmp_path / folder / name).write_bytes(content)
     assert files_digest(tmp_path / "a", ["x"]) != files_digest(tmp_path / "b", ["x"])
     assert files_digest(tmp_path / "a", ["x"]) != files_digest(tmp_path / "a", ["y"])
-    assert files_digest(tmp_path / "a", ["x"]) == files_digest(tmp_path / "a", ["x"], [8])
 
 
 def test_only_the_edges_of_some_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "EDGE_BYTES", 4)
+    monkeypatch.setattr(files, "EDGE_BYTES", 4)
     digests = set()
     for content in (b"head....tail", b"head::::tail", b"HEAD....tail", b"head....TAIL"):
         (tmp_path / "a").write_bytes(content)
@@ -48,15 +47,7 @@ def test_only_the_edges_of_some_files_are_read(tmp_path: Path, monkeypatch: pyte
     assert len(digests) == 3
 
 
-def test_of_a_large_file_pieces_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "EDGE_BYTES", 2)
-    monkeypatch.setattr(identity, "SAMPLED_PIECES", 3)
-    digests = set()
-    # Pieces of ten bytes: 0 and 1, 4 and 5, 8 and 9.
-    for content in (b"ab..cd..ef", b"ab!.cd.!ef", b"aB..cd..ef", b"ab..Cd..ef", b"ab..cd..eF"):
-        (tmp_path / "a").write_bytes(content)
-        assert large_file_digest(tmp_path / "a") == file_digest(tmp_path / "a")
-        with monkeypatch.context() as patched:
-            patched.setattr(identity, "LARGE_BYTES", 9)
-            digests.add(large_file_digest(tmp_path / "a"))
-    assert len(digests) == 4
+def test_sizes_of_files(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b.txt").write_bytes(b"four")
+    assert file_sizes(tmp_path, ["a/b.txt", "a", "c", "x" * 5000, "a\0"]) == [4, None, None, None, None]
