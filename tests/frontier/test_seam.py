@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,15 +30,15 @@ def images(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(count, 3, 32, 32, generator=draw) + labels[:, None, None, None] / 3, labels
 
 
-def fitted(method: str, **options: object) -> Frontier:
+def fitted(method: str, **options: Any) -> Frontier:
     torch.manual_seed(0)
     known = default_settings(METHODS.get(method, trust=TRUST))
-    quick = {"warmup_epochs": 1, "epochs": 1, "cost_weights": (0.1, 1.0)}
+    quick: dict[str, Any] = {"warmup_epochs": 1, "epochs": 1, "cost_weights": (0.1, 1.0)}
     settings = replace(known, **quick) if isinstance(known, JointSettings) else None
     data = images(80, 0), images(120, 1)
     return offramp.fit(
         CifarResNet(8), *data, method=method, settings=settings, anyway=True, progress=False, trust=TRUST, **options
-    )  # type: ignore[arg-type]
+    )
 
 
 @pytest.mark.parametrize("method", list(METHODS))
