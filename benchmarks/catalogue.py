@@ -25,12 +25,13 @@ from torch import Tensor, nn
 
 import benchmarks.torchvision_ops  # noqa: F401 (before timm, torchvision and transformers are imported)
 import offramp
+from benchmarks.backbones.t2t_vit import T2TViT
 from benchmarks.bars import Bar, parser, report, say
 from benchmarks.trunks import REFUSED, TEXT
 from offramp.cost import Costs, CostTable
 from offramp.exits import ExitBank, LadderExits, LinearExits
 from offramp.policy import OperatingPoint
-from offramp.trunk import POOLINGS, CifarResNet, Preprocessing, T2TViT, Trunk, chain, merge
+from offramp.trunk import POOLINGS, CifarResNet, Preprocessing, Trunk, chain, merge
 
 __all__ = ["CLASSES", "Architecture", "architectures", "frontier_of", "named_text", "round_trips"]
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
+from benchmarks.backbones.t2t_vit import T2TViT
 from benchmarks.bars import Bar, parser, report, say
 from offramp.cost import count_trunk, price
 from offramp.exits import Gates, LinearExits
 from offramp.policy import GatePolicy
-from offramp.trunk import FirstPooling, T2TViT
+from offramp.trunk import FirstPooling
 
 FVCORE_SURPLUS = 7_020
 """fvcore, the paper's counter, takes einsums from what numpy prints of them, four digits: the T2T module's come out

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor, nn
 
 import benchmarks.torchvision_ops  # noqa: F401 (before timm, torchvision and transformers are imported)
+from benchmarks.backbones.t2t_vit import T2TViT
 from benchmarks.bars import Bar, parser, report, say
 from offramp.errors import OfframpError
 from offramp.testing import check_trunk
-from offramp.trunk import CifarResNet, Hidden, T2TViT, Trunk, split
+from offramp.trunk import CifarResNet, Hidden, Trunk, split
 from offramp.trunk.task import call_network, logits_of
 
 CLASSES = 7
@@ -246,7 +247,7 @@ def _text(name: str) -> Any:
 def _graph(name: str) -> Any:
     import torch_geometric as pyg
 
-    from offramp.trunk.graph import graph_trunk
+    from benchmarks.backbones.graph_trunk import graph_trunk
 
     network = getattr(pyg.nn.models, name)(5, 16, 4)
     head = nn.Linear(16, CLASSES)

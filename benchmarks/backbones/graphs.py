@@ -4,11 +4,11 @@ import torch
 import torch_geometric.nn as gnn
 from torch import Tensor, nn
 
+from benchmarks.backbones.graph_trunk import graph_trunk
 from benchmarks.backbones.training import Deal, Recipe, fit
 from benchmarks.backbones.weights import State
 from benchmarks.graphs import Graphs
 from offramp.trunk import Hidden, Trunk
-from offramp.trunk.graph import graph_trunk
 
 __all__ = ["GraphNetwork", "fitted", "trunk_of"]
 

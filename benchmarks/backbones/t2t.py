@@ -4,10 +4,10 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.backbones.images import PREPROCESSING, SIDE, dealt
+from benchmarks.backbones.t2t_vit import T2TViT
 from benchmarks.backbones.training import Recipe, fit
 from benchmarks.backbones.weights import State
 from offramp.features import Source
-from offramp.trunk import T2TViT
 
 __all__ = ["fitted", "trunk_of"]
 

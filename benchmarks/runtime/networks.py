@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.backbones.t2t_vit import T2TViT
 from benchmarks.bars import say
 from benchmarks.chain import TEXT, images_chain, images_sources, text_sources
 from benchmarks.cifar import PREPROCESSING, cached, cifar10, resnet, store_of
@@ -22,7 +23,7 @@ from offramp.exits import ExitBank, LadderExits
 from offramp.features import BatchSource, StageView, StoreSource, split_by_id
 from offramp.frontier import Frontier, fit_frontier, load, save, simulate
 from offramp.policy import POLICIES, OperatingPoint
-from offramp.trunk import POOLINGS, Hidden, Pooling, T2TViT, Trunk, merge
+from offramp.trunk import POOLINGS, Hidden, Pooling, Trunk, merge
 
 __all__ = [
     "CACHE",

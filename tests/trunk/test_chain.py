@@ -1,4 +1,4 @@
-"""Chains of networks against each network run alone: images, vectors, functions, texts, graphs."""
+"""Chains of networks against each network run alone: images, vectors, functions, texts."""
 
 import copy
 import pickle
@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch_geometric.nn as gnn
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
 from transformers import BertConfig, BertForSequenceClassification
 
 from offramp.cost import count_trunk, price
@@ -38,7 +36,6 @@ from offramp.trunk import (
     scores,
 )
 from offramp.trunk.cifar_resnet import CifarResNet
-from offramp.trunk.graph import graph_trunk
 from offramp.trunk.transformers import text_trunk
 
 K = 3
@@ -101,15 +98,6 @@ def texts(count: int, seed: int) -> Any:
     return TEXTS[(np.arange(count) + seed) % len(TEXTS)]
 
 
-def graphs(count: int, seed: int) -> Any:
-    draw = torch.Generator().manual_seed(seed)
-    sizes = [(seed + index) % 4 + 1 for index in range(count)]
-    ends = [torch.randint(0, size, (2, 2 * size), generator=draw) for size in sizes]
-    return Batch.from_data_list(
-        [Data(x=torch.randn(n, 5, generator=draw), edge_index=edges) for n, edges in zip(sizes, ends, strict=True)]
-    )
-
-
 def pixels_pipeline() -> Any:
     """A scikit-learn pipeline on arrays of numbers."""
     labels = np.arange(60) % K
@@ -142,11 +130,6 @@ def raw_bert(layers: int = 2) -> Trunk:
     trunk = copy.copy(bert(layers))
     trunk.preprocessing = Preprocessing().then("words")
     return trunk
-
-
-def gin(layers: int) -> Trunk:
-    torch.manual_seed(layers)
-    return graph_trunk(gnn.GIN(5, 8, num_layers=layers), nn.Linear(8, K))
 
 
 def rounded() -> Trunk:
@@ -221,7 +204,6 @@ CASES: dict[str, tuple[Build, Callable[[int, int], Any]]] = {
     "half precision first": (lambda: chain(rounded(), vectors("exact", 6, 5, seed=1)), numbers),
     "quantised first": (lambda: chain(quantised(), vectors("exact", 6, 5, seed=1)), numbers),
     "texts": (lambda: chain(bert(1), bert(2)), tokens),
-    "graphs": (lambda: chain(gin(2), gin(3)), graphs),
 }
 
 
@@ -484,9 +466,8 @@ class TestCosts:
         found = count_trunk(chain(vectors("a", 6), function), torch.tensor(numbers(1, 0)), MeanPooling())
         assert found.bare.tolist() == [100]
 
-    @pytest.mark.parametrize("name", ["texts", "graphs"])
-    def test_grow_with_the_sample(self, name: str) -> None:
-        build, inputs = CASES[name]
+    def test_grow_with_the_sample(self) -> None:
+        build, inputs = CASES["texts"]
         both = build()
         example = both.prepare(inputs(3, 2))
         found = count_trunk(both, example, MeanPooling())

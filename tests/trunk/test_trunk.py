@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import offramp
 from offramp.errors import BudgetError, InputError, OfframpError, SplitError, UnknownNameError
 from offramp.features import ArraySource, extract
-from offramp.trunk import Axes, CifarResNet, Hidden, Preprocessing, Representation, T2TViT, Trunk
+from offramp.trunk import Axes, CifarResNet, Hidden, Preprocessing, Representation, Trunk
 from tests.trunk.examples import FirstToken
 
 
@@ -64,7 +64,6 @@ CASES: dict[str, tuple[Callable[[], Trunk], Inputs]] = {
     "tokens": (TokenTrunk, token_inputs),
     "resnet-8": (lambda: CifarResNet(8, num_classes=3), image_inputs),
     "resnet-20": (lambda: CifarResNet(20), image_inputs),
-    "t2t-vit-7": (lambda: T2TViT(7, num_classes=3, image_side=32), image_inputs),
 }
 
 

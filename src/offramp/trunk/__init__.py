@@ -12,7 +12,6 @@ from offramp.trunk.preprocessing import STEPS, Preprocessing, image_preprocessin
 from offramp.trunk.representation import Nodes, Representation, Tokens
 from offramp.trunk.rich import DEFAULT_POOLING, RichPooling
 from offramp.trunk.split import SplitTrunk, split
-from offramp.trunk.t2t_vit import T2TViT, load_t2t_vit
 from offramp.trunk.text import text_preprocessing
 from offramp.trunk.trunk import Trunk
 
@@ -38,7 +37,6 @@ __all__ = [
     "Representation",
     "RichPooling",
     "SplitTrunk",
-    "T2TViT",
     "Tokens",
     "Trunk",
     "batch_size",
@@ -47,7 +45,6 @@ __all__ = [
     "concatenate",
     "image_preprocessing",
     "load_cifar_resnet",
-    "load_t2t_vit",
     "make_trunk",
     "merge",
     "photo_preprocessing",

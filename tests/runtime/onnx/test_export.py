@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 import offramp_onnx
 from offramp.cost import Costs, CostTable
+from offramp.demo.networks import digits_transformer
 from offramp.errors import InputError
 from offramp.exits import LinearExits
 from offramp.policy import OperatingPoint
 from offramp.runtime.onnx import export_onnx
-from offramp.trunk import POOLINGS, CifarResNet, T2TViT, Trunk, merge
+from offramp.trunk import POOLINGS, CifarResNet, Trunk, merge
 from tests.runtime.onnx.examples import KINDS, example
 
 MEAN = POOLINGS.get("mean")
@@ -67,13 +68,13 @@ def test_batch_norms_are_folded() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["merged", "t2t"])
+@pytest.mark.parametrize("kind", ["merged", "transformer"])
 def test_other_networks(kind: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    trunk = merge(CifarResNet(20), (2, 5, 8)) if kind == "merged" else T2TViT(7, num_classes=10, image_side=32)
-    widths = (16, 32, 64) if kind == "merged" else (256,) * 7
+    trunk = merge(CifarResNet(20), (2, 5, 8)) if kind == "merged" else digits_transformer()
+    widths = (16, 32, 64) if kind == "merged" else (64,) * 6
     bank = LinearExits(widths, tuple(range(trunk.num_exits - 1)), 10)
-    images = torch.randn(5, 3, 32, 32)
+    images = torch.randn(5, 3, 32, 32) if kind == "merged" else torch.randn(5, 1, 8, 8)
     export_onnx(trunk, MEAN, bank, images[:1], tmp_path / "new")
     manifest = offramp_onnx.read_manifest(tmp_path / "new")
     values = {"input": images.numpy()}

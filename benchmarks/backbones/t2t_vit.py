@@ -8,10 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from offramp.errors import InputError
-from offramp.trunk.factory import Factory, check_classes
-from offramp.trunk.hidden import Hidden
-from offramp.trunk.representation import Tokens
-from offramp.trunk.trunk import Trunk
+from offramp.trunk import TRUNKS, Factory, Hidden, Tokens, Trunk
+from offramp.trunk.factory import check_classes
 
 __all__ = ["T2TViT", "load_t2t_vit"]
 
@@ -167,3 +165,6 @@ def load_t2t_vit(path: str | Path, depth: int, *, num_classes: int = 1000, image
     except RuntimeError as error:
         raise InputError(f"{path} does not fit a T2T-ViT-{depth}; check depth, classes and side: {error}") from error
     return trunk
+
+
+TRUNKS.add("t2t_vit", T2TViT)

@@ -5,18 +5,14 @@ from inspect import signature
 from itertools import pairwise, takewhile
 from typing import Any
 
+import torch_geometric.nn as gnn
 from torch import nn
+from torch_geometric.nn.models.basic_gnn import BasicGNN
 
-from offramp.errors import InputError, MissingExtraError
+from benchmarks.backbones.graph_samples import GraphTrunk
+from offramp.errors import InputError
 from offramp.registry import unknown_name
-from offramp.trunk.graph_samples import GraphTrunk
-from offramp.trunk.hidden import Hidden
-
-try:
-    import torch_geometric.nn as gnn
-    from torch_geometric.nn.models.basic_gnn import BasicGNN
-except ImportError as error:
-    raise MissingExtraError("graph networks need PyTorch Geometric; pip install 'offramp[graph]'") from error
+from offramp.trunk import Hidden
 
 __all__ = ["graph_trunk"]
 

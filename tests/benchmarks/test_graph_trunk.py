@@ -2,8 +2,6 @@
 
 import copy
 import pickle
-import runpy
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +14,16 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 import offramp
+from benchmarks.backbones.graph_samples import GraphTrunk
+from benchmarks.backbones.graph_trunk import graph_trunk
 from benchmarks.graphs import tu_graphs
 from offramp.cost import count_mul_adds, count_trunk
-from offramp.errors import InputError, OfframpError, UnknownNameError
+from offramp.errors import InputError, UnknownNameError
 from offramp.features import Rows, extract, hash_rows
 from offramp.features.stable_hash import stable_hash
 from offramp.methods import DEFAULT
-from offramp.trunk import AutoPooling, Hidden, MeanPooling, Nodes, graph
-from offramp.trunk.graph import graph_trunk
-from offramp.trunk.graph_samples import GraphTrunk
+from offramp.testing import check_trunk
+from offramp.trunk import AutoPooling, Hidden, MeanPooling, Nodes, chain
 
 NODES = (4, 0, 7, 1, 3, 0)
 """Among the graphs are empty ones, one at the end, and one without edges."""
@@ -394,11 +393,17 @@ class TestRefusals:
         with pytest.raises(UnknownNameError, match="unknown readout 'sum'; Known: add, max, mean"):
             graph_trunk(*build(), readout="sum")
 
-    def test_the_extra_is_named_where_it_is_missing(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(sys.modules, "torch_geometric.nn", None)
-        with pytest.raises(ImportError, match=r"pip install 'offramp\[graph\]'") as raised:
-            runpy.run_path(str(graph.__file__))
-        assert isinstance(raised.value, OfframpError)
+
+def test_a_chain_of_two_is_each_run_alone() -> None:
+    torch.manual_seed(0)
+    both = chain(*(graph_trunk(gnn.GIN(5, 8, num_layers=layers), nn.Linear(8, 3)) for layers in (2, 3)))
+    first, second = (both.prepare(graphs(seed, nodes)) for seed, nodes in ((1, (2, 3, 4, 1, 2)), (4, (1, 2))))
+    check_trunk(both, first, second, network=lambda given: both.links[-1](both.inputs_of_links(given)[-1]))
+    counted = count_trunk(both, first, MeanPooling())
+    each = [count_trunk(link, first, MeanPooling()) for link in both.links]
+    assert torch.equal(counted.stage, torch.cat([link.stage for link in each], dim=1))
+    assert torch.equal(counted.bare, each[-1].bare)
+    assert both.grows
 
 
 class Rings:

@@ -11,9 +11,11 @@ import torch.nn.functional as F
 from fvcore.nn import FlopCountAnalysis
 from torch import Tensor
 
+from benchmarks.backbones.t2t_vit import T2TViT, load_t2t_vit
 from offramp.cost import count_mul_adds, count_trunk
 from offramp.errors import InputError
-from offramp.trunk import FirstPooling, T2TViT, Tokens, load_t2t_vit, make_trunk
+from offramp.testing import check_trunk
+from offramp.trunk import Factory, FirstPooling, Tokens, build, make_trunk
 
 SHAPES = {7: (256, 4, 2), 14: (384, 6, 3)}
 """Width, heads, MLP ratio."""
@@ -305,6 +307,32 @@ def trunk() -> T2TViT:
 
 
 class TestTrunk:
+    def test_holds_to_the_contract(self, trunk: T2TViT) -> None:
+        check_trunk(trunk, pictures(4), pictures(2))
+
+    def test_is_made_again_from_its_factory(self, trunk: T2TViT) -> None:
+        assert trunk.factory is not None
+        again = build(trunk.factory)
+        again.load_state_dict(trunk.state_dict())
+        assert again.factory == trunk.factory
+        assert again.fingerprint() == trunk.fingerprint()
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"depth": 8},
+            {"depth": 7.0},
+            {"depth": [7]},
+            {"depth": 7, "image_side": 10**9 * 16},
+            {"depth": 7, "image_side": 0},
+            {"depth": 7, "image_side": "32"},
+            {"depth": 7, "num_classes": 10**9},
+        ],
+    )
+    def test_options_that_make_no_trunk(self, options: dict[str, Any]) -> None:
+        with pytest.raises(InputError, match="'t2t_vit' cannot make a trunk"):
+            build(Factory("t2t_vit", options))
+
     def test_stages_composed_are_the_network(self, trunk: T2TViT) -> None:
         hidden: Any = pictures(3)
         for stage in trunk.stages:

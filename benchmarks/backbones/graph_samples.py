@@ -8,9 +8,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
-from offramp.trunk.hidden import Hidden
-from offramp.trunk.representation import Nodes
-from offramp.trunk.trunk import Trunk
+from offramp.trunk import Hidden, Nodes, Trunk
 
 __all__ = ["GraphTrunk"]
 
