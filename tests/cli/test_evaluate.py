@@ -256,8 +256,8 @@ class TestAgainst:
             places.append(tmp_path / f"artifact{len(places)}")
             line = ("--train", tmp_path / "data.npz", "--classes", tmp_path / "names", "--epochs", "1", "--anyway")
             offramp.json("fit", "--trunk", f"{MODELS}:make", *line, "--out", places[-1])
-        line = ("--data", tmp_path / "data.npz", "--trust", f"{MODELS}:make")
-        ran = offramp("evaluate", places[0], "--against", places[1], *line)
+        data = ("--data", tmp_path / "data.npz", "--trust", f"{MODELS}:make")
+        ran = offramp("evaluate", places[0], "--against", places[1], *data)
         assert ran.status == 1
         assert "in the same order, got 'bad' in one where the other has 'good'" in ran.told
 
