@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from offramp.monitor import Bets, DisagreementBets, RankBets
+from offramp.monitor.bets import Bets, DisagreementBets, RankBets
 
 
 @pytest.mark.parametrize("both", [False, True])

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from offramp.errors import InputError
-from offramp.monitor import Ranks
+from offramp.monitor.ranks import Ranks
 
 
 def by_definition(

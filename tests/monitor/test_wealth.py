@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from offramp.monitor import DisagreementBets, RankBets, Wealth
-from offramp.monitor.wealth import START_EVERY
+from offramp.monitor.bets import DisagreementBets, RankBets
+from offramp.monitor.wealth import START_EVERY, Wealth
 
 
 def by_formula(observed: npt.NDArray[np.float64], bets: RankBets) -> float:

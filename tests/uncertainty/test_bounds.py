@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from offramp.uncertainty import (
+from offramp.uncertainty.bounds import (
     betting_p_values,
     binomial_p_values,
     capital,

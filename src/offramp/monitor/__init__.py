@@ -5,27 +5,19 @@ every sample. [Vovk2022] is Vovk, Gammerman, Shafer: Algorithmic Learning in a R
 2022.
 """
 
-from offramp.monitor.bets import Bets, DisagreementBets, RankBets
 from offramp.monitor.monitor import FEWEST, Action, Evidence, Monitor, Verdict
-from offramp.monitor.ranks import Ranks
 from offramp.monitor.shadow import full_labels
 from offramp.monitor.summary import Summary, summarise
 from offramp.monitor.traffic import Traffic
-from offramp.monitor.wealth import Wealth
 
 __all__ = [
     "FEWEST",
     "Action",
-    "Bets",
-    "DisagreementBets",
     "Evidence",
     "Monitor",
-    "RankBets",
-    "Ranks",
     "Summary",
     "Traffic",
     "Verdict",
-    "Wealth",
     "full_labels",
     "summarise",
 ]

@@ -27,7 +27,7 @@ class Wealth:
         bets: What the fortune is put on.
 
     Example:
-        >>> from offramp.monitor import RankBets
+        >>> from offramp.monitor.bets import RankBets
         >>> wealth = Wealth(RankBets(both=True))
         >>> fortune = wealth.update(np.full(50, 0.02))[-1]  # fifty ranks among the least two in a hundred
         >>> bool(fortune > np.log(100))

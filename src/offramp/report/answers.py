@@ -28,6 +28,9 @@ __all__ = [
 
 Interval = tuple[float, float]
 
+BINS = 15
+"""As many as `calibration_error` has."""
+
 
 @dataclass(frozen=True)
 class ExitUse:
@@ -172,7 +175,7 @@ def uses_of_exits(
     return tuple(uses)
 
 
-def reliability(given: Answers, *, bins: int = 15) -> tuple[ReliabilityBin, ...]:
+def reliability(given: Answers) -> tuple[ReliabilityBin, ...]:
     """Confidence and accuracy in equal-mass bins, those of `offramp.uncertainty.calibration_error`.
 
     The gaps between the two, weighted by the bins' samples, sum to that error: ties in confidence are shared out in the
@@ -181,7 +184,7 @@ def reliability(given: Answers, *, bins: int = 15) -> tuple[ReliabilityBin, ...]
     confidence, order = given.confidence.double().sort()
     group = confidence.diff(prepend=confidence[:1]).ne(0).cumsum(0)
     accuracy = (group.bincount(given.correct.double()[order]) / group.bincount())[group]
-    edges = (torch.arange(bins + 1) * len(order) // bins).tolist()
+    edges = (torch.arange(BINS + 1) * len(order) // BINS).tolist()
     return tuple(
         ReliabilityBin(float(confidence[start:stop].mean()), float(accuracy[start:stop].mean()), stop - start)
         for start, stop in pairwise(edges)

@@ -11,13 +11,6 @@ seen.
 """
 
 from offramp.uncertainty.bootstrap import bootstrap_ratio_interval
-from offramp.uncertainty.bounds import (
-    betting_p_values,
-    binomial_p_values,
-    capital,
-    fixed_bets,
-    predictable_bets,
-)
 from offramp.uncertainty.calibration import calibration_error, calibration_floor
 from offramp.uncertainty.conformal import (
     ConformalVariant,
@@ -45,21 +38,16 @@ __all__ = [
     "RiskBound",
     "RiskLoss",
     "believable",
-    "betting_p_values",
-    "binomial_p_values",
     "bootstrap_ratio_interval",
     "calibration_error",
     "calibration_floor",
-    "capital",
     "class_thresholds",
     "conformal_scores",
     "conformal_thresholds",
     "fit_temperatures",
-    "fixed_bets",
     "last_passed",
     "paired_interval",
     "passes",
-    "predictable_bets",
     "prediction_set",
     "samples_needed",
     "scale",
