@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from offramp.errors import BusyError
-from offramp.files import hold_lock, replacing
+from offramp.errors import BusyError, InputError
+from offramp.files import check_local, hold_lock, replacing
 
 HOLDER = """
 import sys, time
@@ -70,3 +70,11 @@ def test_a_symbolic_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     assert target.read_text() == "precious"
     assert not link.is_symlink()
     assert link.read_text() == "new"
+
+
+def test_addresses_are_refused_and_folders_are_not(tmp_path: Path) -> None:
+    for address in ("s3://bucket/store", Path("s3://bucket/store"), "https://host/folder"):
+        with pytest.raises(InputError, match="write to a folder"):
+            check_local(address)
+    for folder in (tmp_path, "features/store", Path("features"), "C:/features"):
+        check_local(folder)

@@ -1,6 +1,7 @@
-"""Files that are whole or not there, and locks that the operating system releases when their holder dies."""
+"""Folders that can be written, files that are whole or not there, and locks that the operating system releases when their holder dies."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -9,12 +10,33 @@ from uuid import uuid4
 
 from filelock import FileLock, Timeout
 
-from offramp.errors import BusyError, StoreError
+from offramp.errors import BusyError, InputError, StoreError
 
-__all__ = ["TEMPORARY", "hold_lock", "replacing", "sync_folder"]
+__all__ = ["TEMPORARY", "check_local", "hold_lock", "replacing", "sync_folder"]
 
 TEMPORARY = ".tmp"
 """Suffix of files being written; such a file is of no use once its writer is gone."""
+
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+-]+:/")  # a drive has one letter; `pathlib` leaves one slash
+
+
+def check_local(path: str | Path) -> None:
+    """Refuse an address where something is to be written.
+
+    Args:
+        path: The folder or the address.
+
+    Example:
+        >>> check_local("s3://bucket/store")
+        Traceback (most recent call last):
+        offramp.errors.InputError: expected a folder to write to, got the address s3://bucket/store; write to a folder \
+and copy it there afterwards
+    """
+    if _ADDRESS.match(str(path)):
+        raise InputError(
+            f"expected a folder to write to, got the address {path}; write to a folder and copy it there afterwards"
+        )
 
 
 @contextmanager

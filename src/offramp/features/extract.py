@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offramp.addresses import check_local
 from offramp.errors import InputError
 from offramp.features.buffer import empty
 from offramp.features.plan import DTYPES, Plan
@@ -17,6 +16,7 @@ from offramp.features.shard import write_shard
 from offramp.features.source import Rows, Source
 from offramp.features.stable_hash import stable_hash
 from offramp.features.store import Store, begin_store, compile_manifest, hold_store, pending_shards, read_plan
+from offramp.files import check_local
 from offramp.progress import progress_bar
 from offramp.trunk import DEFAULT_POOLING, POOLINGS, Hidden, Preprocessing, Trunk
 

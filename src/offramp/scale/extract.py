@@ -8,11 +8,11 @@ from time import perf_counter
 
 import torch
 
-from offramp.addresses import check_local
 from offramp.features import Plan, Source, Store, compile_manifest, extract_shard
 from offramp.features.extract import begin_extraction
 from offramp.features.shard import is_finished, shard_path
 from offramp.features.store import read_plan
+from offramp.files import check_local
 from offramp.progress import progress_bar
 from offramp.scale.cluster import check_counts, check_portable, check_shared, cluster
 from offramp.trunk import DEFAULT_POOLING, Preprocessing, Trunk

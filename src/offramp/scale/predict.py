@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-from offramp.addresses import check_local
 from offramp.errors import InputError, StoreError
 from offramp.features import Source
 from offramp.features.sealed import write_sealed
 from offramp.features.stable_hash import stable_hash
+from offramp.files import check_local
 from offramp.network import EarlyExitNetwork
 from offramp.progress import progress_bar
 from offramp.runtime import BACKENDS
