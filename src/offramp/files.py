@@ -1,4 +1,4 @@
-"""Folders that can be written, files that are whole or not there, and locks that the operating system releases when their holder dies."""
+"""Where files may be written, files that are whole or not there, and locks that a dying process releases."""
 
 import os
 import re
