@@ -68,3 +68,11 @@ class TestImport:
                 took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         torch_s, offramp_s = (statistics.median(took[1:]) for took in times.values())  # the first time compiles
         assert offramp_s <= 0.1 * torch_s
+
+
+def test_the_library_does_not_know_the_laboratory() -> None:
+    """Names in prose aside: nothing of `src` imports it, so that it works where the laboratory is not installed."""
+    files = [*(Path(__file__).parents[1] / "src").rglob("*.py")]
+    assert files
+    for file in files:
+        assert not re.search(r"^\s*(from|import) (offramp_bench|lab)\b", file.read_text(encoding="utf-8"), re.M), file

@@ -7,7 +7,8 @@ import datasets
 import pytest
 
 from offramp.cli import main
-from tests.cli.workshop import MODELS, QUICK, Shell, furnish
+from offramp.methods import METHODS
+from tests.cli.workshop import MODELS, QUICK, Shell, furnish, quick
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +46,7 @@ def _fitted(
 ) -> Path:
     out = folders.mktemp("fitted") / "artifact"
     with _imports_undone(), contextlib.chdir(workshop), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("offramp.methods.DEFAULT", QUICK)
+        patch.setitem(METHODS._entries, "default", quick)
         assert main(["fit", *trunk, *data, "--out", str(out), "--epochs", "2"]) == 0
     return out
 
@@ -56,6 +57,7 @@ def offramp(workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.chdir(workshop)
     monkeypatch.setenv("COLUMNS", "1000")  # or long paths would be broken
     monkeypatch.setattr("offramp.methods.DEFAULT", QUICK)
+    monkeypatch.setitem(METHODS._entries, "default", quick)
     with _imports_undone():
         yield Shell(capsys)
 

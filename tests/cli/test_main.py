@@ -65,7 +65,6 @@ class TestUsage:
             ("predict a --data b --out c.csv --batch-size 0", "--batch-size"),
             ("estimate --trunk x --data y --samples 3", "--samples"),
             ("fit --trunk x --train y --out z --epochs 0", "--epochs"),
-            ("fit --trunk x --train y --out z --method ours", "'default', 'paper'"),
             ("fit --trunk x --train y --out z --seed one", "--seed"),
         ],
     )
@@ -200,7 +199,7 @@ class TestQuick:
         ("words", "expected"),
         [
             ("fi", ["fit"]),
-            ("fit --tr", ["--trunk", "--train"]),
+            ("fit --tru", ["--trunk", "--trust"]),
             ("fit --seed 3 --method p", ["paper"]),
         ],
     )

@@ -22,9 +22,19 @@ import offramp as library
 from offramp.cli import main
 from offramp.features import ArraySource
 from offramp.frontier import Frontier, load
+from offramp.methods import FittedExits, JointSettings, fit_joint
 
 MODELS = "workshop_models"
 QUICK = replace(library.DEFAULT, cost_weights=(0.1, 1.0), least_steps=10)
+
+
+def quick(
+    fit: Any, tune: Any, costs: Any, settings: JointSettings = QUICK, *, checkpoint: Any = None, on_epoch: Any = None
+) -> FittedExits:
+    """The default method with settings that take little time."""
+    return fit_joint(fit, tune, costs, settings, checkpoint=checkpoint, on_epoch=on_epoch)
+
+
 """What commands fit by in these tests; the defaults take longer, and have nothing else to them here."""
 
 SOURCE = '''

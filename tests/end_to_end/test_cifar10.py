@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import offramp
-from benchmarks.cifar import AUGMENTED, PREPROCESSING, cifar10, resnet
 from offramp.features import StoreSource, extract
+from offramp_bench.cifar import AUGMENTED, PREPROCESSING, cifar10, resnet
 
 
 @pytest.mark.data

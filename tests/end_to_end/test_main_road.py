@@ -21,8 +21,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks.cifar import data_folder
-from benchmarks.texts import intents, minilm_itself, train_rows
+from offramp_bench.cifar import data_folder
+from offramp_bench.texts import intents, minilm_itself, train_rows
 from tests.end_to_end.guide import commands
 
 ROOT = Path(__file__).parents[2]
@@ -77,7 +77,7 @@ def save_classifier(folder: Path) -> tuple[Any, list[str]]:
     """Save a 77-label BERT with outputs, and names, in an order of their own; return it and the names by label."""
     from transformers import AutoTokenizer, BertForSequenceClassification
 
-    from benchmarks.texts import _folder
+    from offramp_bench.texts import _folder
 
     tuned = minilm_itself("banking77")
     names: list[str] = json.loads((data_folder() / "banking77" / "classes.json").read_text())

@@ -11,17 +11,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import offramp.exits
 from offramp.errors import InputError
-from offramp.exits import (
-    BoostedExits,
-    CumulativeLinearExits,
-    EnsembledExits,
-    ExitBank,
-    LadderExits,
-    LinearExits,
-    all_logits,
-    stack_exits,
-)
+from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearExits, all_logits, stack_exits
 from offramp.trunk import select
+from offramp_bench.rivals.boosted_exits import BoostedExits
+from offramp_bench.rivals.ensembled_exits import EnsembledExits
 
 WIDTHS = (6, 5, 4, 7)
 K = 3

@@ -17,7 +17,6 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
 import offramp
-from benchmarks.catalogue import frontier_of
 from offramp.errors import ArtifactError, InputError, UntrustedNameError
 from offramp.exits import LadderExits
 from offramp.frontier import Frontier
@@ -25,6 +24,7 @@ from offramp.policy import POLICIES, OperatingPoint
 from offramp.trunk import ChainTrunk, CifarResNet, Factory, Preprocessing, Trunk, chain
 from offramp.trunk.timm import timm_trunk
 from offramp.trunk.transformers import text_trunk
+from offramp_bench.catalogue import frontier_of
 from tests.artifact_examples import assert_same, change_manifest, tensor_file
 from tests.frontier import examples, text_examples
 from tests.frontier.artifact_examples import (

@@ -21,8 +21,9 @@ from offramp.features import ArraySource, IdSketch, StoreSource, extract, hash_r
 from offramp.features.source import read_ids
 from offramp.features.splits import find_overlap
 from offramp.frontier import Frontier, compare, recalibrated
+from offramp.methods import METHODS
 from offramp.report import find, write_report
-from tests.cli.workshop import MODELS, QUICK, SOURCE, Shell, samples
+from tests.cli.workshop import MODELS, SOURCE, Shell, quick, samples
 from tests.frontier.examples import PREPROCESSING, SMALL, images, trunk
 
 NEXT = r"Give '\w+' other rows, or take the shared ones out of it"
@@ -215,7 +216,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def command(shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Shell]:
     monkeypatch.chdir(shop)
     monkeypatch.setenv("COLUMNS", "1000")
-    monkeypatch.setattr("offramp.methods.DEFAULT", QUICK)
+    monkeypatch.setitem(METHODS._entries, "default", quick)
     path = list(sys.path)
     yield Shell(capsys)
     sys.path[:] = path

@@ -17,8 +17,9 @@ from offramp.cli import main
 from offramp.cli.places import lock_output
 from offramp.cli.predictions import Predictions
 from offramp.errors import BusyError, InputError, StoreError
+from offramp.methods import METHODS
 from offramp.network import Answer
-from tests.cli.workshop import MODELS, QUICK, furnish
+from tests.cli.workshop import MODELS, furnish, quick
 
 ROWS, BATCH = 400, 20
 
@@ -222,7 +223,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("workshop")
     furnish(folder)
     with inside(folder), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("offramp.methods.DEFAULT", QUICK)
+        patch.setitem(METHODS._entries, "default", quick)
         data = ("--train", "train.npz", "--validation", "val.npz")
         assert main(["fit", "--trunk", f"{MODELS}:make", *data, "--out", "artifact", "--epochs", "2"]) == 0
     return folder

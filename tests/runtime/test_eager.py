@@ -191,7 +191,7 @@ def test_other_precisions_are_refused(dtype: torch.dtype) -> None:
 
 @pytest.mark.data
 def test_a_trained_network_keeps_its_answers() -> None:
-    from benchmarks.cifar import cifar10, resnet
+    from offramp_bench.cifar import cifar10, resnet
 
     network, rows = resnet(20), cifar10("test").read(0, 500)
     inputs = network.prepare(network.preprocessing(rows.inputs))

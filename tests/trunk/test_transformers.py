@@ -410,7 +410,7 @@ class TestRefusals:
 
 @pytest.mark.data
 def test_minilm_on_intents() -> None:
-    from benchmarks.texts import intents, minilm
+    from offramp_bench.texts import intents, minilm
 
     trunk = minilm("clinc150")
     assert trunk.num_exits == 7

@@ -125,7 +125,7 @@ def fit(
     [bold]Example[/bold]: offramp fit --trunk models:make --train train.csv --validation val.csv --out my-offramp
     """
     from offramp.cli.datasets import Columns, classes_for, open_labelled
-    from offramp.cli.networks import make_network, trusting
+    from offramp.cli.networks import find_modules_here, make_network, trusting
     from offramp.frontier import fit as fit_exits
     from offramp.frontier import save
     from offramp.methods import METHODS
@@ -136,6 +136,8 @@ def fit(
             f"expected --no-weights with networks of your own functions, got it with {named}: an artifact of it could "
             "not be loaded; leave --no-weights out"
         )
+    find_modules_here()
+    settings = _settings(METHODS.get(method, trust=trust or ()), seed, epochs)
     network = make_network(trunk, to_save=True)
     columns = Columns(label, column, split)
     data = open_labelled(train, network, columns, classes=classes_for(network, classes))
@@ -144,7 +146,6 @@ def fit(
         if validation is None
         else (data, open_labelled(validation, network, columns, classes=data.classes))
     )
-    settings = _settings(METHODS.get(method, trust=trust or ()), seed, epochs)
     table, times_of = read_latency(latency, latency_batch_size)
     folder = out.with_name(f"{out.name}.features") if store is None else store
     check_artifact(out)

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from offramp.cli.bench import bench
 from offramp.cli.console import print_text, show_warnings, tell_error
 from offramp.cli.demo import demo
 from offramp.cli.estimate import estimate
@@ -37,7 +36,6 @@ VERBS: tuple[Callable[..., None], ...] = (
     monitor,
     recalibrate,
     export,
-    bench,
 )
 """In the order a new user meets them."""
 

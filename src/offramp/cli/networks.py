@@ -15,7 +15,7 @@ from offramp.frontier.saving import check_made_again
 from offramp.trunk import Factory, Trunk, chain, make_trunk
 from offramp.trunk.spec import is_library_name, parse_spec
 
-__all__ = ["make_network", "open_artifact", "trusting"]
+__all__ = ["find_modules_here", "make_network", "open_artifact", "trusting"]
 
 _NOT_THEIRS = (str(Path(__file__).parents[1]), "site-packages", "<frozen")
 """What files are called that are not of whoever wrote a function: ours, libraries', Python's own."""
@@ -29,7 +29,7 @@ def make_network(specs: Sequence[str], *, to_save: bool = False) -> Trunk:
         to_save: Whether it is going to be saved. A network of a library that its name alone would not make again, since
             somebody's function made it with options of its own, is then named by that function.
     """
-    _find_modules_here()
+    find_modules_here()
     links = []
     for name, options in map(parse_spec, specs):
         link = _make(name, options)
@@ -57,7 +57,7 @@ def _names(factory: Factory | None) -> Iterator[str]:
 
 def open_artifact(path: Path, trust: Sequence[str] | None) -> Frontier:
     """The frontier that was saved in a folder."""
-    _find_modules_here()
+    find_modules_here()
     try:
         return load(path, trust=trust or ())
     except UntrustedNameError as error:
@@ -131,7 +131,7 @@ def _code_of(path: Path) -> Iterator[str]:
         waiting += factory.at("links").items()
 
 
-def _find_modules_here() -> None:
+def find_modules_here() -> None:
     """Let `package:function` be in the folder where the command runs, as `python -m` does."""
     here = str(Path.cwd())
     if here not in sys.path:

@@ -155,6 +155,7 @@ MethodOption = Annotated[
     str,
     typer.Option(
         metavar="NAME",
+        autocompletion=lambda: ["classifiers", "default", "distilled", "paper"],
         help="How exits are trained: default, ours; paper, as JEI-DNN does; distilled; classifiers, without gates; a "
         "method of an installed package; or [bold]package:function[/bold] with --trust.",
     ),

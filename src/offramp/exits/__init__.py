@@ -2,8 +2,6 @@
 
 from offramp.exits.averaging import Averaging
 from offramp.exits.bank import EXITS, ExitBank, all_logits, stack_exits
-from offramp.exits.boosted import BoostedExits
-from offramp.exits.ensembled import EnsembledExits
 from offramp.exits.gate import Gates
 from offramp.exits.ladder import LadderExits
 from offramp.exits.linear import CumulativeLinearExits, LinearExits
@@ -11,9 +9,7 @@ from offramp.exits.linear import CumulativeLinearExits, LinearExits
 __all__ = [
     "EXITS",
     "Averaging",
-    "BoostedExits",
     "CumulativeLinearExits",
-    "EnsembledExits",
     "ExitBank",
     "Gates",
     "LadderExits",

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import offramp_onnx
-from benchmarks.cifar import PREPROCESSING, cifar10, resnet
 from offramp.errors import InputError
 from offramp.runtime.onnx import OnnxBackend, export_onnx, quantized
 from offramp.runtime.onnx.graphs import Leaf, write_graph
+from offramp_bench.cifar import PREPROCESSING, cifar10, resnet
 from tests.runtime.onnx.examples import example
 
 

@@ -38,7 +38,7 @@ def conformal_thresholds(
     the largest score there is: the set is all classes.
 
     `general` is one of the four variants in the paper's appendix "Conformal intervals"; the other three, which do not
-    claim coverage overall, are in `benchmarks/conformal_variants.py`.
+    claim coverage overall, are in `lab/src/offramp_bench/conformal_variants.py`.
 
     Claims are averages over calibration splits, for exits chosen by a rule fixed beforehand. Sets are nested in the
     miscoverage; they are not nested from one operating point to another.

@@ -1,1 +1,0 @@
-"""The evidence: a config goes in, results come out as JSON."""

@@ -1,0 +1,1 @@
+"""The laboratory of offramp: rivals, tasks, benchmarks and the page about the paper."""

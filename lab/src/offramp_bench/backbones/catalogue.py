@@ -1,0 +1,127 @@
+"""All backbones."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import torch
+
+from offramp.features import Source
+from offramp.trunk import Trunk
+from offramp_bench.backbones import graphs, lite0, sources, t2t, weights
+from offramp_bench.backbones.backbone import Backbone
+from offramp_bench.backbones.training import Recipe, accuracy
+from offramp_bench.backbones.weights import State
+
+__all__ = ["BACKBONES"]
+
+Rows = Callable[[str], Source]
+
+
+def _given(name: str, rows: Rows, load: Callable[[], Trunk]) -> Backbone:
+    return Backbone(name, load, partial(rows, "seen"), partial(rows, "unseen"), partial(rows, "test"), train=None)
+
+
+def _fitted(
+    name: str,
+    rows: Rows,
+    make: Callable[[State], Trunk],
+    fit: Callable[[Any, Recipe], State],
+    recipe: Recipe,
+    *,
+    other_tests: tuple[str, ...] = (),
+) -> Backbone:
+    """A backbone that is fitted here.
+
+    Args:
+        name: Its name, and that of its file.
+        rows: Its rows, by part.
+        make: Weights to trunk.
+        fit: Rows and recipe to weights.
+        recipe: How it is fitted.
+        other_tests: Parts that are tests, too.
+    """
+
+    def train() -> dict[str, Any]:
+        began = time.monotonic()
+        state = weights.halved(fit(rows("seen"), recipe))
+        seconds = round(time.monotonic() - began)
+        # Of the weights as they are kept, not as they were before they were rounded.
+        trunk = make(state)
+        right = {part: accuracy(trunk, rows(part)) for part in ("test", "unseen", *other_tests)}
+        found = {"accuracy": right, **asdict(recipe), "seconds": seconds}
+        weights.write(name, state, found)
+        return found
+
+    return Backbone(
+        name,
+        lambda: make(weights.read(name)),
+        partial(rows, "seen"),
+        partial(rows, "unseen"),
+        partial(rows, "test"),
+        train,
+        {part: partial(rows, part) for part in other_tests},
+    )
+
+
+def _superpixel_network() -> graphs.GraphNetwork:
+    return graphs.GraphNetwork(3, 64, 6, 10, readout="mean")
+
+
+def _molecule_network() -> graphs.GraphNetwork:
+    return graphs.GraphNetwork(37, 64, 6, 2, readout="add")
+
+
+def _fit_graphs(
+    make: Callable[[], graphs.GraphNetwork], seen: Any, recipe: Recipe, *, placed: bool, name: str
+) -> State:
+    torch.manual_seed(recipe.seed)
+    return graphs.fitted(make(), seen, recipe, placed=placed, name=name)
+
+
+_ALL = (
+    _given(
+        "lite0-cifar100", sources.cifar100, lambda: lite0.trunk_of(lite0.given(), name="efficientnet-lite0-cifar100")
+    ),
+    _fitted(
+        "lite0-cifar100lt",
+        sources.cifar100_long_tailed,
+        partial(lite0.trunk_of, name="efficientnet-lite0-cifar100lt"),
+        partial(lite0.fitted, num_classes=100, mirrored=True, name="lite0-cifar100lt"),
+        Recipe(epochs=8, batch_size=64, rate=1e-3, weight_decay=0.02),
+        other_tests=("long-tailed test",),
+    ),
+    _fitted(
+        "lite0-svhn",
+        sources.svhn,
+        partial(lite0.trunk_of, name="efficientnet-lite0-svhn"),
+        partial(lite0.fitted, num_classes=10, mirrored=False, name="lite0-svhn"),
+        Recipe(epochs=7, batch_size=64, rate=2e-3, weight_decay=0.02),
+    ),
+    _fitted(
+        "t2t-cifar10",
+        sources.cifar10,
+        partial(t2t.trunk_of, num_classes=10),
+        partial(t2t.fitted, num_classes=10, name="t2t-cifar10"),
+        Recipe(epochs=18, batch_size=64, rate=6e-4, weight_decay=0.05, bfloat16=True),
+    ),
+    _fitted(
+        "gnn-superpixels",
+        sources.superpixels,
+        lambda state: graphs.trunk_of(_superpixel_network(), state, name="gin-superpixels"),
+        partial(_fit_graphs, _superpixel_network, placed=True, name="gnn-superpixels"),
+        Recipe(epochs=30, batch_size=64, rate=3e-3, weight_decay=0.01, smoothing=0.05),
+    ),
+    _fitted(
+        "gnn-nci1",
+        sources.nci1,
+        lambda state: graphs.trunk_of(_molecule_network(), state, name="gin-nci1"),
+        partial(_fit_graphs, _molecule_network, placed=False, name="gnn-nci1"),
+        Recipe(epochs=40, batch_size=64, rate=2e-3, weight_decay=0.05, smoothing=0.1),
+    ),
+)
+
+BACKBONES = {backbone.name: backbone for backbone in _ALL}
+"""By name."""

@@ -1,0 +1,294 @@
+"""Random architectures of the trunk catalogue, saved, loaded in a new process and asked there.
+
+    python -m offramp_bench.catalogue [--check] [--architectures 50] [--classes 2 11 77 1000]
+
+Weights and exits are random: what is measured is that nothing of a network, its exits and its points is lost or changed
+on the way, names of classes under integer keys among them. `offramp_bench.artifact` runs it too.
+
+Results go to stdout as JSON, progress to stderr.
+"""
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import offramp
+import offramp_bench.torchvision_ops  # noqa: F401 (before timm, torchvision and transformers are imported)
+from offramp.cost import Costs, CostTable
+from offramp.exits import ExitBank, LadderExits, LinearExits
+from offramp.policy import OperatingPoint
+from offramp.trunk import POOLINGS, CifarResNet, Preprocessing, Trunk, chain, merge
+from offramp_bench.backbones.t2t_vit import T2TViT
+from offramp_bench.bars import Bar, parser, report, say
+from offramp_bench.trunks import REFUSED, TEXT
+
+__all__ = ["CLASSES", "Architecture", "architectures", "frontier_of", "named_text", "round_trips"]
+
+ARCHITECTURES = 50
+CLASSES = (2, 11, 77, 1000)
+SAMPLES = 4
+
+TIMM = ("test_byobnet", "test_convnext", "test_efficientnet", "test_resnet", "test_vit", "test_vit2", "test_vit3")
+"""Models that timm has for tests: whole architectures, few channels."""
+
+TORCHVISION = ("mnasnet0_5", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1")
+"""Small models of torchvision."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A network that can be made for any number of classes."""
+
+    name: str
+    make: Callable[[int], Trunk]
+    """The trunk for so many classes."""
+    inputs: Any
+    """Some samples, as the trunk takes them."""
+
+
+def architectures(count: int, *, seed: int = 0) -> list[Architecture]:
+    """Draw architectures.
+
+    Args:
+        count: How many.
+        seed: Of the draw; the first ones stay the same, however many there are.
+    """
+    families = (_text, _text, _timm, _torchvision, _own, _composed)
+    return [families[index % len(families)](random.Random(f"{seed} {index}")) for index in range(count)]
+
+
+def _images(side: int) -> Tensor:
+    return torch.randn(SAMPLES, 3, side, side, generator=torch.Generator().manual_seed(0))
+
+
+def named_text() -> Architecture:
+    """A small BERT with names of classes under integer keys, in an order of their own."""
+    sizes = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    return Architecture("bert", partial(_text_trunk, "bert", sizes, False, True), _token_ids())
+
+
+def _token_ids() -> dict[str, Tensor]:
+    ids = torch.randint(3, 100, (SAMPLES, 9), generator=torch.Generator().manual_seed(0))
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def _text(draw: random.Random) -> Architecture:
+    kind = draw.choice(sorted(set(TEXT) - set(REFUSED)))
+    sizes = {
+        "vocab_size": draw.randrange(100, 300),
+        "hidden_size": 64,
+        "num_hidden_layers": draw.randrange(2, 5),
+        "num_attention_heads": 4,
+        "intermediate_size": draw.choice((64, 128, 192)),
+        "max_position_embeddings": 64,
+    }
+    mean, named = draw.random() < 0.3, draw.random() < 0.7
+    name = f"{kind}{' on the mean' if mean else ''}{' with names of classes' if named else ''} {sizes}"
+    return Architecture(name, partial(_text_trunk, kind, {**sizes, **TEXT[kind]}, mean, named), _token_ids())
+
+
+def _text_trunk(kind: str, sizes: dict[str, Any], mean: bool, named: bool, classes: int) -> Trunk:
+    from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
+
+    from offramp.trunk.transformers import MeanClassifier, text_trunk
+
+    config: Any = AutoConfig.for_model(kind, **sizes, num_labels=classes)
+    if named:
+        config.id2label = {number: f"intent {classes - number}" for number in range(classes)}
+        config.label2id = {name: number for number, name in config.id2label.items()}
+    makers: tuple[Any, Any] = AutoModel, AutoModelForSequenceClassification  # untyped
+    if not mean:
+        return text_trunk(makers[1].from_config(config).eval())
+    encoder = makers[0].from_config(config).eval()
+    return text_trunk(MeanClassifier(encoder, nn.Linear(getattr(config, "hidden_size", 64), classes)))
+
+
+def _timm(draw: random.Random) -> Architecture:
+    name = draw.choice(TIMM)
+
+    def make(classes: int) -> Trunk:
+        import timm
+
+        from offramp.trunk.timm import timm_trunk
+
+        return timm_trunk(timm.create_model(name, pretrained=False, num_classes=classes).eval())
+
+    return Architecture(name, make, _images(160))
+
+
+def _torchvision(draw: random.Random) -> Architecture:
+    name, side = draw.choice(TORCHVISION), draw.choice((96, 128, 224))
+
+    def make(classes: int) -> Trunk:
+        from torchvision import models
+
+        from offramp.trunk.torchvision import torchvision_trunk
+
+        return torchvision_trunk(models.get_model(name, weights=None, num_classes=classes).eval(), side=side, name=name)
+
+    return Architecture(f"{name} at {side}", make, _images(side))
+
+
+def _own(draw: random.Random) -> Architecture:
+    if draw.random() < 0.5:
+        layers = 6 * draw.randrange(1, 8) + 2
+        return Architecture(
+            f"cifar-resnet-{layers}", lambda classes: CifarResNet(layers, num_classes=classes), _images(32)
+        )
+    side, width = draw.choice((32, 48, 64)), draw.choice((64, 128))
+
+    def make(classes: int) -> Trunk:
+        return T2TViT(7, num_classes=classes, image_side=side, width=width)
+
+    return Architecture(f"t2t-vit-7 at {side}, width {width}", make, _images(side))
+
+
+def _composed(draw: random.Random) -> Architecture:
+    """A chain of two networks, or one of fewer stages."""
+    small, large = (6 * draw.randrange(*sizes) + 2 for sizes in ((1, 3), (3, 6)))
+    if draw.random() < 0.5:
+        return Architecture(
+            f"cifar-resnet-{small}, then {large}",
+            lambda classes: chain(CifarResNet(small, num_classes=classes), CifarResNet(large, num_classes=classes)),
+            _images(32),
+        )
+    stages = (large - 2) // 2
+    ends = (*sorted(draw.sample(range(stages - 1), 3)), stages - 1)
+    return Architecture(
+        f"cifar-resnet-{large}, stages {ends}",
+        lambda classes: merge(CifarResNet(large, num_classes=classes), ends),
+        _images(32),
+    )
+
+
+def frontier_of(trunk: Trunk, inputs: Any, draw: random.Random) -> offramp.Frontier:
+    """Put exits and points of random numbers on a network.
+
+    Args:
+        trunk: The network.
+        inputs: Some samples, as it takes them.
+        draw: Where choices come from.
+    """
+    pooling = POOLINGS.get(draw.choice(("auto", "mean", "rich")))
+    hidden, widths = trunk.prepare(inputs), []
+    with torch.inference_mode():
+        for stage, run in enumerate(trunk.stages):
+            hidden = run(hidden)
+            widths.append(pooling(trunk.representation(hidden, stage)).shape[1])
+    length, classes = trunk.num_exits, trunk.num_classes
+    stages = tuple(stage for stage in range(length) if stage not in trunk.own_heads)
+    bank: ExitBank = LinearExits(tuple(widths), stages, classes)
+    if draw.random() < 0.5:
+        bank = LadderExits(tuple(widths), stages, classes, width=8)
+    columns = {name: torch.rand(length).double() + 0.1 for name in ("stage", "carry", "answer", "decide")}
+    table = CostTable(**columns, bare=columns["stage"].sum(), carries_state=bank.carries_state)
+    points = [
+        OperatingPoint(
+            "threshold",
+            {"threshold": torch.tensor(threshold)},
+            tuple(range(length)),
+            0.5 + torch.rand(length),
+            promised={"cost": cost, "accuracy": draw.random()},
+        )
+        for cost, threshold in ((0.2, 0.0), (0.6, 1.2 / classes), (1.1, 2.0))
+    ]
+    return offramp.Frontier(
+        trunk=trunk,
+        preprocessing=Preprocessing(),
+        pooling=pooling,
+        bank=bank.eval(),
+        costs={"threshold": Costs((table,))},
+        points={"threshold": points},
+        temperatures=0.5 + torch.rand(1, length),
+        full_accuracy=draw.random(),
+        classes=tuple(f"class {number}" for number in range(classes)) if draw.random() < 0.5 else (),
+    )
+
+
+def _answers(frontier: offramp.Frontier, inputs: Any) -> dict[str, Tensor]:
+    said: dict[str, Tensor] = {}
+    for index, point in enumerate(frontier.points["threshold"]):
+        answer = frontier._network(point).predict(inputs)
+        said |= {f"{index} probabilities": answer.probabilities, f"{index} exits": answer.exits}
+        said |= {f"{index} labels": answer.labels, f"{index} cost": answer.relative_cost}
+    return {name: tensor.contiguous() for name, tensor in said.items()}
+
+
+def round_trips(places: Sequence[int], classes: Sequence[int], folder: Path) -> list[dict[str, Any]]:
+    """Save frontiers of architectures, load them in one new process, and compare the answers bit by bit.
+
+    Args:
+        places: Which architectures, by their places in `architectures(...)`.
+        classes: Numbers of classes that each is made for.
+        folder: Where files go.
+
+    Returns:
+        For each frontier its architecture, its classes, and why it did not come back, if it did not.
+    """
+    rows: list[dict[str, Any]] = []
+    drawn = architectures(max(places) + 1)
+    for index in places:
+        architecture = drawn[index]
+        for count in classes:
+            place = folder / f"{index}-{count}"
+            torch.manual_seed(1000 * index + count)
+            frontier = frontier_of(architecture.make(count), architecture.inputs, random.Random(f"{index} {count}"))
+            offramp.save(frontier, place / "saved", weights=True)
+            save_file(_answers(frontier, architecture.inputs), place / "answers.safetensors")
+            rows.append({"architecture": architecture.name, "classes": count, "place": place.name})
+        say(f"saved {architecture.name}")
+    command = [sys.executable, "-m", "offramp_bench.catalogue", "--answer", str(folder)]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    wrong = dict(line.split("\t", 1) for line in done.stdout.splitlines() if "\t" in line)
+    for row in rows:
+        row["wrong"] = wrong.get(row.pop("place"), "was not loaded")
+    return rows
+
+
+def answer_there(folder: Path) -> None:
+    """Load all frontiers, and print for each what is wrong with it, if anything."""
+    drawn: list[Architecture] = []
+    for place in sorted(folder.iterdir()):
+        index = int(place.name.partition("-")[0])
+        drawn = drawn if index < len(drawn) else architectures(index + 1)
+        try:
+            expected = load_file(place / "answers.safetensors")
+            said = _answers(offramp.load(place / "saved"), drawn[index].inputs)
+            same = expected.keys() == said.keys() and all(torch.equal(said[name], expected[name]) for name in said)
+            wrong = "" if same else "other answers"
+        except Exception as error:
+            wrong = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        print(f"{place.name}\t{wrong}", flush=True)
+        if wrong:
+            say(f"{place.name}: {wrong}")
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--architectures", type=int, default=ARCHITECTURES, help="how many")
+    options.add_argument("--classes", type=int, nargs="*", default=CLASSES, help="numbers of classes")
+    options.add_argument("--answer", help=argparse.SUPPRESS)
+    arguments = options.parse_args()
+    torch.set_num_threads(1)  # the same order of sums in both processes
+    if arguments.answer:
+        answer_there(Path(arguments.answer))
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        rows = round_trips(range(arguments.architectures), arguments.classes, Path(folder))
+    bars = [Bar("frontiers that did not come back the same", sum(bool(row["wrong"]) for row in rows), 0)]
+    return report({"frontiers": len(rows), "rows": rows}, bars, check=arguments.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""`offramp-bench`: what the benchmarks promise, run again; the page about the paper; the data they need."""
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from offramp.errors import InputError, OfframpError
+from offramp.files import replacing
+from offramp_bench.places import RESULTS
+
+__all__ = ["CHECKS", "app", "main"]
+
+CHECKS = {
+    "architectures": "trunks",
+    "artifact": "artifact",
+    "cascade": "chain",
+    "catalogue": "catalogue",
+    "costs": "costs",
+    "few-exits": "few_exits",
+    "frontier-quality": "frontier_quality",
+    "frontier-time": "frontier_time",
+    "guarantees": "guarantees",
+    "paper": "paper",
+    "runtime": "runtime",
+    "scale": "scale",
+    "store": "store",
+}
+"""Modules of the benchmarks, by the names of the command line."""
+
+app = typer.Typer(name="offramp-bench", add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(CHECKS)}.")]
+OPTIONS = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@app.callback()
+def offramp_bench() -> None:
+    """Run the benchmarks of offramp. Real data is found through OFFRAMP_DATA."""
+
+
+@app.command(context_settings=OPTIONS)
+def check(context: typer.Context, name: NameArgument) -> None:
+    """Run a benchmark and say whether its bars hold; the exit status is 0 only if all do.
+
+    Further options go to the benchmark: offramp-bench check scale --small
+    """
+    status, printed = _run(name, "--check", *context.args)
+    print(f"{name}: {verdict(printed)}" if printed else f"{name}: no figures, status {status}")
+    raise typer.Exit(status or (0 if printed and printed.get("held", True) else 1))
+
+
+@app.command(context_settings=OPTIONS)
+def run(
+    context: typer.Context,
+    name: NameArgument,
+    into: Annotated[Path | None, typer.Option(metavar="FILE", help="Where results go: lab/results/NAME.json.")] = None,
+) -> None:
+    """Run a benchmark and write its results.
+
+    Further options go to the benchmark: offramp-bench run paper --tasks nci1
+    """
+    module = _module(name)
+    status, printed = _run(name, *context.args)
+    if not printed:
+        raise typer.Exit(status or 1)
+    file = RESULTS / f"{module}.json" if into is None else into
+    with replacing(file) as temporary:
+        temporary.write_text(json.dumps(printed, indent=2) + "\n", encoding="utf-8")
+    print(f"{name}: {verdict(printed)}; results in {file}")
+    raise typer.Exit(status)
+
+
+@app.command()
+def page(
+    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="What the benchmark wrote.")] = RESULTS
+    / "paper.json",
+    into: Annotated[Path, typer.Option("--into", "-o", metavar="FILE", help="The page, for a browser.")] = Path(
+        "paper.html"
+    ),
+) -> None:
+    """Write every figure and table of the paper beside what a fair comparison gives, on one page.
+
+    offramp-bench run paper computes the results: hours from nothing, seconds where all is there.
+    """
+    from offramp_bench.page import read_results, write_paper_page
+    from offramp_bench.page.page import headline
+
+    if not results.exists():
+        raise InputError(f"expected results of the benchmark at {results}, found none; run: offramp-bench run paper")
+    import_module("offramp.report.canvas")  # a missing matplotlib is told of now
+    found = read_results(results)
+    into.parent.mkdir(parents=True, exist_ok=True)
+    written = write_paper_page(found, into)
+    for claim, observation in found.observations.items():
+        print(f"{claim}: {observation.verdict}")
+    print(headline(found))
+    print(f"Page, for a browser: {written}")
+
+
+@app.command()
+def data(
+    folder: Annotated[Path | None, typer.Argument(metavar="FOLDER", help="A folder to check; OFFRAMP_DATA's.")] = None,
+) -> None:
+    """List the files that benchmarks need and where they come from; check those of a folder."""
+    from offramp_bench.data import SOURCES, check_folder, files_of
+
+    for name, source in SOURCES.items():
+        print(f"{name}: {len(files_of(name))} files; {source}")
+    missing = check_folder(folder)
+    for line in missing:
+        print(line)
+    print(f"{len(missing)} files are missing or differ" if missing else "all files are there and as expected")
+    raise typer.Exit(1 if missing else 0)
+
+
+def verdict(printed: dict[str, Any]) -> str:
+    """Say in one line how many bars hold, and which figure is nearest to its bar or farthest beyond.
+
+    Args:
+        printed: The results of a benchmark.
+
+    Example:
+        >>> verdict({"bars": [{"name": "lost", "figure": 0.5, "at_most": 1.0, "held": True}], "held": True})
+        'held, 1 of 1 bars; nearest: lost 0.5 (at most 1)'
+    """
+    bars = printed.get("bars", [])
+    if not bars:
+        return "no bars"
+    held = sum(bar["held"] for bar in bars)
+    worst = max(bars, key=lambda bar: (not bar["held"], bar["figure"] / bar["at_most"] if bar["at_most"] else 0.0))
+    word = "held" if held == len(bars) else "MISSED"
+    nearest = f"{worst['name']} {worst['figure']:.4g} (at most {worst['at_most']:g})"
+    return f"{word}, {held} of {len(bars)} bars; nearest: {nearest}"
+
+
+def _module(name: str) -> str:
+    if name not in CHECKS:
+        raise InputError(f"expected one of {', '.join(CHECKS)}, got '{name}'")
+    return CHECKS[name]
+
+
+def _run(name: str, *options: str) -> tuple[int, dict[str, Any]]:
+    """Run a benchmark in a process of its own; its progress is seen as it goes."""
+    command = [sys.executable, "-m", f"offramp_bench.{_module(name)}", *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    try:
+        printed = json.loads(done.stdout)
+    except ValueError:
+        print(done.stdout, end="")
+        return done.returncode, {}
+    return done.returncode, printed
+
+
+def main() -> None:
+    """Run the command line; an error of offramp is one line."""
+    try:
+        app()
+    except OfframpError as error:
+        print(f"offramp-bench: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,169 @@
+"""Exits of earlyon 0.3.0 on our ResNets, trained by its own trainer on cached means of the maps."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import offramp_bench.torchvision_ops  # noqa: F401 (before earlyon imports torchvision)
+
+# isort: split
+import torch
+from earlyon.models import custom_ee
+from earlyon.training import stage2_train_exits
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from offramp_bench import places
+from offramp_bench.bars import say
+from offramp_bench.chain import images_chain
+from offramp_bench.cifar import AUGMENTED, PREPROCESSING, cifar10, resnet, store_of
+
+__all__ = ["SETS", "Cached", "Exits", "InARow", "Loader", "outcomes", "standing_in", "trained", "wrapped"]
+
+CACHE = places.CACHE / "earlyon"
+CLASSES = 10
+CELLS = 16
+"""Of the cached grids. They are equally large: the mean of their means is the map's."""
+SMALL = 9
+"""Stages of ResNet-20, the first of the chain; the other 27 are ResNet-56."""
+EPOCHS = 20
+BATCH = 128
+
+
+@dataclass(frozen=True)
+class Exits:
+    """Where earlyon's exits stand and what they are."""
+
+    stages: tuple[int, ...]
+    """Stages of the chain they stand after; ResNet-20 runs only if one of its own is among them."""
+    hidden_dim: int = 128
+    loss_weights: tuple[float, ...] | None = None
+    """Of each exit and the network's own head; equal if left out."""
+
+
+SETS = {
+    "thirds": Exits((17, 26, 35), 64, (0.15, 0.2, 0.25, 0.4)),
+    "late": Exits((26, 29, 32)),
+    "every third block": Exits(tuple(range(11, 33, 3))),
+    "chain": Exits((8,)),
+    "chain, late": Exits((8, 29, 32)),
+}
+
+
+class InARow(nn.Module):
+    """A network whose answer is not asked for, then the one that answers: earlyon's hooks stop either."""
+
+    def __init__(self, first: nn.Sequential, second: nn.Sequential) -> None:
+        super().__init__()
+        self.first, self.second = first, second
+
+    def forward(self, images: Tensor) -> Tensor:
+        unread = self.first(images)
+        # Read after all: what nobody reads is not in the trace from which earlyon estimates compute.
+        logits: Tensor = self.second(images) + 0 * unread.mean()
+        return logits
+
+
+class Cached(nn.Module):
+    """Stands in for a network whose outcomes are known: its layers hand out the means of the maps.
+
+    Args:
+        widths: Channels of the map before each exit. A row holds their means side by side, then the network's logits.
+    """
+
+    def __init__(self, widths: Sequence[int]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Identity() for _ in widths)
+        self._parts = [*widths, CLASSES]
+
+    def forward(self, rows: Tensor) -> Tensor:
+        *means, logits = torch.split(rows, self._parts, dim=1)
+        for layer, mean in zip(self.layers, means, strict=True):
+            layer(mean)
+        return logits
+
+
+def wrapped(exits: Exits) -> Any:
+    """Our networks with earlyon's exits, untrained."""
+    large = resnet(56)
+    answering = nn.Sequential(*large.stages, large.heads["26"])
+    network: nn.Module = answering
+    layers = [str(stage - SMALL) for stage in exits.stages]
+    if min(exits.stages) < SMALL:
+        network = InARow(nn.Sequential(*resnet(20).stages), answering)
+        layers = [f"first.{stage}" if stage < SMALL else f"second.{stage - SMALL}" for stage in exits.stages]
+    return custom_ee(network, layers, CLASSES, input_shape=(1, 3, 32, 32), hidden_dim=exits.hidden_dim).eval()
+
+
+def standing_in(wrapper: Any, exits: Exits) -> Any:
+    """A wrapper with the same heads over cached means, and the same estimate of what leaving costs."""
+    points = wrapper.config.exit_points
+    widths = [point.in_channels for point in points]
+    layers = [f"layers.{index}" for index in range(len(widths))]
+    shape = (1, sum(widths) + CLASSES)
+    made = custom_ee(Cached(widths), layers, CLASSES, input_shape=shape, hidden_dim=exits.hidden_dim).eval()
+    if exits.loss_weights is not None:
+        made.config.loss_weights = list(exits.loss_weights)
+    made.exit_heads = wrapper.exit_heads
+    costs = [wrapper.flops_estimate.fractions[point.layer_name] for point in points]
+    made._flops_estimate = replace(wrapper.flops_estimate, fractions=dict(zip(layers, costs, strict=True)))
+    return made
+
+
+@dataclass(frozen=True)
+class Loader:
+    """Batches of rows as earlyon's functions read them.
+
+    Args:
+        rows: `N x views x D`.
+        labels: `N` classes.
+        generator: Draws order and views; in order and the first view if left out.
+    """
+
+    rows: Tensor
+    labels: Tensor
+    generator: torch.Generator | None = None
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        count, views = self.rows.shape[:2]
+        order, drawn = torch.arange(count), torch.zeros(count, dtype=torch.long)
+        if self.generator is not None:
+            order = torch.randperm(count, generator=self.generator)
+            drawn = torch.randint(views, (count,), generator=self.generator)
+        for part in torch.split(order, BATCH):
+            yield self.rows[part, drawn[part]], self.labels[part]
+
+
+def outcomes(split: str, stages: Sequence[int]) -> tuple[Tensor, Tensor, Any]:
+    """Means after some stages of the chain and the last logits, `N x views x D`; labels and ids."""
+    views = (PREPROCESSING, AUGMENTED) if split == "train" else (PREPROCESSING,)
+    store = store_of(f"resnet20-resnet56-{split}", images_chain(), cifar10(split), *views)
+    rows = []
+    for index in range(store.plan.num_shards):
+        shard = store.shard(index)
+        grids = torch.split(shard["features.auto"], list(store.widths("auto")), dim=-1)
+        means = [grids[stage].float().view(*grids[stage].shape[:-1], -1, CELLS).mean(-1) for stage in stages]
+        rows.append(torch.cat([*means, shard[f"logits.{store.own_heads[-1]}"].float()], dim=-1))
+    return torch.cat(rows), torch.from_numpy(store.labels()), store.ids()
+
+
+def trained(exits: Exits) -> Any:
+    """Our networks with heads trained by earlyon, or loaded if they were before."""
+    torch.manual_seed(0)
+    wrapper = wrapped(exits)
+    weights = "equal" if exits.loss_weights is None else "-".join(map(str, exits.loss_weights))
+    name = f"after-{'-'.join(map(str, exits.stages))}-hidden-{exits.hidden_dim}-weights-{weights}-epochs-{EPOCHS}"
+    file = CACHE / f"{name}.safetensors"
+    if not file.exists():
+        rows, labels, _ = outcomes("train", exits.stages)
+        loader = Loader(rows, labels, torch.Generator().manual_seed(0))
+        stage2_train_exits(
+            standing_in(wrapper, exits),
+            loader,
+            epochs=EPOCHS,
+            on_epoch_end=lambda log: say(f"earlyon after {exits.stages}: epoch {log.epoch + 1}, loss {log.loss:.4f}"),
+        )
+        CACHE.mkdir(parents=True, exist_ok=True)
+        save_file(wrapper.exit_heads.state_dict(), file)
+    wrapper.exit_heads.load_state_dict(load_file(file))
+    return wrapper.eval()

@@ -1,0 +1,67 @@
+"""What fewer exits bring: a chain whose networks answer at their ends and in hardly any place between.
+
+    python -m offramp_bench.few_exits [--check] [--rotations 5]
+
+ResNet-20 before ResNet-56 with four exits instead of 36, on the same features, data and rotations as
+offramp_bench.chain, whose results stand beside it. An exit that is not there costs no time, which Mul-Adds hardly show.
+"""
+
+import json
+import sys
+from statistics import fmean
+from typing import Any
+
+from offramp.features import StageView
+from offramp.frontier import Frontier, fit_frontier
+from offramp.trunk import merge
+from offramp_bench import places
+from offramp_bench.bars import Bar, parser, report, say
+from offramp_bench.chain import images_chain, images_sources
+from offramp_bench.cifar import PREPROCESSING, cifar10
+from offramp_bench.frontier_quality import at_costs, summary
+
+ENDS = (8, 17, 26, 35)
+"""Stages that keep their exits: the end of ResNet-20, and thirds of ResNet-56."""
+
+ASKED = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Nobody leaves before ResNet-20 has ended, at a third of the cost."""
+
+
+def fit_few(rotation: int) -> tuple[Frontier, StageView]:
+    """The chain's frontier of one rotation, and its test split."""
+    trunk = images_chain()
+    *sources, test = (StageView(source, ENDS) for source in images_sources(trunk, rotation))
+    example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
+    return fit_frontier(
+        merge(trunk, ENDS), *sources, example=example, preprocessing=PREPROCESSING, pooling="auto"
+    ), test
+
+
+def one_rotation(rotation: int) -> dict[str, Any]:
+    """The curve of one rotation."""
+    frontier, test = fit_few(rotation)
+    return {"few exits": at_costs(frontier, test, ASKED, None)}
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--rotations", type=int, default=5, help="how many of the five")
+    arguments = options.parse_args()
+    rotations = []
+    for rotation in range(arguments.rotations):
+        rotations.append(one_rotation(rotation))
+        say(f"rotation {rotation + 1} of {arguments.rotations} done")
+    curves = summary(rotations)
+    chain = json.loads((places.RESULTS / "chain.json").read_text())["curves"]["chain"]
+    all_exits = {row["asked"]: row["change"]["mean"] for row in chain}
+    behind = fmean(all_exits[row["asked"]] - row["change"]["mean"] for row in curves["few exits"])
+    dearer = max(row["cost"]["mean"] - row["asked"] for row in curves["few exits"])
+    bars = [
+        Bar("few exits below all exits, points, mean over the costs asked", 100 * behind, 0.1),
+        Bar("few exits spend more than asked", dearer, 0.02),
+    ]
+    return report({"curves": curves, "rotations": rotations}, bars, check=arguments.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,184 @@
+"""How much accuracy is lost at which cost, how calibrated the answers are, and whether budgets are met.
+
+    python -m offramp_bench.frontier_quality [--check] [--rotations 5]
+
+ResNet-56 on CIFAR-10. The network has memorised the 50,000 train images: classifiers and gates are fitted there. The
+10,000 test images are split by id into tune (2,000), calibrate (3,000) and test (5,000), in five rotations; each
+rotation is a fit of its own, since early stopping looks at tune. Figures are on test, means over the rotations with
+their spread.
+"""
+
+import sys
+from dataclasses import replace
+from statistics import fmean, pstdev
+from typing import Any
+
+import numpy as np
+import torch
+
+from offramp.features import BatchSource, StoreSource, split_by_id
+from offramp.frontier import Frontier, fit_frontier, outcomes, simulate
+from offramp.methods import DEFAULT, PAPER, JointSettings
+from offramp.uncertainty import calibration_floor
+from offramp_bench.bars import Bar, parser, report, say
+from offramp_bench.cifar import PREPROCESSING, cached, cifar10, resnet
+from offramp_bench.conformal_variants import PaperVariant, variant_thresholds
+
+SIZES = (2_000, 3_000, 5_000)
+BUDGETS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+ALPHAS = (0.05, 0.1)
+CURVE = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+
+PAPER_ON_MAPS = replace(PAPER, weight_decay=0.0)
+"""The paper's settings but for its L2 penalty: made for layer-normed features, on raw channel means it holds the
+late exits far below what they can do. The rows "with L2" are the paper's settings unchanged."""
+
+
+def rotation_splits(pooling: str, rotation: int) -> tuple[StoreSource, StoreSource, StoreSource]:
+    """Tune, calibrate and test of one rotation."""
+    store = cached(56, "test", pooling)
+    rows = split_by_id(store.ids(), SIZES, seed=0, rotation=rotation * SIZES[0])
+    tune, calibrate, test = (StoreSource(store, pooling=pooling, rows=part) for part in rows)
+    return tune, calibrate, test
+
+
+def fit_rotation(settings: JointSettings, pooling: str, rotation: int, *, rows: int = 50_000) -> tuple[Frontier, Any]:
+    """The frontier of one rotation, and its calibrate and test splits."""
+    augmented = settings.exits == "ladder"
+    train = cached(56, "train", pooling, augmented=augmented)
+    fit = StoreSource(train, pooling=pooling, rows=np.arange(rows), views="all" if augmented else "first")
+    tune, calibrate, test = rotation_splits(pooling, rotation)
+    example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
+    frontier = fit_frontier(
+        resnet(56),
+        fit,
+        tune,
+        calibrate,
+        example=example,
+        preprocessing=PREPROCESSING,
+        pooling=pooling,
+        settings=settings,
+    )
+    return frontier, (calibrate, test)
+
+
+def at_costs(
+    frontier: Frontier, test: BatchSource, costs: tuple[float, ...], policy: str | None
+) -> list[dict[str, float]]:
+    """What the points chosen for some costs do on test."""
+    points = [frontier.choose(cost=cost, policy=policy).point for cost in costs]
+    measured = frontier.evaluate(test, points)
+    return [
+        {"asked": asked, "cost": found.relative_cost, "change": found.change, "ece": found.calibration_error}
+        for asked, found in zip(costs, measured, strict=True)
+    ]
+
+
+def uncertainty(frontier: Frontier, calibrate: StoreSource, test: StoreSource) -> dict[str, Any]:
+    """Calibration error beside its floor, and coverage of prediction sets, at five points across the curve."""
+    held_out = outcomes(frontier.bank, calibrate, frontier.temperatures)
+    seen = outcomes(frontier.bank, test, frontier.temperatures)
+    points = [frontier.choose(cost=cost).point for cost in BUDGETS[:5]]
+    rows = torch.arange(len(seen.labels))
+    generator = torch.Generator().manual_seed(0)
+    excess: list[float] = []
+    variants: tuple[PaperVariant, ...] = ("general", "gated")
+    covered: dict[tuple[PaperVariant, float], list[float]] = {(v, alpha): [] for v in variants for alpha in ALPHAS}
+    measured = frontier.evaluate(test, points)
+    for point, found, left, left_held in zip(
+        points, measured, simulate(points, seen), simulate(points, held_out), strict=True
+    ):
+        confidence = seen.confidence[point.classifier, rows, left].clamp_max(1)
+        excess.append(found.calibration_error - float(calibration_floor(confidence, generator=generator)))
+        scores = seen.conformal_scores[point.classifier, rows, left]
+        for (variant, alpha), shares in covered.items():
+            thresholds = variant_thresholds(
+                variant, held_out.conformal_scores[point.classifier], left_held, miscoverage=alpha
+            )
+            shares.append(float((scores <= thresholds[left]).double().mean()))
+    return {"ece_above_floor": excess, "coverage": {f"{variant} {alpha}": s for (variant, alpha), s in covered.items()}}
+
+
+def one_rotation(rotation: int) -> dict[str, Any]:
+    """All figures of one rotation."""
+    paper, (_, test) = fit_rotation(PAPER_ON_MAPS, "mean", rotation)
+    result: dict[str, Any] = {
+        "paper threshold": at_costs(paper, test, (0.83, *CURVE), "threshold"),
+        "paper gates": at_costs(paper, test, (0.84, *CURVE), "gates"),
+    }
+    if rotation == 0:
+        paper, (_, test) = fit_rotation(PAPER, "mean", rotation)
+        result["paper threshold, with L2"] = at_costs(paper, test, CURVE, "threshold")
+        result["paper gates, with L2"] = at_costs(paper, test, CURVE, "gates")
+    default, (calibrate, test) = fit_rotation(DEFAULT, "grid", rotation)
+    result |= {
+        "preferred": default.preferred,
+        "default": at_costs(default, test, (0.57, 0.71, *CURVE), None),
+        "default threshold": at_costs(default, test, CURVE, "threshold"),
+        "default gates": at_costs(default, test, CURVE, "gates"),
+        "budgets": at_costs(default, test, BUDGETS, None),
+        "uncertainty": uncertainty(default, calibrate, test),
+    }
+    last = default.evaluate(test, [default.points["threshold"][-1]])[0]
+    result["full accuracy"] = last.accuracy - last.change
+    return result
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    """Mean, standard deviation and range over rotations."""
+    return {"mean": fmean(values), "sd": pstdev(values), "min": min(values), "max": max(values)}
+
+
+def summary(rotations: list[dict[str, Any]]) -> dict[str, Any]:
+    """Every curve as means over rotations, with their spread."""
+    curves = {}
+    for name in (name for name, rows in rotations[0].items() if isinstance(rows, list)):
+        curves[name] = [
+            {
+                "asked": rows[0]["asked"],
+                **{key: spread([row[key] for row in rows]) for key in ("cost", "change", "ece")},
+            }
+            for rows in zip(*(rotation[name] for rotation in rotations if name in rotation), strict=True)
+        ]
+    return curves
+
+
+def bars(curves: dict[str, Any], rotations: list[dict[str, Any]]) -> list[Bar]:
+    """What must hold."""
+    made = []
+    for label, name, index, most_cost, most_loss in (
+        ("paper's exits, global threshold", "paper threshold", 0, 0.84, 1.0),
+        ("paper's exits, paper's gates", "paper gates", 0, 0.85, 1.5),
+        ("default", "default", 0, 0.58, 1.0),
+        ("default", "default", 1, 0.72, 0.2),
+    ):
+        row = curves[name][index]
+        made.append(Bar(f"{label}: relative cost", row["cost"]["mean"], most_cost))
+        made.append(Bar(f"{label}: points lost there", -100 * row["change"]["mean"], most_loss))
+    excess = [rotation["uncertainty"]["ece_above_floor"] for rotation in rotations]
+    for cost, values in zip(BUDGETS, zip(*excess, strict=True), strict=False):
+        made.append(Bar(f"default at {cost}: points of ECE above the floor", 100 * fmean(values), 1.0))
+    for name in rotations[0]["uncertainty"]["coverage"]:
+        shares = [share for rotation in rotations for share in rotation["uncertainty"]["coverage"][name]]
+        wanted = 1 - float(name.split()[1])
+        made.append(Bar(f"{name} sets: points between coverage and {wanted}", 100 * abs(fmean(shares) - wanted), 1.0))
+    for row in curves["budgets"]:
+        made.append(Bar(f"choose(cost={row['asked']}): spent beyond on test", row["cost"]["mean"] - row["asked"], 0.02))
+    return made
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--rotations", type=int, default=5, help="how many of the five")
+    arguments = options.parse_args()
+    rotations = []
+    for rotation in range(arguments.rotations):
+        rotations.append(one_rotation(rotation))
+        say(f"rotation {rotation + 1} of {arguments.rotations} done")
+    curves = summary(rotations)
+    figures = {"curves": curves, "rotations": rotations}
+    return report(figures, bars(curves, rotations), check=arguments.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

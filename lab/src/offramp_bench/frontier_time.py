@@ -1,0 +1,116 @@
+"""What a whole frontier costs to learn, in passes of the bare network.
+
+    python -m offramp_bench.frontier_time [--check] [--repeats 3]
+
+ResNet-56 on CIFAR-10, 45,000 train samples, the configurations of `offramp_bench.frontier_quality`. Everything is timed
+from a store on disk to measured points, checksums and evaluation included, beside bare float32 forward passes over the
+same samples in the same run: a ninth of a pass before and after every fit. Figures are medians of ratios.
+"""
+
+import gc
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from statistics import median
+from typing import Any
+
+import torch
+
+from offramp.methods import DEFAULT, JointSettings
+from offramp_bench.bars import Bar, parser, report, say
+from offramp_bench.cifar import PREPROCESSING, cached, cifar10, resnet
+from offramp_bench.frontier_quality import CURVE, PAPER_ON_MAPS, at_costs, fit_rotation
+
+ROWS = 45_000
+SHARE = 9
+"""The bare pass is timed on a ninth of the samples: it takes the same time for each of them."""
+BATCH = 250
+
+# At least 10 alternating epochs are run, whatever early stopping would say.
+PAPER_16 = replace(PAPER_ON_MAPS, patience=PAPER_ON_MAPS.epochs)
+CONFIGURATIONS: dict[str, tuple[JointSettings, str]] = {
+    "weighted, 16 cost weights": (PAPER_16, "mean"),
+    "weighted, 1 cost weight": (replace(PAPER_16, cost_weights=(0.3,)), "mean"),
+    "plain, 16 cost weights": (replace(PAPER_16, classifier_loss="plain"), "mean"),
+    "plain, 1 cost weight": (replace(PAPER_16, classifier_loss="plain", cost_weights=(0.3,)), "mean"),
+    "default": (DEFAULT, "grid"),
+}
+
+
+def bare_pass() -> Callable[[], None]:
+    """A forward pass over some of the samples, prepared beforehand."""
+    trunk = resnet(56)
+    images = PREPROCESSING(cifar10("train", rows=ROWS // SHARE).read(0, ROWS // SHARE).inputs)
+
+    def run() -> None:
+        with torch.inference_mode():
+            for batch in torch.split(images, BATCH):
+                trunk(batch)
+
+    return run
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Wall time of a call."""
+    gc.collect()
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def fit_and_evaluate(settings: JointSettings, pooling: str) -> None:
+    """From the store on disk to points measured on test."""
+    frontier, (_, test) = fit_rotation(settings, pooling, 0, rows=ROWS)
+    for policy in frontier.points:
+        at_costs(frontier, test, CURVE, policy)
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--repeats", type=int, default=3, help="how often everything is timed")
+    arguments = options.parse_args()
+    for split, pooling, augmented in (("test", "mean", False), ("test", "grid", False), ("train", "mean", False)):
+        cached(56, split, pooling, augmented=augmented)  # extracted now, if it was not: not while the clock runs
+    cached(56, "train", "grid", augmented=True)
+    bare = bare_pass()
+    bare()  # warm up
+    passes: dict[str, list[float]] = {name: [] for name in CONFIGURATIONS}
+    fits: dict[str, list[float]] = {name: [] for name in CONFIGURATIONS}
+    for repeat in range(arguments.repeats):
+        for name, (settings, pooling) in CONFIGURATIONS.items():
+            before = seconds(bare)
+            fits[name].append(seconds(lambda s=settings, p=pooling: fit_and_evaluate(s, p)))  # type: ignore[misc]
+            after = seconds(bare)
+            passes[name].append(SHARE * (before + after) / 2)
+            ratio = fits[name][-1] / passes[name][-1]
+            say(f"repeat {repeat + 1}: {name}: {fits[name][-1]:.1f} s, {ratio:.2f} of a pass")
+    in_passes = {name: [fit / bare for fit, bare in zip(fits[name], passes[name], strict=True)] for name in fits}
+    growth = {
+        kind: [
+            many / one
+            for many, one in zip(
+                in_passes[f"{kind}, 16 cost weights"], in_passes[f"{kind}, 1 cost weight"], strict=True
+            )
+        ]
+        for kind in ("weighted", "plain")
+    }
+    figures: dict[str, Any] = {
+        "rows": ROWS,
+        "threads": torch.get_num_threads(),
+        "seconds": fits,
+        "pass_seconds": passes,
+        "in_passes": in_passes,
+        "sixteen_over_one": growth,
+    }
+    made = [
+        Bar("paper's exits, 16 cost weights: passes", median(in_passes["weighted, 16 cost weights"]), 0.5),
+        Bar("weighted: time of 16 cost weights over 1", median(growth["weighted"]), 8.0),
+        Bar("plain: time of 16 cost weights over 1", median(growth["plain"]), 2.5),
+        Bar("default: passes", median(in_passes["default"]), 1.0),
+    ]
+    return report(figures, made, check=arguments.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

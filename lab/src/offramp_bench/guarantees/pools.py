@@ -1,0 +1,113 @@
+"""Real outcomes of samples that nothing was fitted or tuned on, to draw calibration sets and streams from."""
+
+import json
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from offramp.artifact import VERSION
+from offramp.cost import Costs
+from offramp.features import BatchSource
+from offramp.features.stable_hash import stable_hash
+from offramp.frontier import Frontier, Outcomes, fit_frontier, load, outcomes, save
+from offramp.policy import OperatingPoint
+from offramp.trunk import Trunk
+from offramp_bench import places
+from offramp_bench.bars import say
+from offramp_bench.paper.joined import JoinedSource
+from offramp_bench.paper.tasks import SHORTER, TASKS, Splits, Task, splits_of
+
+__all__ = ["CACHE", "POOLS", "Pool", "identity", "pool"]
+
+CACHE = places.CACHE / "guarantees"
+
+POOLS = ("cifar10", "clinc150")
+"""Tasks of `offramp_bench.paper`: ResNet-56 on images, MiniLM on texts."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The default's fit to a task, and what its exits say of samples."""
+
+    name: str
+    frontier: Frontier
+    """As `offramp.frontier.fit_frontier` gives it; its calibrate split is part of the pool."""
+    tune: Outcomes
+    """Of the samples that points were chosen on; probabilities included."""
+    pool: Outcomes
+    """Of those that calibrate and those for figures: disjoint from fit and tune, probabilities included."""
+    ids: npt.NDArray[np.int64]
+    """Of the pool's samples."""
+    exits: str
+    """Which exits these are: a hash of their weights and temperatures."""
+
+    @property
+    def points(self) -> list[OperatingPoint]:
+        """The threshold's operating points, in ascending order of cost on tune."""
+        return list(self.frontier.points["threshold"])
+
+    @property
+    def costs(self) -> Costs:
+        """What the threshold costs."""
+        return self.frontier.costs["threshold"]
+
+
+@cache
+def pool(name: str) -> Pool:
+    """A task's pool; its exits are fitted on first use, some minutes, and kept.
+
+    Args:
+        name: A task of `offramp_bench.paper`, of TASKS or SHORTER.
+    """
+    task = {**TASKS, **SHORTER}[name]
+    splits, trunk = splits_of(task, "default", seed=0), task.trunk()
+    held_out = JoinedSource([splits.calibrate, splits.test])
+    key = f"{name}-{identity(task, trunk)}"
+    frontier = _frontier(task, trunk, splits, CACHE / key)
+    # Exits that were fitted again answer otherwise.
+    exits = json.loads((CACHE / key / "manifest.json").read_text())["files"]["exits"]["sha256"][:12]
+    tune, seen = (
+        _outcomes(f"{key}-{part}-{exits}", frontier, source)
+        for part, source in (("tune", splits.tune), ("pool", held_out))
+    )
+    return Pool(name, frontier, tune, seen, held_out.ids(), exits)
+
+
+def identity(task: Task, trunk: Trunk) -> str:
+    """All that a fit depends on: one of another identity is another folder.
+
+    Args:
+        task: The task.
+        trunk: Its network.
+    """
+    about = (VERSION, task.default, task.pooling("default"), task.shares, task.most, trunk.fingerprint())
+    return f"{stable_hash(str(about)):x}"
+
+
+def _frontier(task: Task, trunk: Trunk, splits: Splits, folder: Path) -> Frontier:
+    if not (folder / "manifest.json").exists():
+        say(f"fitting exits of {task.name}")
+        example: Any = trunk.prepare(trunk.preprocessing(task.unseen().read(0, 1).inputs))
+        parts = (splits.fit, splits.tune, splits.calibrate)
+        pooling = task.pooling("default")
+        save(fit_frontier(trunk, *parts, example=example, pooling=pooling, settings=task.default), folder)
+    return load(folder, trunk=trunk)
+
+
+def _outcomes(name: str, frontier: Frontier, source: BatchSource) -> Outcomes:
+    """Outcomes under `lab/.cache`, computed on first use."""
+    file = CACHE / f"{name}-outcomes.safetensors"
+    tensors = [field.name for field in fields(Outcomes) if field.name != "num_classes"]
+    kept: dict[str, Tensor] = load_file(file) if file.exists() else {}
+    if set(kept) != set(tensors):  # none yet, or those of a time when outcomes held something else
+        say(f"asking the exits of {name}")
+        seen = outcomes(frontier.bank, source, frontier.temperatures, probabilities=True)
+        kept = {one: getattr(seen, one).contiguous() for one in tensors}
+        save_file(kept, file)
+    return Outcomes(frontier.trunk.num_classes, **kept)

@@ -1,0 +1,20 @@
+"""Where a checkout of offramp keeps what the laboratory reads and writes."""
+
+from pathlib import Path
+
+__all__ = ["CACHE", "LAB", "RESULTS", "ROOT", "WEIGHTS"]
+
+LAB = Path(__file__).parents[2]
+"""The folder `lab` of a checkout."""
+
+ROOT = LAB.parent
+"""The checkout itself."""
+
+RESULTS = LAB / "results"
+"""Committed results, one JSON file per benchmark."""
+
+WEIGHTS = LAB / "weights"
+"""Weights of the networks that were trained for the benchmarks; no wheel has them."""
+
+CACHE = LAB / ".cache"
+"""Features and fits that are kept between runs."""

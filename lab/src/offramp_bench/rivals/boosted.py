@@ -1,0 +1,54 @@
+"""BoostedNet: every classifier learns what the one before leaves to do."""
+
+import torch
+from torch import Tensor
+
+from offramp.cost import Prices
+from offramp.exits import stack_exits
+from offramp.features import Batch, BatchSource
+from offramp.functional import cross_entropies, log_probabilities, plain_loss
+from offramp.methods.averaging import fit_averaging
+from offramp.methods.fitted import FittedExits
+from offramp.methods.settings import PAPER, JointSettings
+from offramp.methods.steps import check_samples, classifier_optimizer, descend, seeded
+from offramp_bench.rivals.boosted_exits import BoostedExits
+
+__all__ = ["fit_boosted"]
+
+
+def fit_boosted(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
+    """Fit boosted linear exits on the sum of their cross-entropies, equally weighted; no gates.
+
+    [BoostedNet] with a frozen trunk, see `exits.BoostedExits`. Its settings, SGD at .1 with momentum .9, decay 1e-4 and
+    batches of 64, are those of whole networks; on raw features the optimiser of `fit_classifiers` does better (CIFAR-10
+    on a ResNet-56: by .1 to 1.5 points at every cost up to .8) in a quarter of the time, so it has that.
+
+    Args:
+        fit: Samples that classifiers learn from.
+        tune: Samples that tell how far the heads of a chain answer together.
+        costs: What the trunk and its exits cost; it plays no part.
+        settings: How to fit; the exits are linear whatever it says.
+
+    Example:
+        >>> from offramp.cost import TrunkMulAdds
+        >>> from offramp.features import MemorySource
+        >>> ones = torch.ones(1, 2, dtype=torch.float64)
+        >>> costs = TrunkMulAdds(ones, ones, ones, bare=ones[0, :1])
+        >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
+        >>> type(fit_boosted(samples, samples, costs, JointSettings()).bank).__name__
+        'BoostedExits'
+    """
+    check_samples(fit, tune)
+    epochs = settings.warmup_epochs + settings.epochs
+    with seeded(settings.seed):
+        stages = tuple(stage for stage in range(len(fit.widths)) if stage not in fit.own_heads)
+        bank = BoostedExits(fit.widths, stages, fit.num_classes)
+        bank.averaging = fit_averaging(tune)
+        optimizer = classifier_optimizer(bank, settings)
+
+        def loss_of(batch: Batch) -> Tensor:
+            log_p = log_probabilities(stack_exits(bank(batch.features.float())))
+            return plain_loss(cross_entropies(log_p, batch.labels)).sum()
+
+        descend(optimizer, loss_of, fit, settings, epochs=epochs)
+    return FittedExits(bank.eval(), None, torch.tensor(settings.cost_weights))

@@ -1,0 +1,63 @@
+"""Boosted exits: every classifier corrects the one before."""
+
+from typing import Any
+
+from torch import Tensor
+
+from offramp.exits.linear import LinearExits
+
+__all__ = ["BoostedExits"]
+
+SHARE = 0.5
+"""Of the answer before in an answer: the temperature t of [BoostedNet]."""
+
+
+class BoostedExits(LinearExits):
+    r"""Linear exits that add to half of the answer before: [BoostedNet]'s additive ensemble.
+
+    $$F_l = f_l(z^l) + t\, \mathrm{stopgrad}(F_{l-1}), \qquad F_0 = 0,\ t = \tfrac12$$
+
+    with $f_l$ linear on the stage's features. No gradient passes to the earlier exits: each is trained for its own
+    answer. What a sample carries is $F_{l-1}$; a classifier that nobody asks must still run for the next. The network's
+    own head at the end answers alone: it is not trained, so there is nothing it could correct.
+
+    [BoostedNet] is Yu et al.: Boosted Dynamic Neural Networks, AAAI 2023.
+
+    Args:
+        widths: Features of each of the L stages.
+        stages: Stages (0-based) that get a classifier, ascending.
+        num_classes: K.
+        stacked: W, how many cost weights have classifiers of their own.
+
+    Example:
+        >>> import torch
+        >>> bank = BoostedExits((1, 1), (0, 1), 2)
+        >>> for parameter in bank.parameters():
+        ...     _ = torch.nn.init.ones_(parameter)
+        >>> [answer[0, 0, 0].item() for answer in bank(torch.ones(1, 2))]
+        [2.0, 3.0]
+    """
+
+    carries_state = True
+
+    def forward(self, features: Tensor) -> list[Tensor]:
+        """Answers of every exit: `W x N x K` logits each."""
+        answers: list[Tensor] = []
+        for own in super().forward(features):
+            answers.append(own + SHARE * answers[-1].detach() if answers else own)
+        return answers
+
+    def step(self, stage: int, features: Tensor, state: Any, point: Tensor | None) -> tuple[Tensor, Any]:
+        """Answer of the exit after `stage`, `n x K` logits, which is also the state."""
+        own, _ = super().step(stage, features, (), point)
+        answer = own + SHARE * state
+        return answer, answer
+
+    def initial_state(self, count: int) -> Any:
+        """`count x K` zeros: what the first exit corrects."""
+        return self.biases[str(self.stages[0])].new_zeros(count, self.num_classes)
+
+    def mul_adds(self, stage: int) -> tuple[int, int]:
+        """All is carrying, D K + K and from the second exit on K for the answer before; answering is for nothing."""
+        _, own = super().mul_adds(stage)
+        return own + (self.num_classes if stage != self.stages[0] else 0), 0

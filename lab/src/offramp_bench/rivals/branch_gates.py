@@ -1,0 +1,57 @@
+"""Gates that decide each for itself."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from torch import Tensor
+
+from offramp.functional import EVIDENCE_SIZE
+from offramp.policy.gates import gate_candidates, gate_logits
+from offramp.policy.point import OperatingPoint
+from offramp.policy.policy import Observation, Policy
+from offramp.policy.tuning import Tuning
+
+__all__ = ["POLICY", "BranchGatePolicy"]
+
+
+class BranchGatePolicy(Policy):
+    r"""Leave at the first exit with $g^l \ge 1/2$.
+
+    The rule of DiffBranch [Scardapane2020] and PTEENet [Lahiany2022], whose gates each decide by themselves. It is not
+    that of `GatePolicy`, where what earlier gates have said counts too: on random scores the two differ for a quarter
+    of the samples. Parameters: as those of `GatePolicy`.
+
+    Example:
+        >>> import torch
+        >>> seen = Observation(evidence=torch.tensor([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]]))
+        >>> zero = torch.tensor(0.0)
+        >>> BranchGatePolicy().step(seen, (), {"weight": torch.ones(4), "bias": zero, "offset": zero})[0]
+        tensor([ True, False])
+    """
+
+    name = "branch_gates"
+    reads = frozenset({"evidence"})
+    parameters = frozenset({"weight", "bias", "offset"})
+    per_exit = frozenset({"weight", "bias"})
+    vectors = MappingProxyType({"weight": EVIDENCE_SIZE})
+
+    def initial_carry(self, zeros: Tensor) -> Any:
+        """Nothing."""
+        return ()
+
+    def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
+        """Leave where the gate's logit is not negative: there its score is 1/2 or more."""
+        return gate_logits(seen, parameters) >= 0, carry
+
+    def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
+        """Offer the gates of every cost weight, with 65 offsets each."""
+        return gate_candidates(self.name, tuning)
+
+    def mul_adds(self, num_classes: int) -> int:
+        """As the paper's gates."""
+        return 9 * num_classes + 6
+
+
+POLICY = BranchGatePolicy()
+"""The policy, as it is registered."""

@@ -1,0 +1,122 @@
+r"""Exits and gates trained as one mixture of answers: DiffBranch, and PTEENet without labels.
+
+Both train the network's answer as if a sample left at every exit a little,
+
+$$\tilde y^l = h^l p^l + (1 - h^l)\, \tilde y^{l+1}, \qquad \tilde y^L = p^L$$
+
+and what it costs by the same recursion, with gradients through gates and classifiers alike. DiffBranch is Scardapane et
+al.: Differentiable branching in deep networks for fast inference, ICASSP 2020; PTEENet is Lahiany and Aperstein:
+PTEENet: Post-Trained Early-Exit Neural Networks Augmentation for Inference Cost Optimization, IEEE Access 2022.
+"""
+
+from copy import deepcopy
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+from torch.optim import Adam
+
+from offramp.cost import Prices
+from offramp.exits import ExitBank, Gates, LinearExits, all_logits
+from offramp.features import Batch, BatchSource
+from offramp.functional import cross_entropies, first_exit, log_probabilities, priced_losses
+from offramp.methods.fitted import FittedExits
+from offramp.methods.joint import fit_joint
+from offramp.methods.settings import PAPER, JointSettings
+from offramp.methods.steps import batches_of, check_finite, cosine_step, remember_rates, seeded
+from offramp.policy import POLICIES
+from offramp_bench.rivals.answered import AnsweredSource
+from offramp_bench.rivals.evidence_gradient import differentiable_evidence
+from offramp_bench.rivals.mixture import branching_loss
+
+__all__ = ["fit_diff_branch", "fit_pteenet"]
+
+
+def fit_diff_branch(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
+    """Fit classifiers and gates on `branching_loss`, for every cost weight at once.
+
+    The paper names no settings for a frozen network, and is known to be unstable: it gets the warm-up, the gates, the
+    optimiser (at every step of all), and the choice of each cost weight's best epoch of `fit_joint`. Linear classifiers
+    are copied for each cost weight. Gates leave at the first score of a half: the policy "branch_gates".
+
+    Args:
+        fit: Samples to learn from.
+        tune: Samples that pick each cost weight's best epoch.
+        costs: What the trunk and its exits cost, in any unit.
+        settings: How to fit; `switch_every`, `patience` and what concerns gate targets play no part.
+
+    Example:
+        >>> from offramp.cost import TrunkMulAdds
+        >>> from offramp.features import MemorySource
+        >>> ones = torch.ones(1, 2, dtype=torch.float64)
+        >>> costs = TrunkMulAdds(ones, ones, ones, bare=ones[0, :1])
+        >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
+        >>> fit_diff_branch(samples, samples, costs, JointSettings()).gate_policy
+        'branch_gates'
+    """
+    warm = fit_joint(fit, tune, costs, replace(settings, epochs=0))
+    prices, gates, bank = warm.cost_weights, warm.trained_gates, warm.bank
+    first, epochs = settings.warmup_epochs, settings.epochs
+    with seeded(settings.seed):
+        if isinstance(bank, LinearExits):
+            bank = bank.stack(len(prices))
+        priced = costs.price(bank, POLICIES.get("branch_gates"))
+        relative = priced.average(keys.sizes for keys in fit.keys()).relative_costs().to(prices.dtype)
+        learned = [*bank.parameters(), *gates.parameters()]
+        optimizer = Adam(learned, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
+        remember_rates([optimizer])
+        best_bank, best_gates, best = deepcopy(bank), deepcopy(gates), torch.full_like(prices, torch.inf)
+        for epoch in range(first, first + epochs):
+            bank.train()
+            total = 0.0
+            for progress, batch in batches_of(fit, settings, epoch, first_epoch=first, epochs=epochs):
+                loss = branching_loss(*_judged(bank, gates, batch), relative, prices).sum()
+                cosine_step(optimizer, loss, progress)
+                total += loss.item()
+            check_finite(total, epoch + 1)
+            tuned = _tune_priced_loss(bank.eval(), gates, tune, relative, prices, settings.batch_size)
+            # Shared classifiers can be taken over only all at once.
+            better = tuned < best if bank.stacked > 1 else (tuned.mean() < best.mean()).expand_as(tuned)
+            best = torch.where(better, tuned, best)
+            best_bank.copy_points(bank, better if bank.stacked > 1 else better.any()[None])
+            with torch.no_grad():
+                for kept, current in zip(best_gates.parameters(), gates.parameters(), strict=True):
+                    kept[better] = current[better]
+    return FittedExits(best_bank.eval(), best_gates, prices, gate_policy="branch_gates")
+
+
+def fit_pteenet(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
+    """The same without labels, warm-up included: exits learn what the whole network would answer.
+
+    Args:
+        fit: Samples to learn from.
+        tune: Samples that pick each cost weight's best epoch.
+        costs: What the trunk and its exits cost, in any unit.
+        settings: As for `fit_diff_branch`.
+
+    Example:
+        >>> from offramp.methods import METHODS
+        >>> METHODS.get("pteenet").__name__
+        'fit_pteenet'
+    """
+    return fit_diff_branch(AnsweredSource(fit), AnsweredSource(tune), costs, settings)
+
+
+def _judged(bank: ExitBank, gates: Gates, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Cross-entropies `W x n x L` and gate logits `W x n x (L-1)`, each with its gradient."""
+    log_p = log_probabilities(all_logits(bank, batch.features, batch.own_logits))
+    return cross_entropies(log_p, batch.labels), gates(differentiable_evidence(log_p)[..., :-1, :])
+
+
+@torch.no_grad()
+def _tune_priced_loss(
+    bank: ExitBank, gates: Gates, tune: BatchSource, relative_costs: Tensor, cost_weights: Tensor, batch_size: int
+) -> Tensor:
+    """`W` mean priced losses at the exits that the gates choose, each for itself: the first score of a half."""
+    total = torch.zeros_like(cost_weights)
+    for batch in tune.in_order(batch_size=batch_size):
+        losses, gate_logits = _judged(bank, gates, batch)
+        exits = first_exit(Gates.scores(gate_logits) >= 0.5)
+        priced = priced_losses(losses, relative_costs, cost_weights)
+        total += priced.gather(-1, exits[..., None]).sum((1, 2))
+    return total / tune.num_samples

@@ -1,0 +1,266 @@
+"""What a user feels: accuracy, latency at batch 1 and throughput at batch 64, beside what could be used instead."""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import offramp
+from offramp import EarlyExitNetwork
+from offramp.frontier import Frontier
+from offramp.policy import OperatingPoint
+from offramp.runtime import Backend, EagerBackend, Engine
+from offramp.runtime.onnx import OnnxBackend, export_onnx, onnx_backend, quantized
+from offramp_bench import earlyon_exits
+from offramp_bench.bars import say
+from offramp_bench.cifar import cifar10, resnet
+from offramp_bench.runtime.efficiency import bare_network
+from offramp_bench.runtime.networks import CACHE, all_images, chain_frontier, held_out_rows
+from offramp_bench.runtime.timing import in_turns, ratio
+from offramp_bench.texts import intents, minilm, minilm_itself, train_rows
+from offramp_onnx import open_session
+
+__all__ = ["CHAIN_COST", "Alternative", "alternatives", "measured", "texts"]
+
+CHAIN_COST = 0.45
+"""Asked of the chain: in five rotations of offramp_bench.few_exits it loses .09 point at .4 and gains .47 at .5."""
+
+CALIBRATION_IMAGES = 512
+"""Train images that activations are measured on for INT8."""
+
+Run = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way to answer images."""
+
+    name: str
+    run: Run
+    """From prepared images to their classes."""
+    accuracy: float | None = None
+    """Where it is known already, and how images are batched makes a difference."""
+
+
+def alternatives() -> list[Alternative]:
+    """All ways, the bare network first."""
+    found = [Alternative(f"ResNet-{layers}", _static(layers)) for layers in (56, 20, 32, 44)]
+    found.append(Alternative("ResNet-56, bfloat16", _bare_bfloat16()))
+    graph = _whole_graph()
+    found += [Alternative(f"ResNet-56, ONNX {kind}", _session(path)) for kind, path in _whole_graphs(graph).items()]
+    frontier = chain_frontier()
+    point = frontier.choose(cost=CHAIN_COST).point
+    bank = frontier.bank.take(point.classifier)
+    example = all_images()[:2]
+    eager = EagerBackend(frontier.trunk, frontier.pooling, bank)
+    narrow = EagerBackend(frontier.trunk, frontier.pooling, bank, dtype=torch.bfloat16)
+    onnx = onnx_backend(frontier.trunk, frontier.pooling, bank, example)
+    int8 = _int8_backend(frontier, point)
+    backends: dict[str, Backend] = {"": eager, ", bfloat16": narrow, ", ONNX": onnx, ", ONNX INT8": int8}
+    for name, backend in backends.items():
+        found.append(Alternative(f"offramp chain{name}", _engine(frontier, point, backend)))
+    return found + [way for rival in _rivals() for way in _ways(rival)]
+
+
+def _rivals() -> list[earlyon_exits.Point]:
+    """Of each set of exits, earlyon's dearest point and its cheapest."""
+    sets: dict[str, list[earlyon_exits.Point]] = {}
+    for point in earlyon_exits.points():
+        sets.setdefault(point.name.partition(":")[0], []).append(point)
+    return [point for listed in sets.values() for point in listed[:: max(1, len(listed) - 1)]]
+
+
+def _ways(rival: earlyon_exits.Point) -> list[Alternative]:
+    """How earlyon may run a point: batches that leave together; of a chain, where it is faster, one by one, too."""
+    name = f"earlyon, {rival.name}"
+    together = Alternative(f"{name}, together", _labels(rival.run), rival.accuracy_of_batches)
+    if not rival.name.startswith("chain"):
+        return [together]
+    return [
+        together,
+        Alternative(f"{name}, one by one", _labels(rival.run_singly), rival.accuracy),
+        Alternative(f"{name}, one by one, ONNX", _labels(rival.run_graphs), rival.accuracy),
+    ]
+
+
+def measured(
+    ways: Sequence[Alternative], *, repeats: int, singles: int = 200, batches: int = 10
+) -> list[dict[str, Any]]:
+    """Accuracy on the images nothing was fitted on, and times in turns.
+
+    Args:
+        ways: The bare network first.
+        repeats: How often.
+        singles: Images at batch 1.
+        batches: Batches of 64.
+    """
+    rows = held_out_rows(0)
+    images, labels = all_images()[rows], torch.from_numpy(cifar10("test").read(0, 10_000).labels[rows])
+    right = {way.name: _right(way.run, images, labels, way.name) for way in ways if way.accuracy is None}
+    works = {way.name: way.run for way in ways}
+    alone = in_turns(works, [images[row : row + 1] for row in range(singles)], repeats)
+    together = in_turns(works, [images[64 * row : 64 * (row + 1)] for row in range(batches)], repeats)
+    bare = ways[0].name
+    found = []
+    for way in ways:
+        change = right[way.name] - right[bare] if way.name in right else None
+        found.append(
+            {
+                "name": way.name,
+                "accuracy": way.accuracy if change is None else float(right[way.name].mean()),
+                "change": None if change is None else float(change.mean()),
+                "half_width": None if change is None else float(1.96 * change.std() / len(change) ** 0.5),
+                "speedup at 64": ratio(together[bare], together[way.name]),
+                "speedup at 1": ratio(alone[bare], alone[way.name]),
+                **{
+                    f"p{level}": float(np.percentile(np.median(alone[way.name], 0), level) / np.median(alone[bare]))
+                    for level in (50, 95, 99)
+                },
+            }
+        )
+    return found
+
+
+def texts(*, repeats: int, batches: int = 8, singles: int = 100) -> list[dict[str, Any]]:
+    """MiniLM on Banking77 from raw texts, tokenising included: the shipped default, at points fixed without test rows.
+
+    Exits are fitted on the train rows that the encoder was tuned on; the train rows it has not seen are the validation
+    split. The network itself runs as it was given.
+
+    Args:
+        repeats: How often everything is timed.
+        batches: Batches of 64.
+        singles: Texts at batch 1.
+    """
+    task = "banking77"
+    trunk, rows = minilm(task), intents(task, "test")
+    frontier = offramp.fit(trunk, train_rows(task, seen=True), train_rows(task, seen=False), store=CACHE / "texts")
+    networks = {
+        "guarantee": frontier.choose(max_drop=0.01),
+        "level on tune": frontier.choose(accuracy=frontier.full_accuracy),
+    }
+    itself, every = minilm_itself(task), rows.read(0, len(rows))
+
+    @torch.inference_mode()
+    def full(raw: Any) -> Tensor:
+        logits: Tensor = itself(**trunk.prepare(trunk.preprocessing(raw)))
+        return logits.argmax(1)
+
+    def with_exits(network: EarlyExitNetwork) -> Callable[[Any], Tensor]:
+        return lambda raw: network.predict(raw).labels
+
+    works = {"full": full, **{name: with_exits(network) for name, network in networks.items()}}
+    labels = torch.from_numpy(every.labels)
+    parts = [every.inputs[start : start + 64] for start in range(0, len(rows), 64)]
+    right = {name: (torch.cat([run(part) for part in parts]) == labels).double() for name, run in works.items()}
+    together = in_turns(works, parts[:batches], repeats)
+    alone = in_turns(works, [every.inputs[row : row + 1] for row in range(singles)], repeats)
+    measurements = []
+    for name, network in networks.items():
+        change = right[name] - right["full"]
+        cost = torch.cat([network.predict(part).relative_cost for part in parts]).mean()
+        measurements.append(
+            {
+                "name": name,
+                "cost": float(cost),
+                "change": float(change.mean()),
+                "half_width": float(1.96 * change.std() / len(change) ** 0.5),
+                "speedup at 64": ratio(together["full"], together[name]),
+                "speedup at 1": ratio(alone["full"], alone[name]),
+            }
+        )
+    return measurements
+
+
+def _static(layers: int) -> Run:
+    return _labels(torch.inference_mode()(resnet(layers)))
+
+
+def _labels(logits: Run) -> Run:
+    def run(images: Tensor) -> Tensor:
+        return logits(images).argmax(1)
+
+    return run
+
+
+def _bare_bfloat16() -> Run:
+    network = bare_network(resnet(56), torch.bfloat16)
+    return _labels(lambda images: network(images)[0])
+
+
+def _engine(frontier: Frontier, point: OperatingPoint, backend: Backend) -> Run:
+    bank = frontier.bank.take(point.classifier)
+    engine = Engine(frontier.trunk, frontier.pooling, bank, [replace(point, classifier=0)], backend=backend)
+
+    def run(images: Tensor) -> Tensor:
+        return engine.run(images)[0].argmax(1)
+
+    return run
+
+
+def _whole_graph() -> Path:
+    """ResNet-56 as one ONNX graph."""
+    path = CACHE / "resnet56.onnx"
+    program = torch.onnx.export(
+        resnet(56).eval(),
+        (all_images()[:2],),
+        dynamo=True,
+        input_names=["images"],
+        dynamic_shapes=({0: torch.export.Dim("batch")},),
+        verbose=False,
+    )
+    assert program is not None
+    program.save(str(path))
+    return path
+
+
+def _whole_graphs(graph: Path) -> Mapping[str, Path]:
+    """The graph, and its products in eight bits: ranges measured beforehand, or anew for each batch."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    static, dynamic = graph.with_suffix(".static.onnx"), graph.with_suffix(".dynamic.onnx")
+    images = _calibration_images().numpy()
+    quantized(graph, static, [{"images": images[start : start + 64]} for start in range(0, len(images), 64)])
+    plain = onnx.load(graph)
+    del plain.graph.value_info[:]  # shapes that the exporter noted and the quantiser does not agree with
+    quantize_dynamic(plain, dynamic, weight_type=QuantType.QUInt8)
+    return {"float32": graph, "static INT8": static, "dynamic INT8": dynamic}
+
+
+def _calibration_images() -> Tensor:
+    frontier = chain_frontier()
+    images: Tensor = frontier.preprocessing(cifar10("train").read(0, CALIBRATION_IMAGES).inputs)
+    return images
+
+
+def _session(path: Path) -> Run:
+    session = open_session(path, threads=torch.get_num_threads())
+    (name,) = (given.name for given in session.get_inputs())
+
+    def run(images: Tensor) -> Tensor:
+        (logits,) = session.run(None, {name: images.numpy()})
+        return torch.from_numpy(logits)
+
+    return _labels(run)
+
+
+def _int8_backend(frontier: Frontier, point: OperatingPoint) -> Backend:
+    folder = CACHE / "chain-int8"
+    shutil.rmtree(folder, ignore_errors=True)
+    bank = frontier.bank.take(point.classifier)
+    example = all_images()[:2]
+    export_onnx(frontier.trunk, frontier.pooling, bank, example, folder, int8=_calibration_images())
+    return OnnxBackend(folder, frontier.trunk, frontier.pooling, bank, example)
+
+
+def _right(run: Run, images: Tensor, labels: Tensor, name: str) -> Tensor:
+    parts = [run(images[start : start + 64]) for start in range(0, len(images), 64)]
+    right = (torch.cat(parts) == labels).double()
+    say(f"{name}: {100 * float(right.mean()):.2f} %")
+    return right

@@ -1,0 +1,236 @@
+"""What docs/evidence.md says of the runtime, and its picture."""
+
+from typing import Any
+
+from offramp_bench.places import ROOT
+
+__all__ = ["TEXT_POINTS", "draw", "section"]
+
+PICTURE = ROOT / "docs" / "runtime.svg"
+
+STYLES = {"offramp": ("#1e8449", "o"), "earlyon": ("#c0392b", "x"), "": ("#555555", "s")}
+"""Colour and mark of whoever's name begins so."""
+
+TEXT_POINTS = {
+    "guarantee": "At most one point lost, with 95 % confidence (`max_drop=0.01`)",
+    "level on tune": "The cheapest point that is level with the full network on the tune split",
+}
+"""Descriptions of the text network's points."""
+
+WAYS = ("together", "one by one", "ONNX")
+"""How names of earlyon's rows end."""
+
+SECTION = """## Whether time is saved: `offramp_bench.runtime`
+One thread. Everything in a table was timed in turns in one run; figures are medians over the repeats, batch by batch,
+ranges in `lab/results/runtime.json`. Runs differ by up to 10 % even when nothing else runs on the machine, which
+is shared: shares of the ideal of ResNet-56 and of the chain are medians of three runs. Networks have few exits:
+ResNet-56 three (after its thirds), the chain of ResNet-20 and ResNet-56 four, T2T-ViT-14 four, MiniLM three
+(embeddings, first layer, end).
+
+**Is it what the simulator says?** All 10,000 test images of CIFAR-10, five operating points (three thresholds, two of
+gates), batches of 1, 7, 64 and 256; shuffled, cut at random, all points mixed in one batch. Samples that leave
+elsewhere or are answered otherwise, of 10,000 in the worst cell, and how many of all those are farther than 1e-4 from a
+policy's boundary:
+
+{parity}
+
+By features kept in half precision, as stores are by default: {flipped}.
+
+**How much of what could be saved is saved?** Efficiency: the time of the bare stages that the samples need, over the
+engine's. Stage times are the bare network's at the same batch size, scaled to add up to the whole network's own time.
+It may exceed 1: smaller batches can be faster a sample, and the engine drops padding of texts. Against Mul-Adds: the
+bare network's time by the Mul-Adds of the stages that samples need. Speed: over the bare network; of the chain, over
+ResNet-56. "Passing": what exits cost somebody who passes them all. Thresholds are those that cost nearest to what
+stands above the column, on test samples; what they answer does not matter here. T2T-ViT-14 at 256, three repeats, was
+timed beside other work; two repeats on a quiet machine read .96, .93 and .96 in float32.
+
+{efficiency}
+
+**What a user feels.** CIFAR-10 with ResNet-56 and what could be used instead, on {count:,} images nothing was fitted
+on. Change of accuracy in points with its 95 % half width; speed as multiples of the bare network's, and percentiles of
+the latency at batch 1 in multiples of the bare network's median. INT8 was calibrated on 512 train images; operating
+points are those of the float32 network. earlyon 0.3.0 has our networks, our exits' train images and its own trainer,
+calibrators and batching (`lab/src/offramp_bench/earlyon_exits.py` says what was chosen). Of each set of its exits its
+dearest and its cheapest point are shown. It lets a batch leave together or runs images one by one; its accuracy is that
+of the way it ran. The chain was asked for a cost of .45, which lies between .4
+and .5, where `offramp_bench.few_exits` finds it just below and above ResNet-56 in five rotations.
+
+![accuracy against speed](runtime.svg)
+
+{alternatives}
+
+{sentences}
+
+The rows "offramp chain" are of exits that an earlier default fitted. The chain in INT8 is to be compared with ResNet-56
+in static INT8: over that it is {over_64:.1f} times as fast at batch 64 and {over_1:.1f} times at batch 1, where another
+machine read 1.0.
+
+MiniLM on Banking77 from raw texts, tokenising included, against the encoder itself as transformers runs it: the
+shipped default, an exit after every stage. Exits are fitted on the train rows that the encoder was tuned on, points are
+chosen on train rows it has not seen, accuracy is that of the official test rows.
+
+{texts}
+
+{bars}
+"""
+
+
+def section(found: dict[str, Any], bars: list[str]) -> str:
+    """The part of the page on the runtime.
+
+    Args:
+        found: What the benchmark printed.
+        bars: Its bars as a table.
+    """
+    parity, felt = found["parity"], found["alternatives"]
+    flipped = [
+        f"{network} {', '.join(map(str, points.values()))}"
+        for network, points in parity["flipped by half precision"].items()
+    ]
+    speed_int8 = {
+        size: _speed(felt["images"], "offramp chain, ONNX INT8", size)
+        / _speed(felt["images"], "ResNet-56, ONNX static INT8", size)
+        for size in (1, 64)
+    }
+    return SECTION.format(
+        parity="\n".join(_parity(parity["cells"])),
+        flipped="; ".join(flipped) + " of 10,000 at the five points",
+        efficiency="\n".join(_efficiency(found["efficiency"])),
+        count=felt["count"],
+        alternatives="\n".join(_alternatives(felt["images"])),
+        sentences="\n".join(_sentences({row["name"]: row for row in felt["images"]})),
+        over_1=speed_int8[1],
+        over_64=speed_int8[64],
+        texts="\n".join(_texts(felt["texts"])),
+        bars="\n".join(bars),
+    )
+
+
+def _speed(rows: list[dict[str, Any]], name: str, batch_size: int) -> float:
+    return float(next(row for row in rows if row["name"] == name)[f"speedup at {batch_size}"]["median"])
+
+
+def _texts(rows: list[dict[str, Any]]) -> list[str]:
+    lines = ["| point | cost on test | change | throughput at 64 (range) | at 1 (range) |", "|---|---|---|---|---|"]
+    for row in rows:
+        speeds = [row[f"speedup at {size}"] for size in (64, 1)]
+        cells = [f"{speed['median']:.1f} x ({speed['least']:.1f} to {speed['most']:.1f})" for speed in speeds]
+        lines.append(f"| {TEXT_POINTS[row['name']]} | {row['cost']:.2f} | {_change(row)} | {' | '.join(cells)} |")
+    return lines
+
+
+def _parity(cells: list[dict[str, Any]]) -> list[str]:
+    rows = ["| network | backend | worst cell | far from a boundary | cells |", "|---|---|---|---|---|"]
+    for network, backend in dict.fromkeys((cell["network"], cell["backend"]) for cell in cells):
+        own = [cell for cell in cells if (cell["network"], cell["backend"]) == (network, backend)]
+        worst, far = max(cell["differ"] for cell in own), sum(cell["far"] for cell in own)
+        rows.append(f"| {network} | {backend} | {worst} | {far} | {len(own)} |")
+    return rows
+
+
+def _efficiency(found: dict[str, Any]) -> list[str]:
+    costs = ("0.8", "0.6", "0.4")
+    rows = [
+        "| network | precision | batch | "
+        + " | ".join(f"at {cost}: efficiency, Mul-Adds, speed" for cost in costs)
+        + " | passing |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for network, precisions in found.items():
+        for precision, sizes in precisions.items():
+            for size, cell in sizes.items():
+                shown = [_cell(cell[f"at {cost}"]) for cost in costs]
+                passing = f"{100 * cell['passing all exits']['median']:+.1f} %"
+                rows.append(f"| {network} | {precision} | {size} | {' | '.join(shown)} | {passing} |")
+    return rows
+
+
+def _cell(found: dict[str, Any]) -> str:
+    figures = (found[name]["median"] for name in ("efficiency", "against Mul-Adds", "speedup"))
+    return "{:.2f}, {:.2f}, {:.2f} x".format(*figures)
+
+
+def _alternatives(found: list[dict[str, Any]]) -> list[str]:
+    rows = [
+        "| | accuracy | change | throughput at 64 | at 1 | p50 | p95 | p99 |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in found:
+        rows.append(
+            f"| {row['name']} | {100 * row['accuracy']:.2f} "
+            f"| {_change(row)} "
+            f"| {row['speedup at 64']['median']:.2f} x | {row['speedup at 1']['median']:.2f} x "
+            f"| {row['p50']:.2f} | {row['p95']:.2f} | {row['p99']:.2f} |"
+        )
+    return rows
+
+
+def _sentences(rows: dict[str, dict[str, Any]]) -> list[str]:
+    """When each of them wins, in the figures of the table."""
+
+    def speed(name: str) -> str:
+        found = (rows[name][f"speedup at {size}"]["median"] for size in (1, 64))
+        return "{:.2f} x at batch 1, {:.2f} x at 64".format(*found)
+
+    def points(name: str) -> str:
+        return f"{100 * rows[name]['change']:+.2f} points"
+
+    fast = {
+        kind: [row for name, row in rows.items() if name.startswith("earlyon") and name.endswith(kind)] for kind in WAYS
+    }
+    rival = {kind: max((row["speedup at 64"]["median"] for row in found), default=0.0) for kind, found in fast.items()}
+    return [
+        "When each of them wins:",
+        f"* **A smaller network** is the simplest where its loss does not matter: ResNet-20 {speed('ResNet-20')}, "
+        f"{points('ResNet-20')}. There is no dial.",
+        f"* **bfloat16** ({speed('ResNet-56, bfloat16')}) needs units for it in the processor, and batches; no data. "
+        f"It adds to exits: {speed('offramp chain, bfloat16')}.",
+        f"* **ONNX Runtime** ({speed('ResNet-56, ONNX float32')}) is for few samples at a time, where torch spends its "
+        f"time between operations. It adds to exits: {speed('offramp chain, ONNX')}.",
+        f"* **Static INT8** ({speed('ResNet-56, ONNX static INT8')}, {points('ResNet-56, ONNX static INT8')}) needs "
+        f"samples to calibrate with. It adds to exits: {speed('offramp chain, ONNX INT8')}, "
+        f"{points('offramp chain, ONNX INT8')}.",
+        f"* **Dynamic INT8** ({speed('ResNet-56, ONNX dynamic INT8')}) is for networks of matrix products.",
+        f"* **earlyon** at batch 64, its fastest points: {rival['together']:.2f} x where batches leave together, "
+        f"{rival['one by one']:.2f} x one by one, {rival['ONNX']:.2f} x one by one in ONNX Runtime.",
+        f"* **offramp's chain** ({speed('offramp chain')}, {points('offramp chain')}) is for keeping the accuracy, at "
+        "any batch size, with a dial to turn later.",
+    ]
+
+
+def _change(row: dict[str, Any]) -> str:
+    return "" if row["change"] is None else f"{100 * row['change']:+.2f} ± {100 * row['half_width']:.2f}"
+
+
+def draw(found: dict[str, Any]) -> None:
+    """Accuracy against speed, at batch 1 and at 64."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "offramp"  # the same picture from the same figures
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 5), layout="constrained", sharey=True)
+    rows = found["alternatives"]["images"]
+    for axis, size in zip(axes, (1, 64), strict=True):
+        for place, row in enumerate(sorted(rows, key=lambda row: row[f"speedup at {size}"]["median"])):
+            kind = next(kind for kind in STYLES if row["name"].startswith(kind))
+            colour, mark = STYLES[kind]
+            speed, accuracy = row[f"speedup at {size}"]["median"], 100 * row["accuracy"]
+            axis.plot([speed], [accuracy], marker=mark, color=colour, linestyle="")
+            if kind != "earlyon":
+                name = row["name"].removeprefix("offramp ")
+                axis.annotate(
+                    name, (speed, accuracy), textcoords="offset points", xytext=(4, 4 - 11 * (place % 2)), fontsize=7
+                )
+        axis.axhline(100 * rows[0]["accuracy"], color="#555555", linewidth=0.8)
+        axis.set(xlabel=f"speed at batch {size}, bare ResNet-56 = 1", xscale="log", xlim=(0.4, 14))
+        axis.set_xticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("accuracy on test, %")
+    shown = {"offramp": "offramp", "earlyon": "earlyon 0.3.0", "": "without exits"}
+    for kind, (colour, mark) in STYLES.items():
+        axes[0].plot([], [], marker=mark, color=colour, linestyle="", label=shown[kind])
+    axes[0].legend(loc="lower left", frameon=False, fontsize="small")
+    figure.savefig(PICTURE, metadata={"Date": None})

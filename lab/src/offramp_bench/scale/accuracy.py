@@ -1,0 +1,53 @@
+"""How good exits are, in two numbers: what the parts that vary the data compare."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from offramp.cost import Prices
+from offramp.exits import ExitBank
+from offramp.features import BatchSource
+from offramp.frontier import outcomes, simulate, thin, tune_temperatures
+from offramp.policy import POLICIES, threshold_candidates
+from offramp_bench.paper.curve import GRID, accuracies_at
+
+__all__ = ["HALF", "Accuracy", "accuracy_of"]
+
+HALF = 0.5
+"""The relative cost at which accuracies are read."""
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What exits get right of the test samples when a threshold on confidence, tuned on others, lets them leave."""
+
+    at_half: float
+    """At half the cost of the bare network."""
+    area: float
+    """Mean over costs from that of the first exit to that of the bare network."""
+    full: float
+    """Of the bare network."""
+
+
+def accuracy_of(bank: ExitBank, tune: BatchSource, test: BatchSource, prices: Prices) -> Accuracy:
+    """Measure exits that have been fitted.
+
+    Args:
+        bank: The exits.
+        tune: Samples for temperatures and thresholds.
+        test: Samples for the figures.
+        prices: What the network and its exits cost.
+    """
+    temperatures = tune_temperatures(bank, tune)
+    seen, judged = outcomes(bank, tune, temperatures), outcomes(bank, test, temperatures)
+    costs = prices.price(bank, POLICIES.get("threshold"))
+    points = thin(threshold_candidates(seen.confidence[0], temperatures[0], 0), seen, costs)
+    table, rows = costs.of(judged.sizes), torch.arange(len(judged.labels))
+    exits = simulate(points, judged)
+    spent = [float(table.relative_cost(left, point.active)) for point, left in zip(points, exits, strict=True)]
+    right = [float(judged.correct[0, rows, left].double().mean()) for left in exits]
+    full = float(judged.full_correct.double().mean())
+    asked = np.linspace(min(spent), 1.0, GRID)
+    found = accuracies_at(np.array([*spent, 1.0]), np.array([*right, full]), np.array([HALF, *asked]))
+    return Accuracy(float(found[0]), float(found[1:].mean()), full)

@@ -1,0 +1,48 @@
+"""Survivors of many batches joined (`run_dense`) against batch by batch: bfloat16, one thread, in turns."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from offramp.runtime import EagerBackend, Engine, run_dense
+from offramp.trunk import Hidden
+from offramp_bench.bars import Bar, say
+from offramp_bench.runtime.networks import COSTS, minilm_texts, resnet_chain
+from offramp_bench.runtime.timing import in_turns, ratio
+
+__all__ = ["dense"]
+
+BATCH_SIZE = 64
+
+
+def dense(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
+    """How much faster, at three costs.
+
+    Args:
+        small: Fewer samples and repetitions.
+    """
+    figures: dict[str, Any] = {"batch size": BATCH_SIZE, "speed over batch by batch": {}}
+    for made, count in ((resnet_chain, 1024), (minilm_texts, 512)):
+        measured = made()
+        ends = range(0, count // 4 if small else count, BATCH_SIZE)
+        batches = [measured.inputs(start, start + BATCH_SIZE) for start in ends]
+        backend = EagerBackend(measured.trunk, measured.pooling, measured.bank, dtype=torch.bfloat16)
+        found = {}
+        for cost, point in zip(COSTS, measured.points, strict=True):
+            engine = Engine(measured.trunk, measured.pooling, measured.bank, [point], backend=backend)
+            works: dict[str, Callable[[Sequence[Hidden]], object]] = {
+                "apart": partial(_apart, engine),
+                "joined": partial(run_dense, engine),
+            }
+            times = in_turns(works, [batches], 2 if small else 7)
+            found[str(cost)] = ratio(times["apart"], times["joined"])
+            say(f"{measured.name} at {cost}: {found[str(cost)]}")
+        figures["speed over batch by batch"][measured.name] = {"samples": len(batches) * BATCH_SIZE, **found}
+    return figures, []
+
+
+def _apart(engine: Engine, batches: Sequence[Hidden]) -> None:
+    for batch in batches:
+        engine.run(batch)

@@ -1,0 +1,158 @@
+"""How much of a bare torch loop's speed is left on Ray's workers, and what a job costs there.
+
+The bare loop reads, prepares and runs the same rows in as many processes, pools the same features and keeps nothing:
+what extraction does besides (checks, half precision, writing, hashing, Ray) is all on the other side. A loop that runs
+the network alone is measured beside it. All are warm, and take turns.
+"""
+
+import multiprocessing
+import os
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from offramp.features import Source
+from offramp.scale import Workers, cluster, extract_on_cluster
+from offramp.trunk import DEFAULT_POOLING, POOLINGS, Hidden, Trunk
+from offramp_bench.bars import Bar, say
+from offramp_bench.scale.processes import descendants
+from offramp_bench.scale.work import VIEWS, images, network
+
+LEAST_SHARE = 0.90
+"""Of the bare loop's throughput."""
+
+BATCH_SIZE = 250
+
+
+def extraction(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
+    """Throughput against bare processes, start-up, and the driver's time for a job.
+
+    Args:
+        small: Fewer rows and rounds.
+    """
+    rows, rounds, layers = (1_000, 2, 8) if small else (10_000, 9, 20)
+    processes = os.cpu_count() or 1
+    trunk, source = network(layers), images(rows)
+    began = time.perf_counter()
+    with (
+        cluster(processes) as workers,
+        ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _prepare, (layers, rows)) as bare,
+        TemporaryDirectory() as folder,
+    ):
+        list(workers.run(range(processes), float))
+        start_up_s = time.perf_counter() - began
+        overhead = _overhead(workers, jobs=100 if small else 2_000)
+        starts = range(0, rows, BATCH_SIZE)
+        seconds: dict[str, list[float]] = {"network alone": [], "bare": [], "ray": []}
+        processor_s: dict[str, list[float]] = {name: [] for name in seconds}
+        for turn in range(rounds + 1):
+            works: dict[str, Callable[[], object]] = {
+                "network alone": lambda: list(bare.map(_run, starts)),
+                "bare": lambda: list(bare.map(_run_and_pool, starts)),
+                "ray": partial(_extract, trunk, source, Path(folder, str(turn))),
+            }
+            names = list(works)
+            for name in names[turn % 3 :] + names[: turn % 3]:
+                wall, used = _timed(works[name])
+                if turn > 0:  # at first, processes start and workers load the network
+                    seconds[name].append(wall)
+                    processor_s[name].append(used)
+            shutil.rmtree(Path(folder, str(turn)))  # else the system is still writing it to disk when the next begins
+            say(
+                f"  round {turn}: "
+                + ", ".join(f"{name} {rows / walls[-1]:,.0f} rows/s" for name, walls in seconds.items() if walls)
+            )
+    shares = {
+        name: [one / other for one, other in zip(walls, seconds["ray"], strict=True)]
+        for name, walls in seconds.items()
+        if name != "ray"
+    }
+    figures = {
+        "rows": rows,
+        "layers": layers,
+        "workers": processes,
+        "rows_per_s": {name: [rows / wall for wall in walls] for name, walls in seconds.items()},
+        "processor_s": processor_s,
+        "share_of": {
+            name: {"median": median(found), "least": min(found), "most": max(found)} for name, found in shares.items()
+        },
+        "start_up_s": start_up_s,
+        "per_job_ms": overhead,
+    }
+    # At the small size a second of work is set against what a call costs at all: there it only must not be far off.
+    at_most = 3.0 if small else 1 / LEAST_SHARE
+    return figures, [Bar("time on workers over time of the bare loop", 1 / median(shares["bare"]), at_most)]
+
+
+def _extract(trunk: Trunk, source: Source, path: Path) -> None:
+    # Some shards for each worker, so that none waits long for the last.
+    extract_on_cluster(trunk, source, path, views=VIEWS, batch_size=BATCH_SIZE, shard_mb=16, progress=False)
+
+
+def _overhead(workers: Workers, *, jobs: int) -> dict[str, float]:
+    """Milliseconds of the run for a job that does nothing: as plain tasks, as here, and (fewer) through Ray Data."""
+    import ray.data  # here and not above: the processes of the bare loop need none of it
+
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = False
+    began = time.perf_counter()
+    list(workers.run(range(jobs), float))
+    tasks_s = time.perf_counter() - began
+    blocks = min(jobs, 200)
+    began = time.perf_counter()
+    dataset = ray.data.range(blocks, override_num_blocks=blocks).map_batches(lambda batch: batch, batch_size=None)
+    assert sum(len(batch["id"]) for batch in dataset.iter_batches(batch_size=None)) == blocks
+    data_s = time.perf_counter() - began
+    return {"tasks": 1e3 * tasks_s / jobs, "ray_data": 1e3 * data_s / blocks}
+
+
+_bare: tuple[Trunk, Source] | None = None
+"""What a process of the bare loop runs."""
+
+
+def _prepare(layers: int, rows: int) -> None:
+    global _bare
+    torch.set_num_threads(1)
+    _bare = network(layers), images(rows)
+
+
+def _run(start: int) -> None:
+    assert _bare is not None
+    trunk, source = _bare
+    with torch.inference_mode():
+        trunk(_batch(trunk, source, start))
+
+
+def _run_and_pool(start: int) -> None:
+    assert _bare is not None
+    trunk, source = _bare
+    pool = POOLINGS.get(DEFAULT_POOLING)
+    with torch.inference_mode():
+        hidden = _batch(trunk, source, start)
+        for index, stage in enumerate(trunk.stages):
+            hidden = stage(hidden)
+            pool(trunk.representation(hidden, index))
+        trunk.own_logits(hidden, len(trunk.stages) - 1)
+
+
+def _batch(trunk: Trunk, source: Source, start: int) -> Hidden:
+    return trunk.prepare(VIEWS[0](source.read(start, min(start + BATCH_SIZE, len(source))).inputs))
+
+
+def _timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Seconds of the clock, and of the processors by this process and all that descend from it."""
+    began, used = time.perf_counter(), _processor_s()
+    work()
+    return time.perf_counter() - began, _processor_s() - used
+
+
+def _processor_s() -> float:
+    return sum(process.cpu_s for process in descendants())

@@ -1,0 +1,221 @@
+"""Forecasts from few rows and one worker, against what is then measured with more."""
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+import torch
+
+from offramp.features import Plan, Rows, Source, compile_manifest, extract_shard, make_plan
+from offramp.features.extract import begin_extraction
+from offramp.scale.cluster import Workers, cluster
+from offramp.scale.extract import extract_on_cluster
+from offramp.trunk import DEFAULT_POOLING, Preprocessing, Trunk
+from offramp_bench.bars import Bar, say
+from offramp_bench.cifar import PREPROCESSING, cifar10, resnet
+from offramp_bench.scale.arithmetic import Constants, forecast
+from offramp_bench.scale.processes import descendants
+from offramp_bench.texts import intents, minilm
+
+__all__ = ["forecasts"]
+
+ALLOWED, SMALL_ALLOWED = 0.25, 1.0
+"""How far a forecast may be off, as a share; of few rows, where starting workers is nearly all there is."""
+
+BASE_ROWS, SMALL_BASE_ROWS = 100_000, 20_000
+"""Rows that the constants are measured with, on one worker."""
+
+FORETOLD = ((1_000_000, 1), (1_000_000, 2), (10_000_000, 2))
+"""Rows and workers that are foretold and then measured."""
+
+SMALL_FORETOLD = ((60_000, 1), (60_000, 2))
+
+SHARD_ROWS = 10_000
+"""About: of a shard of the synthetic rows."""
+
+JOBS = 400
+"""Empty jobs that the driver's time for a job is measured with."""
+
+NETWORK_SHARD_MB = 16
+"""Of the shard that real networks are measured with: some hundreds of rows."""
+
+TABLE = [(rows, workers) for rows in (10**6, 10**8, 10**10) for workers in (1, 10, 1000)]
+"""What is foretold for docs/scale.md."""
+
+WIDTH = 8
+
+
+class Numbers:
+    """Synthetic samples that are made when they are read."""
+
+    def __init__(self, rows: int) -> None:
+        self.name = f"numbers-{rows}"
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def read(self, start: int, stop: int) -> Rows:
+        rows = np.arange(start, stop)
+        inputs = np.sin(rows[:, None] * np.arange(1, WIDTH + 1)).astype(np.float32)
+        return Rows(inputs, (inputs[:, 0] > 0).astype(np.int64), rows)
+
+
+def forecasts(*, small: bool) -> tuple[dict[str, Any], list[Bar]]:
+    """Constants, forecasts and measurements; the table for real networks.
+
+    Args:
+        small: Fewer rows.
+    """
+    base = SMALL_BASE_ROWS if small else BASE_ROWS
+    constants = measured_constants(_trunk(), Numbers(base))
+    figures: dict[str, Any] = {"constants": asdict(constants), "rows of the constants": base, "checked": []}
+    bars = []
+    for rows, workers in SMALL_FORETOLD if small else FORETOLD:
+        foretold = forecast(constants, rows, workers)
+        found = _extraction(rows, workers)
+        total = foretold.worker_cpu_s + foretold.driver_cpu_s
+        off = (found["worker CPU s"] + found["driver CPU s"]) / total - 1
+        foretold_parts = {
+            "foretold worker CPU s": foretold.worker_cpu_s,
+            "foretold driver CPU s": foretold.driver_cpu_s,
+        }
+        figures["checked"].append({"rows": rows, "workers": workers, **foretold_parts, **found, "off": off})
+        say(f"{rows} rows, {workers} workers: {total:.1f} s of CPU foretold, off by {off:+.1%}")
+        bars.append(
+            Bar(f"{rows:,} rows on {workers} workers: CPU time off by", abs(off), SMALL_ALLOWED if small else ALLOWED)
+        )
+    if not small:
+        figures["networks"] = _networks(constants)
+    return figures, bars
+
+
+def measured_constants(trunk: Trunk, source: Source) -> Constants:
+    """What forecasts need, of one worker and the driver.
+
+    Args:
+        trunk: The network.
+        source: Not many rows.
+    """
+    with TemporaryDirectory() as folder, cluster(1) as crew:
+        worker_s = _begun(crew, trunk)
+        driver_began = process_time()
+        for _ in crew.run(range(JOBS), _nothing):
+            pass
+        driver_shard_s = (process_time() - driver_began) / JOBS
+        idle_s = _workers_cpu_s()
+        plan = _begin(trunk, source, Path(folder))
+        for _ in crew.run(range(plan.num_shards), partial(_write, trunk, source, plan, folder)):
+            pass
+        row_s = (_workers_cpu_s() - idle_s) / len(source)
+        ending_s = min(_cpu_s(lambda: compile_manifest(folder)) for _ in range(5))
+    return Constants(
+        worker_s=worker_s,
+        row_s=row_s,
+        shard_rows=plan.shard_rows,
+        driver_shard_s=driver_shard_s + ending_s / plan.num_shards,
+        row_bytes=plan.row_bytes,
+        input_bytes=source.read(0, 1).inputs.nbytes,
+    )
+
+
+def _cpu_s(work: Callable[[], object]) -> float:
+    began = process_time()
+    work()
+    return process_time() - began
+
+
+def _trunk() -> Trunk:
+    torch.manual_seed(0)
+    stages = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()) for _ in range(2)]
+    return Trunk("two-layers", stages, {1: torch.nn.Linear(WIDTH, 2)}, num_classes=2)
+
+
+def _shard_mb(trunk: Trunk, source: Source) -> float:
+    return SHARD_ROWS * make_plan(trunk, source).row_bytes / 1e6
+
+
+def _begin(trunk: Trunk, source: Source, folder: Path) -> Plan:
+    with begin_extraction(
+        trunk,
+        source,
+        folder,
+        poolings=(DEFAULT_POOLING,),
+        views=(Preprocessing(),),
+        batch_size=None,
+        shard_mb=_shard_mb(trunk, source),
+        threads=1,
+        dtype=torch.float16,
+    ) as plan:
+        return plan
+
+
+def _extraction(rows: int, workers: int) -> dict[str, float]:
+    """An extraction on workers that have just been started."""
+    trunk, source = _trunk(), Numbers(rows)
+    with TemporaryDirectory() as folder, cluster(workers):
+        began, driver_began = perf_counter(), process_time()
+        extract_on_cluster(
+            trunk, source, folder, workers=workers, shard_mb=_shard_mb(trunk, source), threads=1, progress=False
+        )
+        return {
+            "worker CPU s": _workers_cpu_s(),
+            "driver CPU s": process_time() - driver_began,
+            "seconds": perf_counter() - began,
+        }
+
+
+def _begun(crew: Workers, trunk: Trunk) -> float:
+    """CPU seconds of a worker that has imported and received what it needs, but done nothing yet."""
+    for _ in crew.run([0], partial(_received, trunk)):
+        pass
+    return _workers_cpu_s()
+
+
+def _received(trunk: Trunk, job: int) -> None:
+    """What a worker does before its first row."""
+
+
+def _nothing(job: int) -> None:
+    """An empty job."""
+
+
+def _write(trunk: Trunk, source: Source, plan: Plan, folder: str, shard: int) -> None:
+    extract_shard(trunk, source, plan, shard, folder)
+
+
+def _workers_cpu_s() -> float:
+    """CPU seconds of all workers that this process started."""
+    return sum(one.cpu_s for one in descendants() if one.command.startswith(("ray::IDLE", "ray::_do")))
+
+
+def _networks(constants: Constants) -> dict[str, Any]:
+    """Constants and forecasts of real networks: rows by themselves, the rest as measured above."""
+    told = {}
+    for name, trunk, source, preprocessing, input_bytes in (
+        ("ResNet-56, CIFAR-10", resnet(56), cifar10("test"), PREPROCESSING, 3_072),
+        ("MiniLM, CLINC150", minilm("clinc150"), intents("clinc150", "test"), minilm("clinc150").preprocessing, 40),
+    ):
+        plan = make_plan(trunk, source, views=(preprocessing,), shard_mb=64)
+        row_s = _row_s(trunk, source, preprocessing)
+        own = replace(
+            constants, row_s=row_s, shard_rows=plan.shard_rows, row_bytes=plan.row_bytes, input_bytes=input_bytes
+        )
+        rows = [{"rows": rows, "workers": workers, **asdict(forecast(own, rows, workers))} for rows, workers in TABLE]
+        told[name] = {"constants": asdict(own), "forecasts": rows}
+    return told
+
+
+def _row_s(trunk: Trunk, source: Source, preprocessing: Preprocessing) -> float:
+    """CPU seconds a row of extraction in this process, on one thread: those of a small shard."""
+    plan = make_plan(trunk, source, views=(preprocessing,), shard_mb=NETWORK_SHARD_MB, threads=1)
+    with TemporaryDirectory() as folder:
+        Path(folder, "shards").mkdir()
+        began = process_time()
+        extract_shard(trunk, source, plan, 0, folder)
+        return (process_time() - began) / len(plan.rows_of(0))

@@ -1,0 +1,118 @@
+"""Cost of shuffling a store through a small buffer, against a full shuffle in memory."""
+
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from offramp.features import BatchSource, MemorySource, Plan, Store, StoreSource, begin_store, compile_manifest
+from offramp.features.shard import write_shard
+from offramp.methods import fit_classifiers
+from offramp_bench.bars import Bar, say
+from offramp_bench.paper.tasks import TASKS, _store, prices_of, splits_of
+from offramp_bench.scale.accuracy import accuracy_of
+
+__all__ = ["shuffling"]
+
+TASK = "clinc150"
+"""10,000 samples of 150 classes, sorted by class: a shard holds eight of them."""
+
+SHARDS = 20
+SEEDS = 3
+EPOCHS = 3
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A whole store in memory."""
+
+    columns: dict[str, torch.Tensor]
+    plan: Plan
+
+
+def shuffling(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
+    """Fit exits on the same rows, shuffled fully and through the buffer of a store, sorted by class and not.
+
+    Args:
+        small: One seed.
+
+    Returns:
+        Accuracies and what is lost of them against the full shuffle; no bars, as they are no promise.
+    """
+    seeds = range(1 if small else SEEDS)
+    everything = _read(_store(TASK, "seen"))
+    labels = everything.columns["labels"]
+    drawn = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    orders = {"sorted by class": labels.argsort(stable=True), "in random order": drawn}
+    full = [_fitted(_in_memory(everything), seed) for seed in seeds]
+    say(f"shuffling: full shuffle: {full}")
+    buffered: dict[str, Any] = {}
+    # Chunks of 16 rows: shards and buffer have some thirty of them, a large store's a hundred.
+    small_chunks = patch("offramp.features.loader.CHUNK_BYTES", 0)
+    with small_chunks, tempfile.TemporaryDirectory(prefix="offramp-shuffling-") as name:
+        for kind, order in orders.items():
+            store = _written(everything, order, Path(name, kind.replace(" ", "-")))
+            found = [_fitted(_buffered(store), seed) for seed in seeds]
+            buffered[kind] = {key: _lost([one[key] for one in full], [one[key] for one in found]) for key in found[0]}
+            say(f"shuffling: {kind}: {buffered[kind]}")
+    about = {"task": TASK, "rows": len(labels), "shards": SHARDS, "epochs": EPOCHS, "seeds": len(seeds)}
+    return {**about, "full shuffle": full, "buffered": buffered}, []
+
+
+def _lost(full: list[float], found: list[float]) -> dict[str, Any]:
+    """What is lost, seed by seed, and on average."""
+    lost = [one - other for one, other in zip(full, found, strict=True)]
+    return {"lost": mean(lost), "spread": stdev(lost) if len(lost) > 1 else None, "each": found}
+
+
+def _read(store: Store) -> _Rows:
+    shards = [store.shard(index) for index in range(store.plan.num_shards)]
+    return _Rows({name: torch.cat([shard[name] for shard in shards]) for name in shards[0]}, store.plan)
+
+
+def _in_memory(rows: _Rows) -> BatchSource:
+    columns, pooling = rows.columns, _pooling()
+    return MemorySource(
+        columns[f"features.{pooling}"][:, 0].float(),
+        {stage: columns[f"logits.{stage}"][:, 0] for stage in rows.plan.own_heads},
+        columns["labels"],
+        rows.plan.poolings[pooling],
+        ids=columns["ids"],
+        sizes=columns["sizes"],
+    )
+
+
+def _pooling() -> str:
+    return TASKS[TASK].pooling("paper")
+
+
+def _written(rows: _Rows, order: torch.Tensor, path: Path) -> Store:
+    """The rows in some order as a store of `SHARDS` shards."""
+    pooling = _pooling()
+    shard_rows = -(-rows.plan.num_rows // SHARDS)
+    plan = replace(rows.plan, shard_rows=shard_rows, poolings={pooling: rows.plan.poolings[pooling]})
+    begin_store(path, plan)
+    for shard in range(plan.num_shards):
+        span = plan.rows_of(shard)
+        taken = order[span.start : span.stop]
+        write_shard(path, plan, shard, {name: rows.columns[name][taken] for name in plan.columns(1)})
+    return compile_manifest(path)
+
+
+def _buffered(store: Store) -> BatchSource:
+    shard_mb = max(file.stat().st_size for file in store.path.glob("shards/*.safetensors")) / 1e6
+    return StoreSource(store, pooling=_pooling(), buffer_mb=0.75 * shard_mb)  # as 48 MB to 64 MB
+
+
+def _fitted(source: BatchSource, seed: int) -> dict[str, float]:
+    """How good linear exits are that were fitted on the source: few epochs, so that their order matters."""
+    task, prices = TASKS[TASK], prices_of(TASK, "paper")
+    splits = splits_of(task, "paper", 0)
+    settings = replace(task.paper, seed=seed, warmup_epochs=EPOCHS, epochs=0)
+    fitted = fit_classifiers(source, splits.tune, prices, settings)
+    found = accuracy_of(fitted.bank, splits.tune, splits.test, prices)
+    return {"at_half": found.at_half, "area": found.area}

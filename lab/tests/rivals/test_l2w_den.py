@@ -1,0 +1,56 @@
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from offramp.exits import LinearExits
+from offramp_bench.rivals import weighing
+from offramp_bench.rivals.l2w_den import fit_l2w_den
+from tests.methods.examples import COSTS, QUICK, WIDTHS, clusters
+
+
+def test_without_weights_it_is_plain_training_on_halves_of_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weighing, "SPREAD", 0.0)
+    fit = clusters(96)
+    found = fit_l2w_den(fit, clusters(90, seed=1), COSTS, QUICK).bank.state_dict()
+    torch.manual_seed(QUICK.seed)
+    bank = LinearExits(WIDTHS, (0, 1), 3)
+    rates = {stage: 0.01 * (2 - stage) for stage in (0, 1)}
+    optimizers = {stage: torch.optim.Adam(bank.parameters_of(stage), lr=rate) for stage, rate in rates.items()}
+    batches = [batch for epoch in (0, 1) for batch in fit.shuffled(batch_size=16, seed=QUICK.seed, epoch=epoch)]
+    for index, batch in enumerate(batches):
+        for rows in (slice(8), slice(8, 16)):
+            for exit, optimizer in optimizers.items():
+                optimizer.param_groups[0]["lr"] = rates[exit] * (1 + math.cos(math.pi * index / len(batches))) / 2
+                optimizer.zero_grad()
+                loss = F.cross_entropy(bank(batch.features[rows])[exit][0], batch.labels[rows])
+                torch.autograd.backward(loss)
+                optimizer.step()
+    for key, value in bank.state_dict().items():
+        torch.testing.assert_close(found[key], value)
+    monkeypatch.undo()
+    weighed = fit_l2w_den(fit, clusters(90, seed=1), COSTS, QUICK).bank.state_dict()
+    assert not torch.allclose(weighed["weights.0"], found["weights.0"], atol=1e-4)
+
+
+@pytest.mark.parametrize(("every", "learning"), [(1, 2), (2, 2), (3, 3), (4, 2), (10, 2)])
+def test_each_half_is_judged_by_the_other(monkeypatch: pytest.MonkeyPatch, every: int, learning: int) -> None:
+    monkeypatch.setattr("offramp_bench.rivals.l2w_den.EVERY", every)
+    seen: list[tuple[set[int], set[int]]] = []
+    real = weighing.meta_loss
+
+    def watched(bank: Any, network: Any, taught: Any, judged: Any, *, rate: float) -> torch.Tensor:
+        seen.append((set(taught.ids.tolist()), set(judged.ids.tolist())))
+        return real(bank, network, taught, judged, rate=rate)
+
+    monkeypatch.setattr("offramp_bench.rivals.l2w_den.meta_loss", watched)
+    fit_l2w_den(clusters(33), clusters(30, seed=1), COSTS, replace(QUICK, epochs=every - 1))
+    # `every` epochs of 16, 16 and 1 samples, so three batches to learn with; there is nothing to judge a single one by.
+    assert len(seen) == 2 * learning
+    for one, other in zip(seen[::2], seen[1::2], strict=True):
+        assert (one[0], one[1]) == (other[1], other[0])
+        assert len(one[0]) == len(one[1]) == 8
+        assert not one[0] & one[1]

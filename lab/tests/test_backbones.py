@@ -1,0 +1,137 @@
+"""Every backbone: frozen, cut into stages that make the network, as accurate as is written beside its weights."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("torch_geometric")
+pytest.importorskip("efficientnet_lite_pytorch", reason="not installed: scripts/setup installs it")
+
+from offramp.cost import count_trunk
+from offramp.features import Source
+from offramp.testing import check_trunk
+from offramp.trunk import POOLINGS, Trunk
+from offramp_bench.backbones import BACKBONES, lite0, weights
+from offramp_bench.backbones.__main__ import main
+from offramp_bench.backbones.training import accuracy
+
+FITTED = [name for name, backbone in BACKBONES.items() if backbone.train is not None]
+
+STAGES = {
+    "lite0-cifar100": 16,
+    "lite0-cifar100lt": 16,
+    "lite0-svhn": 16,
+    "t2t-cifar10": 7,
+    "gnn-superpixels": 6,
+    "gnn-nci1": 6,
+}
+
+ACCURACY = {"lite0-cifar100": 0.689}
+"""On the test, as given; of the others it is beside their weights."""
+
+
+class First:
+    """The first rows of a source."""
+
+    def __init__(self, source: Source, rows: int) -> None:
+        self.name, self._source, self._rows = source.name, source, rows
+
+    def __len__(self) -> int:
+        return min(self._rows, len(self._source))
+
+    def read(self, start: int, stop: int) -> Any:
+        return self._source.read(start, stop)
+
+
+@pytest.fixture(scope="module", params=BACKBONES)
+def loaded(request: pytest.FixtureRequest) -> tuple[str, Trunk]:
+    return request.param, BACKBONES[request.param].trunk()
+
+
+def batch(trunk: Trunk, source: Source, start: int, stop: int) -> Any:
+    return trunk.prepare(trunk.preprocessing(source.read(start, stop).inputs))
+
+
+@pytest.mark.data
+class TestTrunks:
+    def test_keep_the_contract(self, loaded: tuple[str, Trunk]) -> None:
+        name, trunk = loaded
+        source = BACKBONES[name].unseen()
+        assert trunk.num_exits == STAGES[name]
+        assert not trunk.training
+        assert not any(parameter.requires_grad for parameter in trunk.parameters())
+        assert {parameter.dtype for parameter in trunk.parameters()} == {torch.float32}
+        check_trunk(trunk, batch(trunk, source, 0, 3), batch(trunk, source, 3, 5))
+
+    def test_costs_rise_from_stage_to_stage(self, loaded: tuple[str, Trunk]) -> None:
+        name, trunk = loaded
+        costs = count_trunk(trunk, batch(trunk, BACKBONES[name].test(), 0, 1), POOLINGS.get("auto"))
+        assert (costs.stage.sum(0) > 0).all()
+        # An exit after the first stage is worth looking at: much of the network is still to come.
+        assert costs.stage.sum(0)[0] < 0.5 * costs.bare.sum()
+
+    @pytest.mark.slow
+    def test_accuracy_is_what_is_written(self, loaded: tuple[str, Trunk]) -> None:
+        name, trunk = loaded
+        rows = First(BACKBONES[name].test(), 400)
+        written = ACCURACY[name] if name in ACCURACY else weights.figures(name)["accuracy"]["test"]
+        spread = (written * (1 - written) / len(rows)) ** 0.5
+        allowed = 1e-9 if len(BACKBONES[name].test()) == len(rows) else 3.5 * spread
+        assert accuracy(trunk, rows) == pytest.approx(written, abs=allowed)
+
+    @pytest.mark.slow
+    def test_a_row_it_never_saw_is_harder(self, loaded: tuple[str, Trunk]) -> None:
+        name, trunk = loaded
+        seen, unseen = (accuracy(trunk, First(rows(), 300)) for rows in (BACKBONES[name].seen, BACKBONES[name].unseen))
+        assert unseen < seen
+
+
+class TestWeights:
+    def test_are_small_and_told(self) -> None:
+        sizes = {path.stem: path.stat().st_size for path in weights.FOLDER.glob("*.safetensors")}
+        assert sorted(sizes) == sorted(FITTED)
+        assert max(sizes.values()) < 12e6
+        assert sum(sizes.values()) < 40e6
+        listed = json.loads((weights.FOLDER / "figures.json").read_text())
+        assert listed == {name: weights.figures(name) for name in sorted(FITTED)}
+        for found in listed.values():
+            assert {"accuracy", "seed", "epochs", "seconds"} <= set(found)
+            assert {"test", "unseen"} <= set(found["accuracy"])
+
+    @pytest.mark.parametrize("name", FITTED)
+    def test_are_of_half_precision(self, name: str) -> None:
+        assert {value.dtype for value in weights.read(name).values()} <= {torch.float16, torch.int64}
+
+    def test_what_is_there_is_not_fitted_again(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        for name in FITTED:
+            again = replace(BACKBONES[name], train=lambda: pytest.fail("fitted again"))
+            monkeypatch.setitem(BACKBONES, name, again)
+        monkeypatch.setattr("sys.argv", ["backbones"])
+        main()
+        assert capsys.readouterr().err.splitlines() == [f"{name}: there already" for name in FITTED]
+        monkeypatch.setattr("sys.argv", ["backbones", "lite0-cifar100"])
+        with pytest.raises(SystemExit):
+            main()
+
+
+class TestLite0:
+    @pytest.mark.parametrize("name", ["lite0-cifar100lt", "lite0-svhn"])
+    def test_the_first_blocks_are_as_pretrained(self, name: str) -> None:
+        kept, before = weights.read(name), weights.halved(lite0.pretrained(10))
+        frozen = ("_conv_stem.", "_bn0.", *(f"_blocks.{block}." for block in range(lite0.FROZEN_BLOCKS)))
+        for key, value in before.items():
+            if key.endswith((".weight", "running_mean", "running_var")) and key != "_fc.weight":
+                assert torch.equal(kept[key], value) == key.startswith(frozen), key
+
+    def test_stages_make_the_network(self) -> None:
+        state = weights.read("lite0-svhn")
+        trunk, network = lite0.trunk_of(state, name="any"), lite0.network_of(state)
+        images: Tensor = torch.randn(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            torch.testing.assert_close(trunk(images), network(images))

@@ -1,0 +1,174 @@
+"""How backbones are fitted: images that move, graphs that turn, a loop that learns, weights that are kept."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from offramp.errors import InputError
+from offramp.features import ArraySource
+from offramp.trunk import Preprocessing, Trunk
+from offramp_bench.backbones import graphs, images, training, weights
+from offramp_bench.backbones.training import Recipe, accuracy, fit
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+class TestImages:
+    @pytest.fixture
+    def pictures(self) -> Tensor:
+        return torch.randint(0, 256, (8, 3, 32, 32), dtype=torch.uint8, generator=generator())
+
+    def test_unmoved_they_are_what_the_frozen_network_sees(
+        self, pictures: Tensor, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(images, "LARGEST_SHIFT", 0.0)
+        monkeypatch.setattr(images, "LARGEST_GROWTH", 0.0)
+        enlarged = Preprocessing(images.PREPROCESSING.steps[:2])(pictures.permute(0, 2, 3, 1).numpy())
+        torch.testing.assert_close(images.moved(pictures, generator(), mirrored=False), enlarged, rtol=0, atol=1e-2)
+        found = images.moved(pictures, generator(), mirrored=True)
+        flips = [torch.allclose(one, other.flip(2), atol=1e-2) for one, other in zip(found, enlarged, strict=True)]
+        same = [torch.allclose(one, other, atol=1e-2) for one, other in zip(found, enlarged, strict=True)]
+        assert [flip != stay for flip, stay in zip(flips, same, strict=True)] == [True] * 8
+        assert 0 < sum(flips) < 8
+
+    def test_each_moves_by_itself(self) -> None:
+        # A ramp tells how it was read: its slope the stretch, its middle the shift.
+        ramp = torch.arange(32.0).expand(200, 1, 32, 32)
+        found = images.moved(ramp, generator(), mirrored=False)[:, 0, 32, 16:48]
+        slopes = (found[:, -1] - found[:, 0]) / 31 * 2
+        middles = (found[:, 15] + found[:, 16]) / 2 - 15.5
+        assert slopes.min() >= 0.8 - 1e-3
+        assert slopes.max() <= 1.2 + 1e-3
+        assert slopes.std() == pytest.approx(0.4 / math.sqrt(12), rel=0.1)
+        assert middles.abs().max() <= 0.2 * 16 + 1e-3
+        assert middles.std() == pytest.approx(6.4 / math.sqrt(12), rel=0.1)
+
+    def test_dealt(self, pictures: Tensor) -> None:
+        source = ArraySource(pictures.permute(0, 2, 3, 1).numpy(), np.arange(8), name="noise")
+        deal = images.dealt(source, mirrored=False)
+        batch, labels = deal(torch.tensor([5, 1]), generator(3))
+        assert labels.tolist() == [5, 1]
+        expected = (images.moved(pictures[[5, 1]], generator(3), mirrored=False) - 127) / 128
+        torch.testing.assert_close(batch, expected)
+
+
+class TestGraphs:
+    def test_a_graph_turns_as_a_whole(self) -> None:
+        ends = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        spots = torch.cat([ends, ends.mean(0)[None]]).repeat(300, 1)
+        found = graphs.turned(spots, torch.full((300,), 4), generator()).view(300, 4, 2)
+        torch.testing.assert_close(found[:, :3].mean(1), found[:, 3])
+        shift, first, second = found[:, 0], found[:, 1] - found[:, 0], found[:, 2] - found[:, 0]
+        assert 0.09 < shift.abs().max() <= 0.1
+        angles = torch.atan2(first[:, 1], first[:, 0])
+        assert math.pi / 16 * 0.8 < angles.abs().max() < math.pi / 16 * 1.3
+        areas = (first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0]).abs()
+        assert 0.85**2 <= areas.min() < 0.8
+        assert 1.25 < areas.max() <= 1.15**2
+
+    @pytest.mark.parametrize("readout", ["mean", "add"])
+    def test_the_trunk_is_the_network(self, readout: str) -> None:
+        torch.manual_seed(0)
+        network = graphs.GraphNetwork(3, 8, 4, 5, readout=readout)
+        for parameter in network.parameters():
+            nn.init.normal_(parameter, std=0.5)
+        nodes = torch.tensor([3, 1, 5])
+        ends = torch.tensor([[0, 1, 2, 4, 5, 8], [1, 2, 0, 5, 8, 7]])
+        inputs = {"x": torch.randn(9, 3), "edge_index": ends, "nodes": nodes}
+        trunk = graphs.trunk_of(network, network.state_dict(), name="small")
+        assert trunk.num_exits == 4
+        torch.testing.assert_close(trunk(trunk.prepare(inputs)), network(inputs))
+
+        def layer(x: Tensor, number: int) -> Tensor:
+            one = network.layers[number]
+            neighbours = torch.zeros(9, 9)
+            neighbours[ends[1], ends[0]] = 1
+            mixed = (1 + one.get_submodule("conv").eps) * x + neighbours @ x  # type: ignore[operator]
+            normed: Tensor = one.get_submodule("norm")(one.get_submodule("conv.nn")(mixed))
+            return x + normed.clamp_min(0)
+
+        x = network.embed(inputs["x"])
+        for number in range(4):
+            x = layer(x, number)
+        pooled = torch.stack([part.mean(0) if readout == "mean" else part.sum(0) for part in x.split(nodes.tolist())])
+        torch.testing.assert_close(network.head(pooled), network(inputs))
+
+
+class TestFit:
+    RECIPE = Recipe(epochs=6, batch_size=16, rate=0.05, weight_decay=0.0, smoothing=0.0)
+
+    @staticmethod
+    def blobs(count: int) -> tuple[Tensor, Tensor]:
+        labels = torch.arange(count) % 3
+        return torch.randn(count, 4, generator=generator()) + 3 * torch.eye(4)[labels], labels
+
+    def learned(self, recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> tuple[nn.Sequential, str]:
+        x, y = self.blobs(100)
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
+        network[0].requires_grad_(False)
+        fit(network, lambda places, _: (x[places], y[places]), 100, recipe, name="blobs")
+        return network, capsys.readouterr().err
+
+    def test_learns_and_tells(self, capsys: pytest.CaptureFixture[str]) -> None:
+        torch.manual_seed(0)
+        frozen = nn.Linear(4, 4).weight.detach().clone()
+        network, said = self.learned(self.RECIPE, capsys)
+        x, y = self.blobs(100)
+        assert (network(x).argmax(1) == y).float().mean() > 0.9
+        assert torch.equal(network.state_dict()["0.weight"], frozen)
+        lines = said.splitlines()
+        assert [line.split(",")[0] for line in lines] == [f"blobs: epoch {epoch} of 6" for epoch in range(1, 7)]
+
+    def test_the_seed_decides(self, capsys: pytest.CaptureFixture[str]) -> None:
+        networks = [self.learned(self.RECIPE, capsys)[0] for _ in range(2)]
+        assert torch.equal(networks[0].state_dict()["1.weight"], networks[1].state_dict()["1.weight"])
+        other, _ = self.learned(Recipe(**{**vars(self.RECIPE), "seed": 1}), capsys)
+        assert not torch.equal(networks[0].state_dict()["1.weight"], other.state_dict()["1.weight"])
+
+    def test_the_rate_rises_and_falls(self) -> None:
+        shares = [training._share(step, 100) for step in range(101)]
+        assert shares[:8] == pytest.approx([(step + 1) / 8 for step in range(8)])
+        assert shares[54] == pytest.approx(0.5)
+        assert shares[100] == pytest.approx(0)
+        assert shares[8:] == sorted(shares[8:], reverse=True)
+
+    def test_accuracy_counts_every_row(self) -> None:
+        trunk = Trunk("identity", [nn.Identity()], {0: nn.Identity()}, num_classes=3)
+        labels = np.arange(7) % 3
+        inputs = np.eye(3, dtype=np.float32)[labels]
+        inputs[6] = inputs[6][::-1]
+        source = ArraySource(inputs, labels, name="rows")
+        assert accuracy(trunk, source, batch_size=3) == pytest.approx(6 / 7)
+
+
+class TestWeights:
+    def test_kept_in_half_precision_with_their_figures(self, tmp_path: Path) -> None:
+        state = weights.halved({"weight": torch.tensor([1 / 3, 2.0]), "count": torch.tensor(7)})
+        assert state["weight"].dtype == torch.float16
+        weights.write("one", state, {"accuracy": 0.5}, folder=tmp_path)
+        weights.write("two", state, {"accuracy": 0.7}, folder=tmp_path)
+        found = weights.read("one", folder=tmp_path)
+        assert found["weight"].tolist() == [torch.tensor(1 / 3).half().item(), 2.0]
+        assert found["count"].item() == 7
+        assert weights.figures("two", folder=tmp_path) == {"accuracy": 0.7}
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            "figures.json",
+            "one.safetensors",
+            "two.safetensors",
+        ]
+        assert '"one": {\n    "accuracy": 0.5' in (tmp_path / "figures.json").read_text()
+
+    def test_refuses_what_half_precision_cannot_hold(self) -> None:
+        with pytest.raises(InputError, match="larger ones in big"):
+            weights.halved({"small": torch.ones(1), "big": torch.tensor([1e5])})
+
+    def test_says_how_to_make_them(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"python -m offramp_bench\.backbones nobody"):
+            weights.read("nobody", folder=tmp_path)

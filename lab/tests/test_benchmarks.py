@@ -1,0 +1,76 @@
+"""The benchmarks run, their bars can be missed, and docs/evidence.md is what the committed results say."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from offramp_bench.bars import Bar, report
+from offramp_bench.evidence import networks, page, results, with_headline, with_plan
+from offramp_bench.places import RESULTS
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.data
+@pytest.mark.slow
+def test_the_store_keeps_its_promises_at_a_small_size() -> None:
+    command = [sys.executable, "-m", "offramp_bench.store", "--check", "--quick"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_many_workers_keep_their_promises_at_a_small_size(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "offramp_bench.scale", "--check", "--small", "--into", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_missed_bar_is_told_and_ends_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    bars = [Bar("low enough", 1.0, 1.0), Bar("too high", 1.1, 1.0)]
+    assert report({"figure": 3}, bars, check=True) == 1
+    assert report({}, bars, check=False) == 0
+    assert report({}, bars[:1], check=True) == 0
+    assert report({}, [Bar("not a number", float("nan"), 1.0)], check=True) == 1
+    said = capsys.readouterr()
+    assert "MISSED  too high" in said.err
+    printed = json.loads(said.out[: said.out.index("\n}\n") + 2])
+    assert printed["figure"] == 3
+    assert not printed["held"]
+
+
+def test_the_evidence_is_what_the_results_say() -> None:
+    assert page() == (ROOT / "docs" / "evidence.md").read_text(), "run python -m offramp_bench.evidence"
+    assert networks(results("trunks")) == (ROOT / "docs" / "networks.md").read_text(), (
+        "run python -m offramp_bench.evidence"
+    )
+    for name, filled in (("README.md", with_headline), ("docs/scale.md", with_plan)):
+        document = (ROOT / name).read_text()
+        assert filled(document) == document, "run python -m offramp_bench.evidence"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "artifact",
+        "chain",
+        "costs",
+        "few_exits",
+        "frontier_quality",
+        "frontier_time",
+        "runtime",
+        "scale",
+        "store",
+        "trunks",
+    ],
+)
+def test_committed_results_agree_with_their_own_bars(name: str) -> None:
+    found = json.loads((RESULTS / f"{name}.json").read_text())
+    assert found["bars"]
+    for bar in found["bars"]:
+        assert bar["held"] == (bar["figure"] <= bar["at_most"])
+    assert found["held"] == all(bar["held"] for bar in found["bars"])

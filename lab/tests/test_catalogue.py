@@ -1,0 +1,35 @@
+"""Random architectures come back from an artifact in a new process; what does not is told."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offramp_bench.catalogue import architectures, round_trips
+
+
+def test_the_first_architectures_stay_the_same() -> None:
+    assert [one.name for one in architectures(6)] == [one.name for one in architectures(12)][:6]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_few_come_back(tmp_path: Path) -> None:
+    """A text classifier, one of timm, one of our own and a chain; all fifty take `offramp-bench check catalogue`."""
+    rows = round_trips((0, 2, 4, 5), (11, 1000), tmp_path)
+    assert [row["wrong"] for row in rows] == [""] * 8
+
+
+@pytest.mark.slow
+def test_one_that_was_damaged_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import offramp
+
+    save = offramp.save
+
+    def damaged(frontier: offramp.Frontier, path: Path, **options: Any) -> None:
+        save(frontier, path, **options)
+        (path / "manifest.json").write_text("{}")
+
+    monkeypatch.setattr(offramp, "save", damaged)
+    (row,) = round_trips((4,), (2,), tmp_path)
+    assert row["wrong"].startswith("ArtifactError")

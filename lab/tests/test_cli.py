@@ -1,0 +1,94 @@
+"""The command line of the laboratory."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lab.tests.page.examples import content, write
+from offramp.errors import InputError
+from offramp_bench import cli
+from offramp_bench.data import SOURCES, check_folder, files_of
+
+
+def bars(*figures: float) -> dict[str, Any]:
+    rows = [{"name": f"bar {at}", "figure": one, "at_most": 1.0, "held": one <= 1} for at, one in enumerate(figures)]
+    return {"bars": rows, "held": all(row["held"] for row in rows)}
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A benchmark that prints what a file says; its status is 1 where a bar is missed and `--check` asks for it."""
+    package = tmp_path / "offramp_bench"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "costs.py").write_text(
+        "import json, pathlib, sys\n"
+        "text = pathlib.Path(__file__).with_name('printed').read_text()\n"
+        "print(text)\n"
+        "sys.exit('--check' in sys.argv and not json.loads(text)['held'])\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return package / "printed"
+
+
+def test_a_check_ends_with_its_verdict(benchmark: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for figures, status, said in (
+        ((0.5, 0.9), 0, "costs: held, 2 of 2 bars; nearest: bar 1 0.9 (at most 1)"),
+        ((0.5, 1.5, 0.9), 1, "costs: MISSED, 2 of 3 bars; nearest: bar 1 1.5 (at most 1)"),
+    ):
+        benchmark.write_text(json.dumps(bars(*figures)))
+        ran = CliRunner().invoke(cli.app, ["check", "costs"])
+        assert ran.exit_code == status
+        assert ran.output.splitlines()[-1] == said
+
+
+def test_a_run_writes_its_results(benchmark: Path, tmp_path: Path) -> None:
+    benchmark.write_text(json.dumps(bars(0.5)))
+    ran = CliRunner().invoke(cli.app, ["run", "costs", "--into", str(tmp_path / "costs.json")])
+    assert ran.exit_code == 0
+    assert json.loads((tmp_path / "costs.json").read_text()) == bars(0.5)
+
+
+def test_a_benchmark_that_fails_writes_none(benchmark: Path, tmp_path: Path) -> None:
+    benchmark.write_text("no figures")
+    assert CliRunner().invoke(cli.app, ["check", "costs"]).exit_code == 1
+    assert CliRunner().invoke(cli.app, ["run", "costs", "--into", str(tmp_path / "costs.json")]).exit_code == 1
+    assert not (tmp_path / "costs.json").exists()
+
+
+def test_an_unknown_benchmark() -> None:
+    with pytest.raises(InputError, match="expected one of architectures, artifact"):
+        CliRunner().invoke(cli.app, ["check", "speed"], catch_exceptions=False)
+
+
+def test_every_benchmark_is_there() -> None:
+    package = Path(cli.__file__).parent
+    for module in cli.CHECKS.values():
+        assert (package / f"{module}.py").exists() or (package / module / "__main__.py").exists()
+
+
+def test_a_page_from_results(tmp_path: Path) -> None:
+    results = write(tmp_path / "r.json", "nci1")
+    ran = CliRunner().invoke(cli.app, ["page", str(results), "--into", str(tmp_path / "deep" / "page.html")])
+    assert ran.exit_code == 0, ran.output
+    assert "5. Tailored architectures: not yet tested fairly" in ran.output
+    assert "nci1" in (tmp_path / "deep" / "page.html").read_text(encoding="utf-8")
+    assert content("nci1")
+
+
+def test_no_results(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="run: offramp-bench run paper"):
+        CliRunner().invoke(cli.app, ["page", str(tmp_path / "none.json")], catch_exceptions=False)
+
+
+@pytest.mark.data
+def test_the_data_is_as_expected(data_dir: Path, tmp_path: Path) -> None:
+    assert all(files_of(name) for name in SOURCES)
+    assert check_folder(data_dir) == []
+    ran = CliRunner().invoke(cli.app, ["data", str(tmp_path)])
+    assert ran.exit_code == 1
+    assert "banking77/train.tsv.gz: missing" in ran.output
+    assert "non-commercial" in ran.output

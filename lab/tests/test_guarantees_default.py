@@ -1,0 +1,79 @@
+"""The redraws of the default's benchmark, on outcomes whose losses are known."""
+
+import math
+
+import pytest
+import torch
+
+from offramp.exits import LinearExits
+from offramp.frontier import Outcomes
+from offramp.methods import FittedExits
+from offramp_bench.guarantees.default import Redraw, draw_once, summary, taken
+from tests.frontier.test_choose import costs
+
+
+def outcomes(count: int, *, early: float) -> Outcomes:
+    """The full network is right on 90 %; two exits agree with it but for a share that they are wrong on."""
+    draw = torch.Generator().manual_seed(0)
+    labels = torch.zeros(count, dtype=torch.long)
+    full = (torch.rand(count, generator=draw) < 0.1).long()
+    wrong = torch.rand(count, generator=draw) < early
+    exits = torch.stack([torch.where(wrong, 1, full), torch.where(wrong, 1, full), full], -1)
+    confidence = torch.full((1, count, 3), 0.8)
+    return Outcomes(
+        2,
+        labels=labels,
+        sizes=torch.ones(count),
+        full=full,
+        predictions=exits[None],
+        confidence=confidence,
+        margin=confidence,
+        conformal_scores=1 - confidence,
+        evidence=torch.zeros(1, count, 3, 4),
+        brier_gaps=torch.zeros(1, count, 3),
+    )
+
+
+def drawn(early: float, *, size: int = 1000) -> Redraw:
+    seen = outcomes(6000, early=early)
+    fitted = FittedExits(LinearExits((3, 3, 3), (0, 1), 2), None, torch.ones(1))
+    given = fitted, torch.ones(1, 3), costs(), (0, 1, 2)
+    return draw_once(seen, *given, size=size, generator=torch.Generator().manual_seed(0))
+
+
+def test_exits_as_good_as_the_network_are_taken_and_guaranteed() -> None:
+    found = drawn(0.0)
+    assert found.guaranteed
+    assert found.drop == 0
+    assert found.cost == found.least == pytest.approx(1 / 3)
+    told = summary([found])
+    assert (told["broken"], told["ratio"], told["guaranteed"]) == (0, 1, 1)
+
+
+def test_exits_that_lose_two_points_are_not() -> None:
+    found = drawn(0.022)
+    assert found.drop == 0
+    assert found.cost == pytest.approx(1)
+    assert not found.guaranteed  # what costs as much as the network is no guarantee
+    assert found.half_cost == pytest.approx(1)
+
+
+def test_what_redraws_come_to() -> None:
+    kept = Redraw(True, 0.005, 0.4, 0.2, 0.0, 0.5, 0.02, 0.3)
+    broken = Redraw(True, 0.011, 0.2, 0.2, 0.0, 0.5, 0.0, 0.3)
+    none = Redraw(False, 0.02, 0.6, 0.2, 0.02, 0.6, 0.0, 0.3)
+    told = summary([kept, broken, none, none])
+    assert (told["broken"], told["guaranteed"]) == (0.25, 0.5)
+    assert told["ratio"] == pytest.approx((2 + 1 + 3 + 3) / 4)
+    assert told["without a guarantee"]["more than one point lost"] == 0.5
+    assert told["within half a point on tune"]["more than one point lost"] == 0.25
+    assert math.isfinite(told["cost"])
+
+
+def test_some_of_the_samples() -> None:
+    seen = outcomes(10, early=0.3)
+    some = taken(seen, torch.tensor([3, 3, 7]))
+    assert some.labels.shape == (3,)
+    assert torch.equal(some.predictions[0, 1], seen.predictions[0, 3])
+    assert some.probabilities is None
+    assert torch.equal(some.full, seen.full[[3, 3, 7]])

@@ -1,0 +1,56 @@
+"""What the dial's benchmark simulates, on samples whose costs are known."""
+
+import pytest
+import torch
+
+from offramp.policy import OperatingPoint
+from offramp.runtime import Dial
+from offramp_bench.guarantees.dial import STREAM, Served, bound, harder_half_way, kept, spent_at
+
+
+def dial(settings: int = 10) -> Dial:
+    points = [
+        OperatingPoint(
+            "threshold", {}, (0, 1), torch.ones(2), promised={"cost": (row + 1) / settings, "accuracy": row / settings}
+        )
+        for row in range(settings)
+    ]
+    return Dial(points)
+
+
+def samples(count: int = 4000, settings: int = 10) -> Served:
+    """A sample goes on, for 1 instead of 0.1, where it is harder than the setting lets pass; sizes differ."""
+    hardness = torch.rand(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    limits = 1 - ((torch.arange(settings, dtype=torch.float64) + 1) / settings - 0.1) / 0.9
+    bare = 1 + torch.arange(count, dtype=torch.float64) % 3
+    shares = torch.where(hardness >= limits[:, None], 1.0, 0.1).double()
+    return Served(shares * bare, bare, hardness >= limits[:, None])
+
+
+def test_one_setting_costs_what_is_spent_over_the_bare_network() -> None:
+    seen = samples()
+    found = spent_at(seen, dial(), torch.tensor([0.1, 0.58, 3.0]))
+    expected = [float(seen.spent[row].sum() / seen.bare.sum()) for row in (0, 4, 9)]
+    assert found.tolist() == pytest.approx(expected)
+    assert found.tolist() == pytest.approx([0.1, 0.5, 1.0], abs=0.02)
+
+
+@pytest.mark.parametrize("batch_size", [1, 64])
+def test_a_controller_keeps_a_stream_that_turns_harder(batch_size: int) -> None:
+    seen = samples()
+    stream = seen.of(harder_half_way(seen, seed=0))
+    assert len(stream.bare) == STREAM
+    easier, harder = (stream.spent / stream.bare)[4].tensor_split(2)
+    assert float(easier.mean()) < 0.4 < 0.6 < float(harder.mean())
+    found = kept(stream, dial(), 0.5, batch_size=batch_size)
+    assert found["average"] == pytest.approx(0.5, rel=0.02)
+    assert found["largest debt"] <= found["its bound"]
+    fixed = kept(stream, dial(1), 1.0, batch_size=batch_size)  # a dial of one setting: nothing to move
+    assert fixed["average"] == pytest.approx(float((stream.spent / stream.bare)[0].mean()))
+    assert fixed["accuracy"] == pytest.approx(float(stream.correct[0].double().mean()))
+    assert fixed["relative cost"] == pytest.approx(float(stream.spent[0].sum() / stream.bare.sum()))
+
+
+def test_the_bound_is_the_theorems() -> None:
+    assert bound(0.5, dial(), (0.1, 1.0), 10) == pytest.approx(100 * 0.5 + 10 * 0.4)
+    assert bound(0.9, dial(), (0.1, 1.0), 100) == pytest.approx(200 * 0.8 + 100 * 0.1)

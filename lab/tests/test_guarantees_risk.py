@@ -1,0 +1,93 @@
+"""The count of broken promises, on pools whose risks are known."""
+
+from importlib import import_module
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from offramp.uncertainty import LOSSES, RiskLoss, smoothed
+from offramp_bench.bars import Bar
+from offramp_bench.guarantees.__main__ import PARTS
+from offramp_bench.guarantees.risk import RISKS, Candidates, _must, _side_by_side, tally
+
+
+def pool(loss: str = "disagreement", *, steps: int = 21, samples: int = 4000) -> Candidates:
+    """Points that lose from nothing to a tenth, nested: the cheaper the more."""
+    shares = torch.linspace(0.1, 0, steps, dtype=torch.float64)
+    noise = torch.rand(samples, generator=torch.Generator().manual_seed(0))
+    losses = (noise < shares[:, None]).to(torch.int8)
+    variances = smoothed(LOSSES[loss].unit(losses).var(1, unbiased=False), samples)
+    costs = torch.linspace(0.2, 1, steps, dtype=torch.float64)
+    return Candidates(LOSSES[loss], costs, losses.double().mean(1), variances, losses, 1 - costs)
+
+
+@pytest.mark.parametrize("loss", ["disagreement", "accuracy"])
+def test_promises_hold_and_cost_something(loss: str) -> None:
+    of = pool(loss)
+    rows = tally(of, size=500, draws=150, drops=(0.05,))
+    assert [(row["risk"], row["bound"]) for row in rows] == [
+        (risk, bound) for risk in RISKS for bound in ("ltt", "wsr")
+    ]
+    for row in rows:
+        assert row["broken"] <= row["risk"] + 3 * (row["risk"] / 150) ** 0.5
+        assert 0 < row["saved"] < row["saved with no guarantee"]
+        assert row["ratio"] == pytest.approx(row["saved"] / row["saved with no guarantee"])
+        assert row["nothing promised"] == 0
+
+
+def test_what_too_few_samples_cannot_promise_saves_nothing() -> None:
+    for row in tally(pool(), size=20, draws=5, drops=(0.01,)):
+        assert (row["nothing promised"], row["saved"], row["broken"]) == (1, 0, 0)
+
+
+def test_promises_are_counted_by_the_pool_and_not_by_what_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no test at all, whoever looks good in a draw is taken: the pool tells otherwise about every other time."""
+
+    def careless(drawn: Tensor, loss: RiskLoss, *, most: float, **_: object) -> int:
+        return int((drawn.double().mean(1) <= most).nonzero().max())
+
+    monkeypatch.setattr("offramp_bench.guarantees.risk.last_passed", careless)
+    for row in tally(pool(), size=500, draws=200, drops=(0.05,)):
+        assert 0.2 < row["broken"] < 0.9
+        allowed = {limit for name, _, limit in _must(full(row["broken"])) if f"risk {row['risk']}" in name}
+        assert allowed
+        assert row["broken"] > max(allowed)
+
+
+def full(broken: float) -> list[dict[str, Any]]:
+    """A row for every cell."""
+    return [
+        {"loss": loss, "bound": bound, "risk": risk, "samples": size, "max_drop": drop, "broken": broken, "ratio": 0.9}
+        for loss in LOSSES
+        for bound in ("ltt", "wsr")
+        for risk in RISKS
+        for size in (1000, 3000)
+        for drop in (0.005, 0.02)
+    ]
+
+
+def test_the_bars_take_the_worst_cell() -> None:
+    rows = full(0.01)
+    assert all(Bar(*bar).held for bar in _must(rows))
+    rows[0]["broken"], rows[-1]["ratio"] = 0.07, 0.6
+    missed = [name for name, *limits in _must(rows) if not Bar(name, *limits).held]
+    assert missed == [
+        "accuracy by ltt, risk 0.05: broken promises in the worst cell",
+        "disagreement by wsr: saving given up for 2 points from 3,000 samples",
+    ]
+
+
+def test_routes_are_set_side_by_side() -> None:
+    rows = [
+        {"loss": loss, "bound": "ltt", "risk": 0.05, "samples": 1000, "max_drop": 0.01, "saved": saved}
+        for loss, saved in (("accuracy", 0.5), ("brier", 0.4), ("disagreement", 0.3))
+    ]
+    (found,) = _side_by_side(rows)
+    assert (found["saved with labels"], found["saved without"], found["labels saved"]) == (0.5, 0.3, 1000)
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_part_is_a_function_of_a_module_of_its_name(name: str) -> None:
+    assert callable(getattr(import_module(f"offramp_bench.guarantees.{name}"), name))
