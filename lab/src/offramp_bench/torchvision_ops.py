@@ -9,7 +9,7 @@ import torch
 
 __all__ = ["LIBRARY"]
 
-LIBRARY: Any = torch.library.Library("torchvision", "DEF")  # type: ignore[no-untyped-call]
+LIBRARY: Any = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
 for _name in ("nms", "qnms"):
     if not hasattr(torch.ops.torchvision, _name):
         LIBRARY.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
