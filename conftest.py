@@ -45,6 +45,9 @@ def data_dir() -> Path:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith("lab/"):
+            item.add_marker("lab")
     if found_data() is None:
         named = os.environ.get("OFFRAMP_DATA")
         reason = f"{MISSING} (got {named!r}, which is no folder)" if named else MISSING

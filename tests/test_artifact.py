@@ -17,6 +17,7 @@ import torch
 from offramp.artifact import DEEPEST, LARGEST_MANIFEST, Field, as_json, is_artifact_file, read_artifact, write_artifact
 from offramp.errors import ArtifactError
 from tests.artifact_examples import change_bytes, change_manifest, tensor_file
+from tests.cases import each
 
 CONTENT = {"numbers": [1, 2.5], "text": "ä", "nested": {"flag": True, "none": None}}
 TENSORS = {"exits": {"weight": torch.arange(6.0).view(2, 3)}, "points": {"cost": torch.ones(1, dtype=torch.float64)}}
@@ -91,7 +92,7 @@ def test_a_flipped_byte_of_tensors_is_refused_by_name(folder: Path) -> None:
     read_artifact(folder)
 
 
-@pytest.mark.parametrize("name", [r"manifest\.json", "exits"])
+@each("name", [r"manifest\.json", "exits"])
 def test_a_file_cut_short_too_long_missing_or_something_else(folder: Path, name: str, tmp_path: Path) -> None:
     file = folder / "manifest.json" if name != "exits" else tensor_file(folder, name)
     whole = file.read_bytes()
@@ -116,7 +117,7 @@ def test_a_file_cut_short_too_long_missing_or_something_else(folder: Path, name:
         read_artifact(folder)
 
 
-@pytest.mark.parametrize(
+@each(
     "garbage",
     [
         b"",
@@ -228,7 +229,7 @@ def test_a_listed_file_must_be_there_and_an_unlisted_one_is_ignored(folder: Path
         read_artifact(folder)
 
 
-@pytest.mark.parametrize(
+@each(
     "entries",
     [
         {"weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 2**60]}},
@@ -249,7 +250,7 @@ def test_a_lying_header_is_refused(folder: Path, entries: Any) -> None:
         read_artifact(folder)
 
 
-@pytest.mark.parametrize("dimensions", [33, 65, 5000])
+@each("dimensions", [33, 65, 5000])
 def test_a_tensor_of_many_dimensions_is_refused(folder: Path, dimensions: int) -> None:
     change_bytes(folder, "exits", header({"w": {"dtype": "F32", "shape": [1] * dimensions, "data_offsets": [0, 4]}}, 4))
     with pytest.raises(ArtifactError, match=f"tensor 'w': expected at most 32 dimensions, got {dimensions}; save"):
@@ -258,16 +259,14 @@ def test_a_tensor_of_many_dimensions_is_refused(folder: Path, dimensions: int) -
         write_artifact(folder, CONTENT, {"exits": {"w": torch.ones([1] * dimensions)}})
 
 
-@pytest.mark.parametrize("length", [0, 7, 2**62, 2**63])
+@each("length", [0, 7, 2**62, 2**63])
 def test_a_lying_header_length_is_refused(folder: Path, length: int) -> None:
     change_bytes(folder, "exits", struct.pack("<Q", length) + b"{}")
     with pytest.raises(ArtifactError, match=r"exits-.*\.safetensors"):
         read_artifact(folder)
 
 
-@pytest.mark.parametrize(
-    "dtype", ["F4", "F6_E2M3", "F6_E3M2", "F8_E8M0", "F8_E4M3", "F8_E5M2", "U16", "U64", "C64", "BOOL", "I8", "F16"]
-)
+@each("dtype", ["F4", "F6_E2M3", "F6_E3M2", "F8_E8M0", "F8_E4M3", "F8_E5M2", "U16", "U64", "C64", "BOOL", "I8", "F16"])
 def test_every_type_is_read_or_refused(folder: Path, dtype: str) -> None:
     for shape in ([24], [12], [3], [32]):
         change_bytes(folder, "exits", header({"weight": {"dtype": dtype, "shape": shape, "data_offsets": [0, 24]}}))
@@ -281,13 +280,13 @@ class TestWriting:
         with pytest.raises(ArtifactError, match="cannot write"):
             write_artifact(tmp_path / "file" / "saved", CONTENT, TENSORS)
 
-    @pytest.mark.parametrize("value", [object(), float("nan"), float("inf"), {1, 2}, b"bytes"])
+    @each("value", [object(), float("nan"), float("inf"), {1, 2}, b"bytes"])
     def test_what_json_does_not_hold(self, tmp_path: Path, value: Any) -> None:
         with pytest.raises(ArtifactError, match="must be numbers, texts, or lists"):
             write_artifact(tmp_path, {"option": value}, {})
         assert not list(tmp_path.iterdir())
 
-    @pytest.mark.parametrize("content", [{"deep": nested(40)}, {"deep": nested(DEEPEST - 1)}, {"text": "\ud800"}])
+    @each("content", [{"deep": nested(40)}, {"deep": nested(DEEPEST - 1)}, {"text": "\ud800"}])
     def test_what_is_too_deep_or_no_text(self, tmp_path: Path, content: Any) -> None:
         with pytest.raises(ArtifactError, match=r"cannot write manifest\.json: .*; options must be"):
             write_artifact(tmp_path, content, {})
@@ -378,7 +377,7 @@ class TestField:
             with pytest.raises(ArtifactError, match="expected a number from 0 to 1, got"):
                 Field("file.json", "a", value).number(low=0, high=1)
 
-    @pytest.mark.parametrize(
+    @each(
         ("kind", "value"),
         [
             ("number", 10**400),

@@ -4,6 +4,7 @@ import pytest
 
 from offramp import errors
 from offramp.errors import OfframpError
+from tests.cases import each
 
 # The builtin a caller would catch without knowing offramp.
 BUILTINS: dict[str, type[Exception]] = {
@@ -37,7 +38,7 @@ class TestEachError:
         assert issubclass(error, OfframpError)
         assert issubclass(error, BUILTINS[name])
 
-    @pytest.mark.parametrize("caught_as", ["offramp", "builtin"])
+    @each("caught_as", ["offramp", "builtin"])
     def test_is_caught_either_way(self, name: str, caught_as: str) -> None:
         error = getattr(errors, name)
         with pytest.raises(OfframpError if caught_as == "offramp" else BUILTINS[name], match="what to do next"):

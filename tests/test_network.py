@@ -12,6 +12,7 @@ import offramp
 from offramp.errors import BudgetError, InputError, UnknownNameError
 from offramp.runtime import BACKENDS, Backend, Compaction, Dial, EagerBackend, same_setting
 from offramp.trunk import Preprocessing
+from tests.cases import each
 from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
 
 
@@ -106,8 +107,8 @@ def dialled(settings: offramp.JointSettings, policy: str) -> offramp.EarlyExitNe
 
 
 class TestBudgets:
-    @pytest.mark.parametrize("settings", [LINEAR, SMALL])
-    @pytest.mark.parametrize("policy", ["threshold", "gates", "stopping"])
+    @each("settings", [LINEAR, SMALL])
+    @each("policy", ["threshold", "gates", "stopping"])
     def test_a_budget_answers_as_a_network_of_that_point_alone(
         self, policy: str, settings: offramp.JointSettings
     ) -> None:
@@ -122,7 +123,7 @@ class TestBudgets:
         assert len(costs) > 1
         assert same(given.predict(inputs), replace(given, points=()).predict(inputs))
 
-    @pytest.mark.parametrize("policy", ["threshold", "gates", "stopping"])
+    @each("policy", ["threshold", "gates", "stopping"])
     def test_every_sample_may_have_its_own(self, policy: str) -> None:
         given, inputs = dialled(SMALL, policy), images(60, seed=3)[0]
         levels = torch.linspace(given.dial.cheapest, given.dial.dearest, 5)
@@ -164,8 +165,8 @@ class TestBudgets:
             assert chosen.points == Dial(alike).settings
             assert any(point is chosen.point for point in chosen.points)
 
-    @pytest.mark.parametrize("settings", [LINEAR, SMALL])
-    @pytest.mark.parametrize("policy", ["threshold", "gates", "stopping"])
+    @each("settings", [LINEAR, SMALL])
+    @each("policy", ["threshold", "gates", "stopping"])
     def test_a_budget_is_the_point_that_would_be_chosen_for_that_cost(
         self, policy: str, settings: offramp.JointSettings
     ) -> None:
@@ -178,7 +179,7 @@ class TestBudgets:
             if {point.classifier for point in given.points[policy]} == {chosen.point.classifier}:
                 assert same(elsewhere.predict(inputs, budget=cost), chosen.predict(inputs))
 
-    @pytest.mark.parametrize("policy", ["threshold", "gates", "stopping"])
+    @each("policy", ["threshold", "gates", "stopping"])
     def test_a_point_that_was_chosen_for_a_promise_is_there_once(self, policy: str) -> None:
         chosen = frontier().choose(max_drop=0.5, confidence=0.8, loss="disagreement", policy=policy)
         assert chosen.point.guarantee is not None
@@ -212,7 +213,7 @@ class TestBudgets:
         with pytest.raises(BudgetError, match=told):
             given.controller(0.001)
 
-    @pytest.mark.parametrize(
+    @each(
         ("budget", "told"),
         [
             ([0.9] * 3, r"expected one budget, or 2, one a sample, got some of shape \(3,\)"),
@@ -248,8 +249,8 @@ class TestBudgets:
 
 
 class TestMany:
-    @pytest.mark.parametrize("size", [1, 16, 64])
-    @pytest.mark.parametrize("budget", [None, 0.6])
+    @each("size", [1, 16, 64])
+    @each("budget", [None, 0.6])
     def test_batches_together_are_answered_as_one(self, size: int, budget: float | None) -> None:
         given, inputs = dialled(SMALL, "threshold"), images(60, seed=3)[0]
         batches = [inputs[first : first + size] for first in range(0, 60, size)]

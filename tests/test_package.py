@@ -14,11 +14,12 @@ import pytest
 
 import offramp
 import offramp.data
+from tests.cases import each
 
 HEAVY = ("PIL", "datasets", "matplotlib", "pandas", "pyarrow", "rich", "sklearn", "tokenizers", "transformers", "typer")
 
 
-@pytest.mark.parametrize(
+@each(
     ("module", "needless"),
     [("offramp", HEAVY), ("offramp.cli.main", tuple(name for name in HEAVY if name not in ("rich", "typer")))],
 )
@@ -40,7 +41,7 @@ class TestImport:
         ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert ran.stdout.split() == ["False", "True", "True"]
 
-    @pytest.mark.parametrize("package", [offramp, offramp.data])
+    @each("package", [offramp, offramp.data])
     def test_every_public_name_is_there(self, package: ModuleType) -> None:
         assert set(package.__all__) <= set(dir(package))
         assert all(getattr(package, name) is not None for name in package.__all__)
@@ -49,7 +50,7 @@ class TestImport:
         code = "import offramp; offramp.trunk.text_preprocessing; offramp.data.open_data"
         subprocess.run([sys.executable, "-c", code], check=True)
 
-    @pytest.mark.parametrize("package", [offramp, offramp.data])
+    @each("package", [offramp, offramp.data])
     def test_another_name_is_refused(self, package: ModuleType) -> None:
         with pytest.raises(AttributeError, match="has no attribute 'fitt'"):
             package.fitt  # noqa: B018

@@ -13,6 +13,7 @@ from offramp.methods import METHODS
 from offramp.policy import POLICIES
 from offramp.registry import Registry
 from offramp.trunk import POOLINGS, STEPS
+from tests.cases import each
 
 every_registry = pytest.mark.parametrize(
     "registry", [EXITS, METHODS, POLICIES, POOLINGS, STEPS], ids=lambda registry: registry.kind
@@ -65,9 +66,7 @@ class TestEntries:
         del sys.modules["offramp_lazy_target"]
         assert things.get("lazy") is found  # resolved once
 
-    @pytest.mark.parametrize(
-        ("target", "error"), [("offramp_no_such_module:Thing", ImportError), ("math:no_such_name", AttributeError)]
-    )
+    @each(("target", "error"), [("offramp_no_such_module:Thing", ImportError), ("math:no_such_name", AttributeError)])
     def test_a_target_that_is_not_there(self, target: str, error: type[Exception]) -> None:
         things: Registry[object] = Registry("thing")
         things.add("lazy", target)
@@ -83,9 +82,7 @@ class TestEntries:
 
 
 class TestUnknownNames:
-    @pytest.mark.parametrize(
-        ("asked", "meant"), [("threshhold", "threshold"), ("gate", "gates"), ("tresold", "threshold")]
-    )
+    @each(("asked", "meant"), [("threshhold", "threshold"), ("gate", "gates"), ("tresold", "threshold")])
     def test_near_ones_are_suggested(self, asked: str, meant: str) -> None:
         things: Registry[int] = Registry("thing")
         for name in ("gates", "threshold", "unlike"):

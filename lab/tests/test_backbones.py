@@ -18,6 +18,7 @@ from offramp.trunk import POOLINGS, Trunk
 from offramp_bench.backbones import BACKBONES, lite0, weights
 from offramp_bench.backbones.__main__ import main
 from offramp_bench.backbones.training import accuracy
+from tests.cases import each
 
 FITTED = [name for name, backbone in BACKBONES.items() if backbone.train is not None]
 
@@ -102,7 +103,7 @@ class TestWeights:
             assert {"accuracy", "seed", "epochs", "seconds"} <= set(found)
             assert {"test", "unseen"} <= set(found["accuracy"])
 
-    @pytest.mark.parametrize("name", FITTED)
+    @each("name", FITTED)
     def test_are_of_half_precision(self, name: str) -> None:
         assert {value.dtype for value in weights.read(name).values()} <= {torch.float16, torch.int64}
 
@@ -121,7 +122,7 @@ class TestWeights:
 
 
 class TestLite0:
-    @pytest.mark.parametrize("name", ["lite0-cifar100lt", "lite0-svhn"])
+    @each("name", ["lite0-cifar100lt", "lite0-svhn"])
     def test_the_first_blocks_are_as_pretrained(self, name: str) -> None:
         kept, before = weights.read(name), weights.halved(lite0.pretrained(10))
         frozen = ("_conv_stem.", "_bn0.", *(f"_blocks.{block}." for block in range(lite0.FROZEN_BLOCKS)))

@@ -9,6 +9,7 @@ from offramp.errors import UnknownNameError
 from offramp.features import ArraySource, Source
 from offramp_bench.backbones import BACKBONES, sources
 from offramp_bench.cifar import Sheets, data_folder
+from tests.cases import each
 
 
 def whole(source: Source) -> Any:
@@ -40,7 +41,7 @@ def test_chosen_rows_are_read_in_order() -> None:
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("name", BACKBONES)
+@each("name", BACKBONES)
 def test_parts_share_no_row(name: str) -> None:
     backbone = BACKBONES[name]
     parts = {part: whole(getattr(backbone, part)()) for part in sources.PARTS}
@@ -52,7 +53,7 @@ def test_parts_share_no_row(name: str) -> None:
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("rows", [sources.cifar10, sources.cifar100, sources.superpixels])
+@each("rows", [sources.cifar10, sources.cifar100, sources.superpixels])
 def test_every_class_is_held_out_alike(rows: Any) -> None:
     seen, unseen = (np.bincount(whole(rows(part)).labels) for part in ("seen", "unseen"))
     assert np.array_equal(unseen, (seen + unseen) // 5)
@@ -116,7 +117,7 @@ def test_nodes_have_intensities_and_places() -> None:
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("rows", [sources.cifar10, sources.cifar100_long_tailed, sources.superpixels, sources.nci1])
+@each("rows", [sources.cifar10, sources.cifar100_long_tailed, sources.superpixels, sources.nci1])
 def test_a_part_that_is_not_there(rows: Any) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'unseen'"):
         rows("unsen")

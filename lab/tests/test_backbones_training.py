@@ -13,6 +13,7 @@ from offramp.features import ArraySource
 from offramp.trunk import Preprocessing, Trunk
 from offramp_bench.backbones import graphs, images, training, weights
 from offramp_bench.backbones.training import Recipe, accuracy, fit
+from tests.cases import each
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -72,7 +73,7 @@ class TestGraphs:
         assert 0.85**2 <= areas.min() < 0.8
         assert 1.25 < areas.max() <= 1.15**2
 
-    @pytest.mark.parametrize("readout", ["mean", "add"])
+    @each("readout", ["mean", "add"])
     def test_the_trunk_is_the_network(self, readout: str) -> None:
         torch.manual_seed(0)
         network = graphs.GraphNetwork(3, 8, 4, 5, readout=readout)

@@ -10,6 +10,7 @@ import pytest
 from offramp_bench.bars import Bar, report
 from offramp_bench.evidence import networks, page, results, with_headline, with_plan
 from offramp_bench.places import RESULTS
+from tests.cases import each
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -53,7 +54,7 @@ def test_the_evidence_is_what_the_results_say() -> None:
         assert filled(document) == document, "run python -m offramp_bench.evidence"
 
 
-@pytest.mark.parametrize(
+@each(
     "name",
     [
         "artifact",

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from offramp.uncertainty import conformal_scores, prediction_set
 from offramp_bench.conformal_variants import PaperVariant, variant_class_thresholds, variant_thresholds
+from tests.cases import each
 from tests.uncertainty.conformal.examples import (
     Bag,
     bags,
@@ -66,8 +67,8 @@ def test_agrees_with_a_loop(
     assert found.tolist() == by_hand(variant, scores, exits, percent, minimum)
 
 
-@pytest.mark.parametrize("variant", get_args(PaperVariant))
-@pytest.mark.parametrize("num_classes", [2, 5])
+@each("variant", get_args(PaperVariant))
+@each("num_classes", [2, 5])
 def test_thresholds_are_those_of_each_class_by_itself(variant: PaperVariant, num_classes: int) -> None:
     probabilities, labels, exits = exits_and_labels(300, 5)
     scores, labels = conformal_scores(probabilities, labels), labels % num_classes

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from offramp_bench.costs import FVCORE_SURPLUS, KNOWN, TABLES, Published, counted, differing, printed
 from offramp_bench.places import RESULTS
+from tests.cases import each
 
 BY_NAME = {published.name: published for published in TABLES}
 
@@ -55,7 +56,7 @@ def test_a_count_a_little_off_would_show() -> None:
     assert differing(replace(published, gates=published.gates.replace("384", "385")), found)
 
 
-@pytest.mark.parametrize(
+@each(
     ("number", "cell"),
     [(414_258_732, "414.3M"), (785_993_004, "786M"), (1_157_733_996, "1158M"), (38_500, "38.5K"), (77_000, "77K")],
 )

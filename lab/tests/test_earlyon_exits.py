@@ -16,6 +16,7 @@ from earlyon.models import custom_ee
 from offramp_bench.cifar import PREPROCESSING, cifar10
 from offramp_bench.earlyon_exits import Point, speedup, turns, undominated
 from offramp_bench.earlyon_heads import SETS, Exits, InARow, Loader, outcomes, standing_in, wrapped
+from tests.cases import each
 
 HIDDEN = 5
 TEMPERATURES = {"e0": 1.2, "e1": 0.8, "final": 1.0}
@@ -72,7 +73,7 @@ def test_cached_means_stand_for_maps(wrapper: Any, images: Tensor) -> None:
     assert list(model.flops_estimate.fractions.values()) == list(wrapper.flops_estimate.fractions.values())
 
 
-@pytest.mark.parametrize("policy", ["confidence", "entropy"])
+@each("policy", ["confidence", "entropy"])
 def test_every_way_to_run_a_point_follows_the_rule(policy: str, wrapper: Any, images: Tensor) -> None:
     with torch.no_grad():
         outputs = wrapper(images, mode="training")
@@ -100,7 +101,7 @@ def test_a_batch_leaves_where_all_of_it_may(wrapper: Any, images: Tensor) -> Non
     torch.testing.assert_close(point_of(wrapper).run(images), outputs[2])
 
 
-@pytest.mark.parametrize("enabled", [[True, True], [False, True], [True, False], [False, False]])
+@each("enabled", [[True, True], [False, True], [True, False], [False, False]])
 def test_graphs_of_networks_in_a_row(enabled: list[bool], images: Tensor) -> None:
     torch.manual_seed(3)
     wrapper = attached(InARow(nn.Sequential(*list(sequence(4))[:2]), sequence(6)), ["first.0", "second.1"])
@@ -150,7 +151,7 @@ def test_speeds() -> None:
 
 @pytest.mark.data
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["thirds", "chain, late"])
+@each("name", ["thirds", "chain, late"])
 def test_cached_means_are_of_our_networks(name: str) -> None:
     exits = SETS[name]
     wrapper = wrapped(exits)

@@ -24,6 +24,7 @@ from offramp.trunk import AutoPooling, Hidden, MeanPooling, Nodes, chain
 from offramp_bench.backbones.graph_samples import GraphTrunk
 from offramp_bench.backbones.graph_trunk import graph_trunk
 from offramp_bench.graphs import tu_graphs
+from tests.cases import each
 
 NODES = (4, 0, 7, 1, 3, 0)
 """Among the graphs are empty ones, one at the end, and one without edges."""
@@ -105,8 +106,8 @@ def same(found: Hidden, expected: Hidden, *, rtol: float = 0, atol: float = 0) -
 
 
 class TestComposition:
-    @pytest.mark.parametrize("options", OPTIONS)
-    @pytest.mark.parametrize("kind", NETWORKS)
+    @each("options", OPTIONS)
+    @each("kind", NETWORKS)
     def test_pieces_are_the_network_bit_for_bit(self, kind: str, options: str) -> None:
         network, head = build(kind, options)
         if kind in NORM_INSIDE and options == "graph norm":
@@ -124,7 +125,7 @@ class TestComposition:
         assert trunk.name == f"{type(network).__name__.lower()}-3"
         assert ("layers" in run(trunk, inputs)[-1]) == (options in ("cat", "max", "lstm"))
 
-    @pytest.mark.parametrize(
+    @each(
         ("readout", "function"),
         [("mean", gnn.global_mean_pool), ("add", gnn.global_add_pool), ("max", gnn.global_max_pool)],
     )
@@ -302,8 +303,8 @@ class TestSamples:
 
 
 class TestCosts:
-    @pytest.mark.parametrize("options", ["plain", "out", "cat", "max"])
-    @pytest.mark.parametrize("kind", NETWORKS)
+    @each("options", ["plain", "out", "cat", "max"])
+    @each("kind", NETWORKS)
     def test_stages_sum_to_the_network(self, kind: str, options: str) -> None:
         network, head = build(kind, options)
         trunk = graph_trunk(network, head)
@@ -342,7 +343,7 @@ class Custom(gnn.GCN):  # type: ignore[misc]
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(
+    @each(
         ("network", "message"),
         [
             (nn.Linear(5, 8), "or a list, got Linear; list its layers"),
@@ -363,7 +364,7 @@ class TestRefusals:
         network = gnn.GIN(5, 8, 2, norm="layer_norm", norm_kwargs={"mode": "node"})
         assert graph_trunk(network, nn.Linear(8, 3)).num_exits == 2
 
-    @pytest.mark.parametrize(
+    @each(
         ("steps", "message"),
         [
             (["x, edge_index -> x1", "x, edge_index -> x2"], "got 'x, edge_index -> x2'; put branches into a module"),

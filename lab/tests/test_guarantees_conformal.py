@@ -9,6 +9,7 @@ from offramp_bench.conformal_variants import PaperVariant, variant_class_thresho
 from offramp_bench.guarantees.claims import CLAIMS, FAILURES, bars, worst_of
 from offramp_bench.guarantees.conformal import ALPHAS, Seen, cell, covered_in, halves
 from offramp_bench.guarantees.nesting import least_so_far
+from tests.cases import each
 
 
 def drawn(num_samples: int = 400) -> Seen:
@@ -23,7 +24,7 @@ def drawn(num_samples: int = 400) -> Seen:
     return Seen(1 - probabilities[rows, :, labels], exits, labels, probabilities[rows, exits])
 
 
-@pytest.mark.parametrize("name", CLAIMS)
+@each("name", CLAIMS)
 def test_coverage_is_counted_by_hand(name: str) -> None:
     seen = drawn()
     ones, others = (torch.stack(half) for half in zip(*halves(400, 3), strict=True))

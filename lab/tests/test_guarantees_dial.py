@@ -6,6 +6,7 @@ import torch
 from offramp.policy import OperatingPoint
 from offramp.runtime import Dial
 from offramp_bench.guarantees.dial import STREAM, Served, bound, harder_half_way, kept, spent_at
+from tests.cases import each
 
 
 def dial(settings: int = 10) -> Dial:
@@ -35,7 +36,7 @@ def test_one_setting_costs_what_is_spent_over_the_bare_network() -> None:
     assert found.tolist() == pytest.approx([0.1, 0.5, 1.0], abs=0.02)
 
 
-@pytest.mark.parametrize("batch_size", [1, 64])
+@each("batch_size", [1, 64])
 def test_a_controller_keeps_a_stream_that_turns_harder(batch_size: int) -> None:
     seen = samples()
     stream = seen.of(harder_half_way(seen, seed=0))

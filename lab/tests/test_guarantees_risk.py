@@ -11,6 +11,7 @@ from offramp.uncertainty import LOSSES, RiskLoss, smoothed
 from offramp_bench.bars import Bar
 from offramp_bench.guarantees.__main__ import PARTS
 from offramp_bench.guarantees.risk import RISKS, Candidates, _must, _side_by_side, tally
+from tests.cases import each
 
 
 def pool(loss: str = "disagreement", *, steps: int = 21, samples: int = 4000) -> Candidates:
@@ -23,7 +24,7 @@ def pool(loss: str = "disagreement", *, steps: int = 21, samples: int = 4000) ->
     return Candidates(LOSSES[loss], costs, losses.double().mean(1), variances, losses, 1 - costs)
 
 
-@pytest.mark.parametrize("loss", ["disagreement", "accuracy"])
+@each("loss", ["disagreement", "accuracy"])
 def test_promises_hold_and_cost_something(loss: str) -> None:
     of = pool(loss)
     rows = tally(of, size=500, draws=150, drops=(0.05,))
@@ -88,6 +89,6 @@ def test_routes_are_set_side_by_side() -> None:
     assert (found["saved with labels"], found["saved without"], found["labels saved"]) == (0.5, 0.3, 1000)
 
 
-@pytest.mark.parametrize("name", PARTS)
+@each("name", PARTS)
 def test_every_part_is_a_function_of_a_module_of_its_name(name: str) -> None:
     assert callable(getattr(import_module(f"offramp_bench.guarantees.{name}"), name))

@@ -30,6 +30,7 @@ from offramp_bench.paper.observations import (
     uncertainty,
     where_samples_leave,
 )
+from tests.cases import each
 
 
 def line(accuracy: float, *, ece: float = 0.02, size: float = 2.0, coverage: float = 0.95, early: float = 0.3) -> Any:
@@ -107,7 +108,7 @@ def test_gaps_leave_out_tasks_without_a_figure() -> None:
     assert found == {"a": Gap(1.0, 0.2)}
 
 
-@pytest.mark.parametrize(
+@each(
     ("figures", "better", "same", "at_most"),
     [
         ((), "not tested", "not tested", "not tested"),

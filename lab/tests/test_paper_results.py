@@ -10,6 +10,7 @@ from offramp_bench.paper.cell import POLICY_OF
 from offramp_bench.paper.contestants import CONTESTANTS, EXITS
 from offramp_bench.paper.results import _least_cost, _mean_curve, _paired, merged
 from offramp_bench.paper.tasks import TASKS
+from tests.cases import each
 
 
 def row(kind: str, lead: float, *, low: float = 0.01, cost: float | None = 0.4) -> dict[str, Any]:
@@ -116,7 +117,7 @@ class TestMerged:
         assert list(rows) == sorted(rows, key=list(CONTESTANTS).index)
         assert found["decomposition"] == found["epochs"]["weighted"] == [1]
 
-    @pytest.mark.parametrize("other", [{"offramp": 0.2}, {"offramp": 0.1, "axis": 0.2}])
+    @each("other", [{"offramp": 0.2}, {"offramp": 0.1, "axis": 0.2}])
     def test_nobody_is_kept_beside_another_default(self, other: dict[str, float]) -> None:
         before = {"nci1": self.told(epochs=None, offramp=0.1, **{"JEI-DNN": 0.3})}
         now = {"nci1": self.told(epochs=None, **other)}

@@ -16,6 +16,7 @@ from offramp.errors import InputError
 from offramp.testing import check_trunk
 from offramp.trunk import Factory, FirstPooling, Tokens, build, make_trunk
 from offramp_bench.backbones.t2t_vit import T2TViT, load_t2t_vit
+from tests.cases import each
 
 SHAPES = {7: (256, 4, 2), 14: (384, 6, 3)}
 """Width, heads, MLP ratio."""
@@ -39,9 +40,9 @@ def block_mul_adds(tokens: int, width: int, ratio: int) -> int:
 
 
 class TestCosts:
-    @pytest.mark.parametrize("depth", SHAPES)
-    @pytest.mark.parametrize("side", [32, 224])
-    @pytest.mark.parametrize("batch", [1, 2])
+    @each("depth", SHAPES)
+    @each("side", [32, 224])
+    @each("batch", [1, 2])
     def test_closed_form(self, depth: int, side: int, batch: int) -> None:
         width, _, ratio = SHAPES[depth]
         tokens = (side // 16) ** 2 + 1
@@ -54,7 +55,7 @@ class TestCosts:
         assert found.head.tolist() == [[0] * (depth - 1) + [norm + 10 * width]]
         assert found.bare.tolist() == [stem_mul_adds(side, width) + depth * block + norm + 10 * width]
 
-    @pytest.mark.parametrize(("depth", "published"), [(7, 1146.61e6), (14, 4783.08e6)])
+    @each(("depth", "published"), [(7, 1146.61e6), (14, 4783.08e6)])
     def test_without_norms(self, depth: int, published: float) -> None:
         found = count_trunk(T2TViT(depth), torch.zeros(1, 3, 224, 224), FirstPooling())
         assert found.stage.sum().item() == pytest.approx(published, abs=5e3)
@@ -80,7 +81,7 @@ class TestCosts:
 
 
 class TestStructure:
-    @pytest.mark.parametrize(("depth", "published"), [(7, 4_310_222), (14, 21_545_550)])
+    @each(("depth", "published"), [(7, 4_310_222), (14, 21_545_550)])
     def test_parameters(self, depth: int, published: int) -> None:
         trunk = T2TViT(depth)
         assert sum(parameter.numel() for parameter in trunk.parameters()) == published
@@ -89,7 +90,7 @@ class TestStructure:
         fixed = {name: value.numel() for name, value in trunk.named_parameters() if name.endswith((".w", "pos_embed"))}
         assert sorted(fixed.values()) == [2048, 2048, 197 * SHAPES[depth][0]]
 
-    @pytest.mark.parametrize(("depth", "width"), [(7, 256), (14, 384)])
+    @each(("depth", "width"), [(7, 256), (14, 384)])
     def test_the_published_width_is_the_one_left_out(self, depth: int, width: int) -> None:
         shapes = [
             {name: value.shape for name, value in trunk.state_dict().items()}
@@ -110,7 +111,7 @@ class TestStructure:
         again.load_state_dict(state)
         assert again.fingerprint() == trunk.fingerprint()
 
-    @pytest.mark.parametrize("width", [0, 100, 4096, 128.0, True])
+    @each("width", [0, 100, 4096, 128.0, True])
     def test_refuses_widths_without_whole_heads(self, width: Any) -> None:
         with pytest.raises(InputError, match="a multiple of 64 up to 2048"):
             T2TViT(7, width=width)
@@ -129,7 +130,7 @@ class TestStructure:
             w = T2TViT(7).state_dict()[f"stages.0.0.{layer}.w"]
             torch.testing.assert_close(w @ w.T, 32 * torch.eye(32), rtol=0, atol=1e-4)
 
-    @pytest.mark.parametrize(("depth", "side"), [(10, 224), (0, 224), (7, 30), (7, 0), (7, -16)])
+    @each(("depth", "side"), [(10, 224), (0, 224), (7, 30), (7, 0), (7, -16)])
     def test_refuses_what_there_is_not(self, depth: int, side: int) -> None:
         with pytest.raises(InputError, match="7 or 14 and a multiple of 16"):
             T2TViT(depth, image_side=side)
@@ -255,7 +256,7 @@ WRAPPINGS: dict[str, Any] = {
 
 
 class TestLoading:
-    @pytest.mark.parametrize("depth", SHAPES)
+    @each("depth", SHAPES)
     def test_the_network_is_the_one_the_keys_name(self, depth: int, tmp_path: Path) -> None:
         state = official(depth, num_classes=5, side=32)
         torch.save(state, tmp_path / "weights.pth")
@@ -267,7 +268,7 @@ class TestLoading:
             hidden = stage(hidden)
             torch.testing.assert_close(hidden.double(), expected, rtol=1e-4, atol=1e-4)
 
-    @pytest.mark.parametrize("wrapping", WRAPPINGS)
+    @each("wrapping", WRAPPINGS)
     def test_however_the_weights_are_wrapped(self, wrapping: str, tmp_path: Path) -> None:
         state = official(7, num_classes=5, side=32)
         torch.save(WRAPPINGS[wrapping](state), tmp_path / "weights.pth")
@@ -317,7 +318,7 @@ class TestTrunk:
         assert again.factory == trunk.factory
         assert again.fingerprint() == trunk.fingerprint()
 
-    @pytest.mark.parametrize(
+    @each(
         "options",
         [
             {"depth": 8},

@@ -10,6 +10,7 @@ from torch import nn
 
 from offramp.trunk import split
 from offramp_bench.trunks import Network, networks, try_network
+from tests.cases import each
 
 SMALL = ["cifar-resnet-20", "skip and dictionary", "GIN", "distilbert"]
 
@@ -19,7 +20,7 @@ def listed() -> dict[str, Network]:
     return {network.name: network for network in networks()}
 
 
-@pytest.mark.parametrize("name", SMALL)
+@each("name", SMALL)
 def test_small_networks_pass(name: str, listed: dict[str, Network]) -> None:
     outcome = try_network(listed[name])
     assert outcome.passed, outcome.reason

@@ -19,6 +19,7 @@ from offramp import trunk
 from offramp.cli import main as package_main
 from offramp.cli import options
 from offramp.cli.main import VERBS, app, main
+from tests.cases import each
 from tests.cli.workshop import Shell
 
 COMMAND: Any = typer.main.get_command(app)
@@ -143,14 +144,14 @@ class TestHelp:
         assert "…" not in ran.out  # something that did not fit
         assert "`" not in ran.out
 
-    @pytest.mark.parametrize("name", NAMES)
+    @each("name", NAMES)
     def test_describes_every_option(self, name: str) -> None:
         for parameter in COMMAND.commands[name].params:
             assert parameter.help, parameter.name
             assert parameter.help[0].isupper() or parameter.help[0] == "[", parameter.name
             assert parameter.help.removesuffix("[/dim]").endswith("."), parameter.name
 
-    @pytest.mark.parametrize("name", NAMES)
+    @each("name", NAMES)
     def test_says_what_holds_without_an_option(self, name: str) -> None:
         for parameter in COMMAND.commands[name].params:
             left_out = parameter.default is None and not parameter.required and parameter.param_type_name == "option"
@@ -158,7 +159,7 @@ class TestHelp:
             if left_out and not known_from_name:
                 assert "Without it" in parameter.help, parameter.name
 
-    @pytest.mark.parametrize("name", NAMES)
+    @each("name", NAMES)
     def test_examples_parse(self, name: str) -> None:
         examples = re.findall(r"\[bold\]Example\[/bold\]: offramp (.*)", COMMAND.commands[name].help)
         assert examples
@@ -186,7 +187,7 @@ def test_stopped_while_torch_is_imported(offramp: Shell, monkeypatch: pytest.Mon
 class TestQuick:
     """Neither help nor completion waits for torch."""
 
-    @pytest.mark.parametrize("line", [["--version"], ["--help"], [], *([name, "--help"] for name in NAMES)])
+    @each("line", [["--version"], ["--help"], [], *([name, "--help"] for name in NAMES)])
     def test_without_torch(self, line: list[str]) -> None:
         code = (
             "import sys; from offramp.cli import main; main(sys.argv[1:]); "
@@ -195,7 +196,7 @@ class TestQuick:
         ran = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, check=True)
         assert ran.stdout.splitlines()[-1] == "[]"
 
-    @pytest.mark.parametrize(
+    @each(
         ("words", "expected"),
         [
             ("fi", ["fit"]),

@@ -7,6 +7,7 @@ import pytest
 from offramp.artifact import write_artifact
 from offramp.cli.places import check_artifact, check_writable
 from offramp.errors import InputError
+from tests.cases import each
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
@@ -38,7 +39,7 @@ class TestArtifact:
         (tmp_path / f"manifest.json.{'0' * 32}.tmp").write_text("x")
         check_artifact(tmp_path)
 
-    @pytest.mark.parametrize("name", ["diary.txt", "model.safetensors", ".hidden"])
+    @each("name", ["diary.txt", "model.safetensors", ".hidden"])
     def test_a_folder_of_other_things_is_refused(self, tmp_path: Path, name: str) -> None:
         (tmp_path / name).write_text("mine")
         with pytest.raises(InputError, match="is no artifact; choose another --out"):

@@ -10,6 +10,7 @@ import torch
 from offramp.cli.predictions import Predictions, read_traffic
 from offramp.errors import InputError
 from offramp.network import Answer
+from tests.cases import each
 
 CLASSES = ('a "quote"', "two\nlines", "naïve, \u2028 really")
 
@@ -36,7 +37,7 @@ def written(file: Path, batches: int = 3) -> bytes:
     return file.read_bytes()
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@each("suffix", [".csv", ".jsonl"])
 def test_cut_anywhere_it_becomes_the_same_file(tmp_path: Path, suffix: str) -> None:
     whole = written(tmp_path / f"whole{suffix}")
     file, part = tmp_path / f"a{suffix}", tmp_path / f"a{suffix}.part"
@@ -53,7 +54,7 @@ def test_cut_anywhere_it_becomes_the_same_file(tmp_path: Path, suffix: str) -> N
         assert not part.exists()
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@each("suffix", [".csv", ".jsonl"])
 def test_nothing_that_was_done_is_done_again(tmp_path: Path, suffix: str) -> None:
     predictions = opened(tmp_path / f"a{suffix}")
     predictions.add(keys(4, 0), answer(4, 0))
@@ -61,8 +62,8 @@ def test_nothing_that_was_done_is_done_again(tmp_path: Path, suffix: str) -> Non
     assert opened(tmp_path / f"a{suffix}").done == 8
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-@pytest.mark.parametrize("garbage", [b"\xff\xfe\x00", b"{}\n[]\n", b'"', b"row,label\n1,2\n", b"null\n"])
+@each("suffix", [".csv", ".jsonl"])
+@each("garbage", [b"\xff\xfe\x00", b"{}\n[]\n", b'"', b"row,label\n1,2\n", b"null\n"])
 def test_garbage_is_begun_anew(tmp_path: Path, suffix: str, garbage: bytes) -> None:
     opened(tmp_path / f"a{suffix}")
     (tmp_path / f"a{suffix}.part").write_bytes(garbage)
@@ -70,7 +71,7 @@ def test_garbage_is_begun_anew(tmp_path: Path, suffix: str, garbage: bytes) -> N
     assert written(tmp_path / f"a{suffix}") == written(tmp_path / f"b{suffix}")
 
 
-@pytest.mark.parametrize("other", [("another", 4), ("key", 2)])
+@each("other", [("another", 4), ("key", 2)])
 def test_of_another_key_it_is_begun_anew(tmp_path: Path, other: tuple[str, int]) -> None:
     opened(tmp_path / "a.csv").add(keys(4, 0), answer(4, 0))
     assert opened(tmp_path / "a.csv", *other).done == 0
@@ -143,7 +144,7 @@ def test_answers_that_do_not_say_their_point(tmp_path: Path) -> None:
     assert [read_traffic(tmp_path / name)[1] for name in ("a.csv", "b.csv")] == [{"here"}, set()]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "content", "told"),
     [
         ("a.csv", "exit,label\n0,3\n", "exit, confidence and label in .*a.csv, got no 'confidence' in row 0"),

@@ -5,11 +5,10 @@ import pytest
 import torch
 
 from offramp.cost import growth
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
-    "truth", [(3.0, 0.5, 0.01), (3.0, 0.0, 0.01), (0.0, 2.0, 0.0), (4.0, 0.0, 0.0), (0.0, 0.0, 0.0)]
-)
+@each("truth", [(3.0, 0.5, 0.01), (3.0, 0.0, 0.01), (0.0, 2.0, 0.0), (4.0, 0.0, 0.0), (0.0, 0.0, 0.0)])
 def test_exact_growth_is_recovered(truth: tuple[float, float, float]) -> None:
     sizes = [8, 32, 128]
     values = torch.tensor([[truth[0] + truth[1] * size + truth[2] * size**2] for size in sizes], dtype=torch.float64)

@@ -8,6 +8,7 @@ from offramp.exits import CumulativeLinearExits, LadderExits, LinearExits
 from offramp.policy import GatePolicy
 from offramp.trunk import Axes, CifarResNet, GridPooling, Hidden, MeanPooling, Pooling, Tokens, Trunk
 from offramp.trunk.pooling import POOLINGS
+from tests.cases import each
 
 
 def closed_form(layers: int, num_classes: int = 10) -> tuple[list[int], int]:
@@ -54,7 +55,7 @@ class TestCountMulAdds:
 
 
 class TestCountTrunk:
-    @pytest.mark.parametrize(("layers", "published"), [(20, 40.55e6), (56, 125.49e6)])
+    @each(("layers", "published"), [(20, 40.55e6), (56, 125.49e6)])
     def test_closed_form(self, layers: int, published: float) -> None:
         found = count_trunk(CifarResNet(layers), torch.zeros(2, 3, 32, 32), MeanPooling())
         stages, head = closed_form(layers)
@@ -63,7 +64,7 @@ class TestCountTrunk:
         assert found.bare.tolist() == [sum(stages) + head]
         assert found.stage.sum() + found.head.sum() == pytest.approx(published, rel=2e-4)
 
-    @pytest.mark.parametrize("layers", [20, 56])
+    @each("layers", [20, 56])
     def test_against_fvcore(self, layers: int) -> None:
         trunk = CifarResNet(layers)
         analysis = FlopCountAnalysis(trunk, torch.zeros(1, 3, 32, 32))
@@ -76,7 +77,7 @@ class TestCountTrunk:
             assert mul_adds == by_module[f"stages.{index}"]["conv"]
         assert found.head[0, -1] == by_module[f"heads.{trunk.num_exits - 1}"]["linear"]
 
-    @pytest.mark.parametrize("batch", [1, 3])
+    @each("batch", [1, 3])
     def test_is_of_one_sample(self, batch: int) -> None:
         found = count_trunk(CifarResNet(8, num_classes=100), torch.zeros(batch, 3, 32, 32), GridPooling())
         stages, head = closed_form(8, num_classes=100)
@@ -171,8 +172,8 @@ def ids(*lengths: int) -> Tensor:
 
 
 class TestSamplesThatDiffer:
-    @pytest.mark.parametrize("layer_norms", [False, True])
-    @pytest.mark.parametrize("example", [ids(5), ids(30), ids(3, 9, 1)])
+    @each("layer_norms", [False, True])
+    @each("example", [ids(5), ids(30), ids(3, 9, 1)])
     def test_coefficients_against_the_closed_form(self, example: Tensor, layer_norms: bool) -> None:
         found = count_trunk(TinyText(), example, POOLINGS.get("auto"), layer_norms=layer_norms)
         width, normed = TinyText.width, 5 * TinyText.width if layer_norms else 0
@@ -182,8 +183,8 @@ class TestSamplesThatDiffer:
         assert found.head.tolist() == [[0, 3 * width], [0, 0], [0, 0]]
         assert found.bare.tolist() == [3 * width, 2 * (4 * width**2 + normed), 2 * 2 * width]
 
-    @pytest.mark.parametrize("pooling", [POOLINGS.get(name) for name in ("first", "mean", "auto")])
-    @pytest.mark.parametrize("length", [1, 11, 16, 257])
+    @each("pooling", [POOLINGS.get(name) for name in ("first", "mean", "auto")])
+    @each("length", [1, 11, 16, 257])
     def test_they_give_what_a_run_at_another_length_counts(self, pooling: Pooling, length: int) -> None:
         trunk, given = TinyText(), ids(length)
         counted = count_trunk(trunk, ids(5, 3), pooling, layer_norms=True)
@@ -197,7 +198,7 @@ class TestSamplesThatDiffer:
         assert powers @ counted.head[:, 1] == count_mul_adds(trunk.own_logits, hidden, 1, layer_norms=True)[0]
         assert powers @ counted.bare == count_mul_adds(trunk, given, layer_norms=True)[0]
 
-    @pytest.mark.parametrize("length", [2, 40])
+    @each("length", [2, 40])
     def test_against_fvcore(self, length: int) -> None:
         trunk = TinyText()
         analysis = FlopCountAnalysis(trunk, ids(length))
@@ -280,7 +281,7 @@ class TestPrice:
         assert table.answer.tolist() == [15, 18, 21]
         assert table.bare == 650
 
-    @pytest.mark.parametrize(
+    @each(
         ("num_exits", "width", "num_classes", "classifier", "gate"),
         [(7, 256, 10, 2570, 96), (14, 384, 100, 38_500, 906)],
     )

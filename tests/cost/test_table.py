@@ -4,6 +4,7 @@ from torch import Tensor
 
 from offramp.cost import Costs, CostTable
 from offramp.errors import InputError
+from tests.cases import each
 
 STAGE, CARRY, ANSWER, DECIDE = (
     [10.0, 20.0, 30.0, 40.0],
@@ -35,8 +36,8 @@ def by_hand(exit: int, active: list[int], *, carries_state: bool) -> float:
 
 
 class TestCumulativeCosts:
-    @pytest.mark.parametrize("carries_state", [True, False])
-    @pytest.mark.parametrize("active", [[0, 1, 2, 3], [3], [0, 3], [1, 2, 3], [2, 3]])
+    @each("carries_state", [True, False])
+    @each("active", [[0, 1, 2, 3], [3], [0, 3], [1, 2, 3], [2, 3]])
     def test_piece_by_piece(self, carries_state: bool, active: list[int]) -> None:
         found = table(carries_state=carries_state).cumulative_costs(active)
         expected = [by_hand(exit, active, carries_state=carries_state) for exit in range(4)]
@@ -57,7 +58,7 @@ class TestCumulativeCosts:
         assert torch.equal(priced.cumulative_costs(), priced.cumulative_costs([0, 1, 2, 3]))
         assert priced.num_exits == 4
 
-    @pytest.mark.parametrize("active", [[], [0], [0, 1, 2]])
+    @each("active", [[], [0], [0, 1, 2]])
     def test_the_final_exit_is_always_in_force(self, active: list[int]) -> None:
         priced = table(carries_state=False)
         with pytest.raises(InputError, match="must include the final one, 3"):
@@ -69,7 +70,7 @@ class TestCumulativeCosts:
         priced = table(carries_state=False)
         assert (priced.cumulative_costs([0, 1, 3]) >= priced.cumulative_costs([1, 3])).all()
 
-    @pytest.mark.parametrize("carries_state", [True, False])
+    @each("carries_state", [True, False])
     def test_samples_of_different_size(self, carries_state: bool) -> None:
         sizes = double([1.0, 2.0, 5.0])
         whole = table(carries_state=carries_state)
@@ -111,7 +112,7 @@ class TestSpent:
                 expected = by_hand(int(exits[row, sample]), [0, 1, 3], carries_state=True)
                 assert found[row, sample].item() == pytest.approx(expected)
 
-    @pytest.mark.parametrize("leading", [(), (2,), (4, 2)])
+    @each("leading", [(), (2,), (4, 2)])
     def test_by_its_own_prices(self, leading: tuple[int, ...]) -> None:
         stage = 1 + torch.rand(5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         zero = torch.zeros(4, dtype=torch.float64)
@@ -152,8 +153,8 @@ class TestRelativeCost:
 class TestRelativeCostAlone:
     """Nothing is carried and nothing decided: stages and one head."""
 
-    @pytest.mark.parametrize("carries_state", [True, False])
-    @pytest.mark.parametrize("count", [1, 7])
+    @each("carries_state", [True, False])
+    @each("count", [1, 7])
     def test_stages_and_a_head(self, carries_state: bool, count: int) -> None:
         priced = table(carries_state=carries_state)
         assert priced.relative_cost_alone(range(0, 2), count) == pytest.approx(30.2 / 100.4)
@@ -187,7 +188,7 @@ def quadratic(*, carries_state: bool = False) -> Costs:
 
 
 class TestCosts:
-    @pytest.mark.parametrize("carries_state", [True, False])
+    @each("carries_state", [True, False])
     def test_of_samples_of_any_size(self, carries_state: bool) -> None:
         sizes = [1, 7, 0, 512]
         found = quadratic(carries_state=carries_state).of(torch.tensor(sizes))
@@ -227,7 +228,7 @@ class TestCosts:
             assert torch.equal(getattr(Costs((one,)).average(sizes), field), getattr(one, field))
         assert Costs((one,)).average(sizes).carries_state
 
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.long, torch.float16])
+    @each("dtype", [torch.float32, torch.long, torch.float16])
     def test_sizes_of_any_type(self, dtype: torch.dtype) -> None:
         found = quadratic().of(torch.tensor([2000], dtype=dtype))  # its square is past the largest of half precision
         assert found.bare.item() == pytest.approx(100.4 * (1 + 10 * 2000 + 100 * 2000**2))

@@ -9,6 +9,7 @@ from torch import nn
 from offramp.cost import thinned
 from offramp.errors import InputError
 from offramp.trunk import ChainTrunk, CifarResNet, Trunk, chain
+from tests.cases import each
 
 IMAGE = torch.zeros(1, 3, 32, 32)
 
@@ -24,7 +25,7 @@ def test_exits_stand_at_equal_shares_of_the_cost() -> None:
     assert torch.equal(coarse(inputs), trunk(inputs))
 
 
-@pytest.mark.parametrize(("exits", "expected"), [(1, 1), (3, 3), (9, 9), (100, 9)])
+@each(("exits", "expected"), [(1, 1), (3, 3), (9, 9), (100, 9)])
 def test_no_more_than_asked(exits: int, expected: int) -> None:
     assert thinned(CifarResNet(20), IMAGE, exits=exits).num_exits == expected
 

@@ -19,6 +19,7 @@ from offramp.data.dataset import LARGEST, StoredDataset, first_unfit
 from offramp.data.labels import Labels, unlabelled
 from offramp.errors import InputError
 from offramp.features import Rows
+from tests.cases import each
 from tests.data.examples import NAMES, NUMBERS, TEXTS, WRITERS
 
 
@@ -158,7 +159,7 @@ def test_another_process_in_another_folder_reads_the_same(tmp_path: Path, monkey
     assert pickle.loads((tmp_path / "found").read_bytes()) == expected
 
 
-@pytest.mark.parametrize("name", ["folder", "parquet", "huggingface"])
+@each("name", ["folder", "parquet", "huggingface"])
 def test_what_lies_on_disk_stays_there(tmp_path: Path, name: str) -> None:
     data = open_data(WRITERS[name](tmp_path))
     data.read(0, 5)
@@ -209,8 +210,8 @@ def numbers(count: int) -> Dataset:
     return StoredDataset(inputs, labels, stem="numbers", content="c0ffee")
 
 
-@pytest.mark.parametrize("rows", [[4, 0, 3], [0, 1, 2, 3, 4], [2], [4, 3, 2, 1, 0]])
-@pytest.mark.parametrize("kind", WRITERS)
+@each("rows", [[4, 0, 3], [0, 1, 2, 3, 4], [2], [4, 3, 2, 1, 0]])
+@each("kind", WRITERS)
 def test_rows_are_those_of_the_dataset(kind: str, rows: list[int], tmp_path: Path) -> None:
     data = open_data(WRITERS[kind](tmp_path))
     subset = Subset(data, rows)
@@ -248,7 +249,7 @@ def test_the_name_says_which_rows() -> None:
     assert Subset(Subset(data, [5, 6, 7]), [2, 0]).read(0, 2).inputs["words"] == ["7", "5"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("rows", "message"),
     [
         ([], "one row number or more"),
@@ -282,14 +283,14 @@ def test_a_sample_is_random_but_the_same_for_a_seed() -> None:
     assert len(sample(data, 1000, seed=0)) == 1000
 
 
-@pytest.mark.parametrize("count", [0, 11])
+@each("count", [0, 11])
 def test_a_sample_of_more_than_there_is_is_refused(count: int) -> None:
     with pytest.raises(InputError, match="count from 1 to 10"):
         sample(numbers(10), count, seed=0)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@each("dtype", [np.float16, np.float32, np.float64])
+@each("value", [np.nan, np.inf, -np.inf])
 def test_the_first_that_is_not_finite_is_found(dtype: type, value: float) -> None:
     values: npt.NDArray[Any] = np.zeros((3, 2, 2), dtype)
     assert first_unfit(values) is None
@@ -303,6 +304,6 @@ def test_the_range_is_that_of_single_precision() -> None:
     assert first_unfit(np.array([0, 0, -1e300])) == (2,)
 
 
-@pytest.mark.parametrize("values", [np.array([1, 2]), np.array(["a"]), np.array([True]), np.zeros((0, 3))])
+@each("values", [np.array([1, 2]), np.array(["a"]), np.array([True]), np.zeros((0, 3))])
 def test_what_has_no_fractions_fits(values: npt.NDArray[Any]) -> None:
     assert first_unfit(values) is None

@@ -7,9 +7,10 @@ import pytest
 from offramp.data import files
 from offramp.data.files import dataset_name, file_digest, file_sizes, files_digest
 from offramp.errors import InputError
+from tests.cases import each
 
 
-@pytest.mark.parametrize("stem", ["train", "my pets", "../..", "", "数据", ".hidden", "a" * 500, "a/b\\c:d\n"])
+@each("stem", ["train", "my pets", "../..", "", "数据", ".hidden", "a" * 500, "a/b\\c:d\n"])
 def test_a_name_can_be_a_folder(stem: str, tmp_path: Path) -> None:
     name = dataset_name(stem, "content")
     assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", name)

@@ -7,6 +7,7 @@ import pytest
 from offramp.data import FORMATS, open_data
 from offramp.data.formats import Columns, Selection
 from offramp.errors import InputError, MissingExtraError, UnknownNameError
+from tests.cases import each
 
 
 def test_every_format_opens_with_something() -> None:
@@ -24,7 +25,7 @@ def test_an_unknown_suffix_lists_what_is_taken(tmp_path: Path) -> None:
         open_data(tmp_path / "pets.xlsx")
 
 
-@pytest.mark.parametrize("name", ["PETS.CSV", "pets.v1.csv"])
+@each("name", ["PETS.CSV", "pets.v1.csv"])
 def test_suffixes_in_capitals_and_names_with_dots(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("text\none\n")
     data = open_data(str(tmp_path / name))
@@ -32,7 +33,7 @@ def test_suffixes_in_capitals_and_names_with_dots(tmp_path: Path, name: str) -> 
     assert data.name.startswith(name[:-4] + "-")
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "content"),
     [("a.csv", ""), ("a.csv", "text,label\n"), ("a.tsv", "label\ttext\n\n\n"), ("a.txt", "\n\n"), ("b.csv", "\n")],
 )
@@ -50,7 +51,7 @@ def test_classes_as_one_text_are_refused(tmp_path: Path) -> None:
         open_data(tmp_path / "a.txt", classes=["cat", "cat"])
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.npz", "a.parquet", "a.jsonl"])
+@each("name", ["a.csv", "a.npz", "a.parquet", "a.jsonl"])
 def test_a_split_of_what_has_none_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("text\none\n")
     with pytest.raises(InputError, match="expected no split"):
@@ -87,7 +88,7 @@ def test_libraries_are_imported_only_when_used(tmp_path: Path) -> None:
     assert printed.strip() == "set()"
 
 
-@pytest.mark.parametrize(
+@each(
     ("selection", "names", "expected"),
     [
         (Selection(), ["label", "text", "image"], Columns("label", ("text",))),

@@ -15,6 +15,7 @@ from offramp.data import Dataset, open_data
 from offramp.data.formats import Selection
 from offramp.data.huggingface import open_huggingface
 from offramp.errors import InputError, UnknownNameError
+from tests.cases import each
 
 
 def saved(folder: Path, columns: dict[str, Any], features: dict[str, Any] | None = None) -> Path:
@@ -81,7 +82,7 @@ def test_labels_that_are_all_empty_are_none(tmp_path: Path) -> None:
 STRUCT = {"bytes": datasets.Value("binary"), "path": datasets.Value("string")}
 
 
-@pytest.mark.parametrize("struct", [True, False])
+@each("struct", [True, False])
 def test_images_behind_paths_are_content_and_keys(tmp_path: Path, struct: bool) -> None:
     file = tmp_path / "cat.bmp"
     Image.new("L", (3, 2), 1).save(file)
@@ -173,7 +174,7 @@ def test_an_image_at_an_address_is_not_fetched(tmp_path: Path) -> None:
         open_data(path)
 
 
-@pytest.mark.parametrize("kind", ["string", "large_string"])
+@each("kind", ["string", "large_string"])
 def test_texts_are_a_list(kind: str) -> None:
     array = pyarrow.array(["a", "ä", "a"]).cast(kind)
     data = opened({"text": array, "label": array})
@@ -203,7 +204,7 @@ def test_images_are_decoded(cells: list[Any], tmp_path: Path) -> None:
         assert data.keys(0, 2) == (cells if cells[0] == "a.png" else ["0", "1"])
 
 
-@pytest.mark.parametrize(
+@each(
     ("cells", "message"),
     [
         ([png(1), b"broken"], "row 1 of column 'image' cannot be decoded"),
@@ -228,7 +229,7 @@ def test_numbers_are_one_matrix() -> None:
     assert matrix.tolist() == [[1, 0.5, 1], [2, 1.5, 0]]
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "dtype"),
     [
         (pyarrow.list_(pyarrow.int64()), np.int64),
@@ -244,7 +245,7 @@ def test_lists_are_arrays(kind: Any, dtype: type) -> None:
     assert inputs.tolist() == [[4, 5, 6], [7, 8, 9]]
 
 
-@pytest.mark.parametrize(
+@each(
     ("columns", "message"),
     [
         ({"a": [[1, 2], [3]]}, r"one length in column 'a' from row 0 on, got \[1, 2\]"),
@@ -275,7 +276,7 @@ class TestInPython:
         assert len({*names}) == 3
         assert open_data(datasets.Dataset.from_dict(data.to_dict())).name == names[0]
 
-    @pytest.mark.parametrize("kind", ["dict", "iterable", "number", "transform"])
+    @each("kind", ["dict", "iterable", "number", "transform"])
     def test_others_are_refused(self, kind: str) -> None:
         data = datasets.Dataset.from_dict({"text": ["a"]})
         others = {
@@ -309,7 +310,7 @@ class TestFiles:
         assert found.classes == ("dog", "cat")
         assert found.name.startswith("my.pets-1-")
 
-    @pytest.mark.parametrize(("suffix", "separator"), [("csv", ","), ("tsv", "\t")])
+    @each(("suffix", "separator"), [("csv", ","), ("tsv", "\t")])
     def test_addresses(self, tmp_path: Path, suffix: str, separator: str) -> None:
         (tmp_path / f"pets.{suffix}").write_text(f"text{separator}label\npurrs{separator}cat\n")
         data = open_data(f"file://{tmp_path}/pets.{suffix}")
@@ -337,7 +338,7 @@ class TestFiles:
         assert [int(image.max()) for image in rows.inputs] == [0, 1, 2]
         assert rows.labels.tolist() == [0, 1, 0]
 
-    @pytest.mark.parametrize("name", ["a.parquet", "a.jsonl", "a.arrow"])
+    @each("name", ["a.parquet", "a.jsonl", "a.arrow"])
     def test_broken_files_are_named(self, tmp_path: Path, name: str) -> None:
         (tmp_path / name).write_bytes(b"broken")
         with pytest.raises(InputError, match=rf"{name} cannot be read by datasets"):

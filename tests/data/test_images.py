@@ -11,6 +11,7 @@ from PIL import Image
 from offramp.data import open_data
 from offramp.data.images import decode_files, decode_image, is_image_name, named_files
 from offramp.errors import InputError, UnknownNameError
+from tests.cases import each
 
 GRAY = np.array([[0, 100], [200, 255], [1, 2]], np.uint8)
 COLOUR = np.stack([GRAY, GRAY[::-1], GRAY // 2], 2)
@@ -45,14 +46,14 @@ def test_modes_become_rgb(image: Image.Image, expected: npt.NDArray[np.uint8]) -
     np.testing.assert_array_equal(array, expected)
 
 
-@pytest.mark.parametrize("transparency", [{}, {"transparency": 0}, {"transparency": b"\x00\x80"}])
+@each("transparency", [{}, {"transparency": 0}, {"transparency": b"\x00\x80"}])
 def test_palettes_become_their_colours(transparency: dict[str, object]) -> None:
     image = Image.fromarray(np.array([[0, 1]], np.uint8))
     image.putpalette([10, 20, 30, 40, 50, 60])
     assert decoded(encoded(image, "png", **transparency)).tolist() == [[[10, 20, 30], [40, 50, 60]]]
 
 
-@pytest.mark.parametrize("big_endian", [False, True])
+@each("big_endian", [False, True])
 def test_16_bits_in_tiff_of_either_byte_order(big_endian: bool) -> None:
     values = GRAY.astype(np.uint16) * 256 + 5
     image = Image.fromarray(values)
@@ -67,9 +68,7 @@ def test_cmyk_becomes_rgb() -> None:
     assert np.abs(array.astype(int) - [255, 0, 0]).max() < 12
 
 
-@pytest.mark.parametrize(
-    ("kind", "lossy"), [("bmp", 0), ("gif", 0), ("png", 0), ("tiff", 0), ("webp", 12), ("jpeg", 12)]
-)
+@each(("kind", "lossy"), [("bmp", 0), ("gif", 0), ("png", 0), ("tiff", 0), ("webp", 12), ("jpeg", 12)])
 def test_kinds_of_files(kind: str, lossy: int, tmp_path: Path) -> None:
     image = Image.new("RGB", (9, 7), (200, 40, 90))
     (tmp_path / "a").write_bytes(encoded(image, kind))
@@ -78,8 +77,8 @@ def test_kinds_of_files(kind: str, lossy: int, tmp_path: Path) -> None:
     assert np.abs(array.astype(int) - [200, 40, 90]).max() <= lossy
 
 
-@pytest.mark.parametrize("kind", ["png", "tiff", "webp"])
-@pytest.mark.parametrize(("orientation", "quarters"), [(1, 0), (3, 2), (6, -1), (8, 1)])
+@each("kind", ["png", "tiff", "webp"])
+@each(("orientation", "quarters"), [(1, 0), (3, 2), (6, -1), (8, 1)])
 def test_orientation_is_respected(kind: str, orientation: int, quarters: int) -> None:
     exif = Image.Exif()
     exif[0x0112] = orientation
@@ -94,7 +93,7 @@ def test_the_first_frame_of_an_animation() -> None:
     assert decoded(animated)[0, 0].tolist() == [255, 0, 0]
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [
         b"",
@@ -130,12 +129,12 @@ def test_real_numbers_are_refused() -> None:
         decoded(encoded(Image.fromarray(np.full((2, 2), 70000, np.int32)), "tiff"))
 
 
-@pytest.mark.parametrize("name", ["a.png", "A.JPG", "x/y.jpeg", "a.webp", "a.bmp", "a.gif", "a.tif", "a.b.TIFF"])
+@each("name", ["a.png", "A.JPG", "x/y.jpeg", "a.webp", "a.bmp", "a.gif", "a.tif", "a.b.TIFF"])
 def test_images_by_name(name: str) -> None:
     assert is_image_name(name)
 
 
-@pytest.mark.parametrize("name", ["a.txt", "png", "a.png.txt", ".png", ".a.png", "x/._a.png", ""])
+@each("name", ["a.txt", "png", "a.png.txt", ".png", ".a.png", "x/._a.png", ""])
 def test_no_images_by_name(name: str) -> None:
     assert not is_image_name(name)
 
@@ -192,7 +191,7 @@ def test_hidden_and_other_files_are_passed_over(tmp_path: Path) -> None:
     assert data.classes == ("cat", "empty")
 
 
-@pytest.mark.parametrize("name", ["__MACOSX", ".ipynb_checkpoints", "@eaDir", "__pycache__", "$RECYCLE.BIN"])
+@each("name", ["__MACOSX", ".ipynb_checkpoints", "@eaDir", "__pycache__", "$RECYCLE.BIN"])
 def test_what_systems_leave_behind_is_no_class(tmp_path: Path, name: str) -> None:
     save(tmp_path, "cat/a.png", f"cat/{name}/a.png", f"{name}/cat/a.png")
     data = open_data(tmp_path, classes=["cat"])
@@ -233,7 +232,7 @@ def test_classes_are_checked(tmp_path: Path) -> None:
     assert data.read(0, 2).labels.tolist() == [2, 0]
 
 
-@pytest.mark.parametrize("name", [None, "notes.txt", "cat/notes.txt"])
+@each("name", [None, "notes.txt", "cat/notes.txt"])
 def test_no_images_is_an_error(tmp_path: Path, name: str | None) -> None:
     if name:
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -3,9 +3,10 @@ import pytest
 
 from offramp.data.labels import named_labels, read_labels, unlabelled
 from offramp.errors import InputError, UnknownNameError
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "numbers", "classes"),
     [
         (np.array([2, 0, 5]), [2, 0, 5], ()),
@@ -24,7 +25,7 @@ def test_without_classes_the_data_numbers_them(values: object, numbers: list[int
     assert labels.numbers.dtype == np.int64
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "classes", "numbers"),
     [
         (np.array([2, 0]), ("a", "b", "c"), [2, 0]),
@@ -52,7 +53,7 @@ def test_numbers_with_names_of_their_own_follow_the_order_of_classes() -> None:
         read_labels(np.array([2]), names=names)
 
 
-@pytest.mark.parametrize(
+@each(
     ("values", "classes", "message"),
     [
         (np.array([0, -1]), (), "labels from 0 up; got -1 at row 1"),
@@ -91,14 +92,14 @@ def test_the_first_differences_of_both_are_told() -> None:
         named_labels(["zzz", "pin", "card lost", "pin"], classes)
 
 
-@pytest.mark.parametrize("values", [["0", "1", "2"], np.array([0, 1, 2])])
-@pytest.mark.parametrize("classes", [("1", "2", "3"), ("1", "two", "three")])
+@each("values", [["0", "1", "2"], np.array([0, 1, 2])])
+@each("classes", [("1", "2", "3"), ("1", "two", "three")])
 def test_where_classes_are_called_by_integers_labels_are_names(values: object, classes: tuple[str, ...]) -> None:
     with pytest.raises(UnknownNameError, match="unknown class '0'"):
         read_labels(values, classes=classes)
 
 
-@pytest.mark.parametrize("values", [["", ""], [None, None], [" ", None]])
+@each("values", [["", ""], [None, None], [" ", None]])
 def test_labels_that_are_all_empty_are_none(values: list[str | None]) -> None:
     labels = read_labels(values)
     assert (labels.numbers.tolist(), labels.classes, labels.labelled) == ([-1, -1], (), False)

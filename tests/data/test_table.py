@@ -9,6 +9,7 @@ from PIL import Image
 from offramp.data import open_data
 from offramp.data.table import read_cells
 from offramp.errors import InputError, UnknownNameError
+from tests.cases import each
 
 
 @pytest.fixture
@@ -145,8 +146,8 @@ def cells(folder: Path, name: str, content: str | bytes) -> list[list[str]]:
     return [found.header, *found.rows]
 
 
-@pytest.mark.parametrize("packed", ["", ".gz"])
-@pytest.mark.parametrize(
+@each("packed", ["", ".gz"])
+@each(
     ("name", "content", "expected"),
     [
         ("a.csv", 'a, b \n1,"x, ""y""\nz"\n', [["a", "b"], ["1", 'x, "y"\nz']]),
@@ -170,7 +171,7 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     assert read_cells(tmp_path / "a.csv").lines == [3, 4]
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "content", "message"),
     [
         ("a.csv", "a,b\n1,2\n1,2,3\n", "expected 2 cells in line 3 of .*, got 3"),
@@ -188,7 +189,7 @@ def test_broken_files_are_named(tmp_path: Path, name: str, content: str | bytes,
         cells(tmp_path, name, content)
 
 
-@pytest.mark.parametrize(
+@each(
     "content",
     [b"no gzip", gzip.compress(b"text\n" * 1000, mtime=0)[:-12], gzip.compress(b"a", mtime=0)[:10] + b"x" * 20],
 )

@@ -20,6 +20,7 @@ from torch.utils.data import (
 from offramp.data import TorchSource
 from offramp.errors import InputError
 from offramp.features import ArraySource, hash_rows
+from tests.cases import each
 
 INPUTS = torch.arange(24, dtype=torch.float32).reshape(8, 3)
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
@@ -74,7 +75,7 @@ def test_the_name_follows_the_content() -> None:
     assert TorchSource(TensorDataset(INPUTS.clone(), LABELS), name="toy").name == names[0]
 
 
-@pytest.mark.parametrize("size", [(3, 2), None])
+@each("size", [(3, 2), None])
 def test_texts_and_images_are_lists(size: tuple[int, int] | None) -> None:
     images = [Image.new("RGB", size or (3 + row, 2), (row, row, row)) for row in range(3)]
     arrays = [np.asarray(image) for image in images]
@@ -106,7 +107,7 @@ def test_a_loader_is_its_dataset_whatever_the_order() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize(
+@each(
     "options",
     [
         {"sampler": SubsetRandomSampler([5, 1, 4])},
@@ -136,7 +137,7 @@ def test_a_loader_pads_and_ids_stay() -> None:
         TorchSource(data).read(0, 4)
 
 
-@pytest.mark.parametrize(
+@each(
     ("data", "message"),
     [
         (Streamed(), "samples by number, got Streamed"),

@@ -1,17 +1,17 @@
 """Both networks are cut after each block, hold the contract of trunks, and are made by their registered names."""
 
-import pytest
 import torch
 
 from offramp.cost import count_mul_adds
 from offramp.demo.networks import DigitsCnn, DigitsTransformer, as_trunk
 from offramp.testing import check_trunk
 from offramp.trunk import TRUNKS, Tokens, build
+from tests.cases import each
 
 IMAGES = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
 
 
-@pytest.mark.parametrize(("network", "blocks"), [(DigitsTransformer(), 6), (DigitsCnn(), 2)])
+@each(("network", "blocks"), [(DigitsTransformer(), 6), (DigitsCnn(), 2)])
 def test_networks_are_cut_after_each_block(network: DigitsTransformer | DigitsCnn, blocks: int) -> None:
     trunk = as_trunk(network)
     assert trunk.num_exits == len(network.blocks) == blocks
@@ -32,7 +32,7 @@ def test_the_cheap_network_is_cheap() -> None:
     assert small < 0.05 * large
 
 
-@pytest.mark.parametrize("network", [DigitsTransformer(), DigitsCnn()])
+@each("network", [DigitsTransformer(), DigitsCnn()])
 def test_networks_are_made_by_their_names(network: DigitsTransformer | DigitsCnn) -> None:
     trunk = as_trunk(network)
     assert trunk.factory is not None

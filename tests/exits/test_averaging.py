@@ -2,11 +2,11 @@
 
 import copy
 
-import pytest
 import torch
 from torch import Tensor
 
 from offramp.exits import Averaging, CumulativeLinearExits, LadderExits, LinearExits, all_logits
+from tests.cases import each
 
 STAGES = (1, 4, 6)
 SHARES, TEMPERATURES = (0.0, 0.3, 0.6), (0.5, 2.0, 1.5)
@@ -33,7 +33,7 @@ def closed_form(given: dict[int, Tensor], shares: tuple[float, ...] = SHARES) ->
 
 
 class TestAnswers:
-    @pytest.mark.parametrize("num_classes", [2, 4, 1000])
+    @each("num_classes", [2, 4, 1000])
     def test_formula(self, num_classes: int) -> None:
         given = logits(num_classes=num_classes)
         answers = averaging()(given)
@@ -88,7 +88,7 @@ class TestAnswers:
         assert found.isfinite().all()
         torch.testing.assert_close(found.exp(), torch.full((2, 2), 0.5))
 
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    @each("dtype", [torch.float16, torch.bfloat16])
     def test_half_precision_is_averaged_in_full(self, dtype: torch.dtype) -> None:
         given = logits(dtype=dtype)
         answers = averaging(dtype=torch.float32)(given)
@@ -105,7 +105,7 @@ class TestAnswers:
 
 
 class TestRead:
-    @pytest.mark.parametrize(
+    @each(
         ("shares", "read"),
         [
             ((0, 0, 0), set()),
@@ -131,7 +131,7 @@ def banks() -> list[LinearExits | LadderExits]:
 
 
 class TestInABank:
-    @pytest.mark.parametrize("kind", range(3))
+    @each("kind", range(3))
     def test_own_heads_answer_averaged(self, kind: int) -> None:
         bank = banks()[kind].double()
         bank.averaging = averaging()
@@ -141,7 +141,7 @@ class TestInABank:
             torch.testing.assert_close(found[:, :, stage].exp(), expected.expand(bank.stacked, -1, -1))
         torch.testing.assert_close(found[:, :, 1], given[1].expand(bank.stacked, -1, -1))
 
-    @pytest.mark.parametrize("kind", range(3))
+    @each("kind", range(3))
     def test_survives_copies_and_precisions(self, kind: int) -> None:
         bank = banks()[kind]
         bank.averaging = averaging(dtype=torch.float32)

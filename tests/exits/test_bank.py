@@ -1,6 +1,5 @@
 """The contract of every bank of exits, and the answers of all exits put together."""
 
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-import offramp.exits
 from offramp.errors import InputError
-from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearExits, all_logits, stack_exits
+from offramp.exits import EXITS, CumulativeLinearExits, ExitBank, LadderExits, LinearExits, all_logits, stack_exits
 from offramp.trunk import select
 from offramp_bench.rivals.boosted_exits import BoostedExits
 from offramp_bench.rivals.ensembled_exits import EnsembledExits
+from tests.cases import each
 
 WIDTHS = (6, 5, 4, 7)
 K = 3
@@ -40,9 +39,9 @@ UNCOUNTED: dict[str, Callable[[int], int]] = {
     "ensembled": lambda stage: K + 3 * K + K,
     "ensembled ladder": lambda stage: 2 * 64 + 5 * 64 + K + 3 * K + K,
 }
-every_bank = pytest.mark.parametrize("name", list(BANKS))
+every_bank = each("name", list(BANKS))
 # All stages, the last one's head the network's own, gaps where other heads are, a single exit.
-every_choice_of_stages = pytest.mark.parametrize("stages", [(0, 1, 2, 3), (0, 1, 2), (0, 2), (1, 3), (2,)])
+every_choice_of_stages = each("stages", [(0, 1, 2, 3), (0, 1, 2), (0, 2), (1, 3), (2,)])
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -76,9 +75,7 @@ def steps(bank: ExitBank, rows: Tensor, point: Tensor | None = None) -> Iterator
 
 class TestContract:
     def test_every_bank_is_here(self) -> None:
-        exported = {getattr(offramp.exits, name) for name in offramp.exits.__all__}
-        banks = {thing for thing in exported if isinstance(thing, type) and issubclass(thing, ExitBank)}
-        assert {type(made(name)) for name in BANKS} == {bank for bank in banks if not inspect.isabstract(bank)}
+        assert {type(made(name)) for name in BANKS} == {EXITS.get(name) for name in EXITS}
 
     @every_bank
     @every_choice_of_stages
@@ -93,7 +90,7 @@ class TestContract:
 
     @every_bank
     @every_choice_of_stages
-    @pytest.mark.parametrize("seed", range(3))
+    @each("seed", range(3))
     def test_samples_may_leave_at_every_exit(self, name: str, stages: tuple[int, ...], seed: int) -> None:
         bank, rows = made(name, stages), features(30)
         at_once = dict(zip(stages, bank(rows), strict=True))
@@ -145,7 +142,7 @@ class TestContract:
         ]
 
     @every_bank
-    @pytest.mark.parametrize("num_classes", [2, 1000])
+    @each("num_classes", [2, 1000])
     def test_few_and_many_classes(self, name: str, num_classes: int) -> None:
         bank, rows = made(name, (0, 1), num_classes), features(5)
         at_once = bank(rows)
@@ -165,7 +162,7 @@ class TestContract:
             torch.testing.assert_close(stepped, answer[0], rtol=0.05, atol=0.05)
 
     @every_bank
-    @pytest.mark.parametrize("stages", [(1, 0), (0, 0), (-1, 0), (0, 4)])
+    @each("stages", [(1, 0), (0, 0), (-1, 0), (0, 4)])
     def test_refuses_stages(self, name: str, stages: tuple[int, ...]) -> None:
         with pytest.raises(InputError, match=r"ascending stages within 0\.\.3"):
             BANKS[name](WIDTHS, stages, K)
@@ -190,14 +187,14 @@ class TestContract:
             products = counter.get_total_flops() / 2 / 5
             assert sum(bank.mul_adds(stage)) == products + UNCOUNTED[name](stage)
 
-    @pytest.mark.parametrize("name", ["boosted", "ensembled"])
+    @each("name", ["boosted", "ensembled"])
     def test_a_state_of_answers_costs_by_the_class(self, name: str) -> None:
         few, many = made(name, num_classes=2), made(name, num_classes=9)
         for stage in few.stages:
             for part in (0, 1):
                 assert 9 * few.mul_adds(stage)[part] == 2 * many.mul_adds(stage)[part]
 
-    @pytest.mark.parametrize("name", ["linear", "cumulative", "ladder"])
+    @each("name", ["linear", "cumulative", "ladder"])
     def test_carrying_does_not_depend_on_the_classes(self, name: str) -> None:
         few, many = made(name, num_classes=2), made(name, num_classes=9)
         for stage in few.stages:

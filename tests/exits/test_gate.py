@@ -1,9 +1,9 @@
-import pytest
 import torch
 from torch import nn
 
 from offramp.exits import Gates
 from offramp.functional import EVIDENCE_SIZE
+from tests.cases import each
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -19,8 +19,8 @@ def made(num_exits: int, stacked: int) -> Gates:
 
 
 class TestGates:
-    @pytest.mark.parametrize("num_exits", [2, 7])
-    @pytest.mark.parametrize("shared", [True, False])
+    @each("num_exits", [2, 7])
+    @each("shared", [True, False])
     def test_a_linear_layer_an_exit(self, num_exits: int, shared: bool) -> None:
         gates = made(num_exits, 3)
         shape = (1 if shared else 3, 5, num_exits - 1, EVIDENCE_SIZE)

@@ -1,10 +1,10 @@
 import math
 
-import pytest
 import torch
 from torch import Tensor
 
 from offramp.exits import LadderExits
+from tests.cases import each
 
 WIDTHS = (6, 5, 4)
 WIDTH, K = 8, 3
@@ -59,7 +59,7 @@ def by_formula(bank: LadderExits, rows: Tensor, sample: Tensor) -> list[Tensor]:
 
 
 class TestFormula:
-    @pytest.mark.parametrize("stages", [(0, 1, 2), (0, 2), (1,)])
+    @each("stages", [(0, 1, 2), (0, 2), (1,)])
     def test_written_out(self, stages: tuple[int, ...]) -> None:
         bank, sample, rows = made(stages), features(40, seed=1), features(7)
         bank.standardize(sample)
@@ -105,7 +105,7 @@ class TestStandardising:
         bank.standardize(torch.ones(3, 15, dtype=torch.float64))
         assert all(torch.isfinite(answer).all() for answer in bank(features(7)))
 
-    @pytest.mark.parametrize("apart", [1e2, 1e6])
+    @each("apart", [1e2, 1e6])
     def test_a_stage_of_small_numbers_is_heard(self, apart: float) -> None:
         # Stages differ in scale by orders of magnitude; that is what standardising is for.
         sample = torch.randn(40, 15, dtype=torch.float64, generator=generator())
@@ -142,7 +142,7 @@ class TestDropout:
 
 
 class TestPoints:
-    @pytest.mark.parametrize("points", [[False], [True], [False, True]])
+    @each("points", [[False], [True], [False, True]])
     def test_copied_whole_or_not_at_all(self, points: list[bool]) -> None:
         # All cost weights share a ladder.
         bank, other = made(), LadderExits(WIDTHS, (0, 1, 2), K, width=WIDTH).double().eval()

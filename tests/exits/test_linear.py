@@ -4,11 +4,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from offramp.exits import CumulativeLinearExits, Gates, LinearExits
+from tests.cases import each
 
 WIDTHS = (6, 5, 4, 7)
 STAGES = (0, 2, 3)
 K, W = 3, 4
-both = pytest.mark.parametrize("kind", [LinearExits, CumulativeLinearExits])
+both = each("kind", [LinearExits, CumulativeLinearExits])
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -104,7 +105,7 @@ class TestStacking:
             assert torch.equal(found, expected)
 
     @both
-    @pytest.mark.parametrize("points", [[True, False, False, True], [False] * 4, [True] * 4])
+    @each("points", [[True, False, False, True], [False] * 4, [True] * 4])
     def test_copy_points(self, kind: type[LinearExits], points: list[bool]) -> None:
         bank, other = made(kind), made(kind, seed=2)
         mine, theirs = bank(features(3)), other(features(3))
@@ -149,7 +150,7 @@ class TestStart:
 
 
 class TestSizes:
-    @pytest.mark.parametrize(
+    @each(
         ("num_exits", "width", "num_classes", "im", "total"),
         [(7, 256, 10, 2570, 15_450), (14, 384, 100, 38_500, 500_565)],
     )

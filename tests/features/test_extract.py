@@ -24,6 +24,7 @@ from offramp.features import (
     split_by_id,
 )
 from offramp.trunk import Preprocessing
+from tests.cases import each
 from tests.features.examples import CLEAN, SHIFTED, TokenTrunk, VectorTrunk, contents, images, small_resnet, vectors
 
 
@@ -112,7 +113,7 @@ def test_threads_are_set_recorded_and_restored(tmp_path: Path) -> None:
     assert extract(trunk, source, tmp_path, poolings=("mean",)).plan.threads == 3  # left out: as it was begun
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@each("dtype", [torch.bfloat16, torch.float16])
 def test_trunk_in_half_precision(dtype: torch.dtype, tmp_path: Path) -> None:
     full = extract(small_resnet(), images(6), tmp_path / "full", views=(CLEAN,), dtype=torch.float32)
     half = extract(small_resnet().to(dtype), images(6), tmp_path / "half", views=(CLEAN,), dtype=dtype)
@@ -172,7 +173,7 @@ def test_overflow_names_stage_row_and_remedy(tmp_path: Path) -> None:
     assert float(column(stored, "features.mean")[2, 0, 2]) == pytest.approx(-1e5, rel=0.01)
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
+@each("value", [np.nan, np.inf])
 def test_numbers_that_are_none_name_stage_and_row(value: float, tmp_path: Path) -> None:
     numbers = np.zeros((5, 2))
     numbers[3, 1] = value
@@ -193,7 +194,7 @@ def test_logits_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
         extract(trunk, vectors(np.zeros((1, 2)), np.array([0])), tmp_path, poolings=("mean",))
 
 
-@pytest.mark.parametrize("label", [-1, 10])
+@each("label", [-1, 10])
 def test_labels_outside_the_classes_are_refused(label: int, tmp_path: Path) -> None:
     labels = np.array([0, 1, label])
     with pytest.raises(InputError, match=rf"row 2 has label {label}, expected 0 to 9"):
@@ -243,7 +244,7 @@ class _Broken:
         return self._rows
 
 
-@pytest.mark.parametrize(
+@each(
     "source",
     [
         _Broken(np.zeros(3, np.int64), np.arange(2)),

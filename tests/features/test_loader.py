@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from offramp.errors import InputError, UnknownNameError
 from offramp.features import Batch, BatchSource, Store, StoreSource, extract
+from tests.cases import each
 from tests.features.examples import VectorTrunk, vectors
 
 
@@ -49,8 +50,8 @@ def rows_of(batch: Batch, store: Store) -> Tensor:
 SUBSETS = [None, np.arange(70), np.arange(0, 70, 3), np.array([5]), np.arange(17, 19), np.arange(50, 70)]
 
 
-@pytest.mark.parametrize("rows", SUBSETS)
-@pytest.mark.parametrize("batch_size", [1, 7, 16, 100])
+@each("rows", SUBSETS)
+@each("batch_size", [1, 7, 16, 100])
 def test_in_order_is_exact(store: Store, rows: np.ndarray | None, batch_size: int) -> None:
     source = StoreSource(store, pooling="grid", rows=rows, views="all")
     wanted = np.arange(70) if rows is None else rows
@@ -155,7 +156,7 @@ def source_labels(store: Store) -> Tensor:
     return torch.from_numpy(np.random.default_rng(0).permutation(store.labels()))
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@each("dtype", [torch.bfloat16, torch.float32])
 def test_other_precisions(dtype: torch.dtype, tmp_path: Path) -> None:
     numbers = np.random.default_rng(0).normal(size=(10, 4)) * 1e6
     store = extract(

@@ -14,6 +14,7 @@ from PIL import Image
 from offramp.data import open_data
 from offramp.errors import InputError
 from offramp.features import ArraySource, hash_rows
+from tests.cases import each
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 6, 7, 3), np.uint8)
 
@@ -36,7 +37,7 @@ def test_ids_are_the_same_in_another_process() -> None:
     assert hash_rows(["purrs"])[0] == int(printed)
 
 
-@pytest.mark.parametrize(
+@each(
     "same",
     [
         [np.arange(6.0), torch.arange(6, dtype=torch.float64), np.arange(6).astype(">f8"), np.arange(12.0)[::2] / 2],
@@ -91,12 +92,12 @@ def test_ids_of_many_rows_differ_and_ignore_the_label() -> None:
     np.testing.assert_array_equal(sources[0].read(0, 2).ids, sources[1].read(0, 2).ids)
 
 
-@pytest.mark.parametrize("inputs", [[], np.zeros((0, 4)), {"a": np.zeros(0)}, np.array([], dtype=object)])
+@each("inputs", [[], np.zeros((0, 4)), {"a": np.zeros(0)}, np.array([], dtype=object)])
 def test_no_rows_have_no_ids(inputs: Any) -> None:
     assert hash_rows(inputs).tolist() == []
 
 
-@pytest.mark.parametrize("inputs", [np.array([object()]), np.array([{1, 2}], dtype=object), np.array([None])])
+@each("inputs", [np.array([object()]), np.array([{1, 2}], dtype=object), np.array([None])])
 def test_objects_of_other_kinds_need_ids_of_their_own(inputs: Any) -> None:
     with pytest.raises(InputError, match="give ids="):
         hash_rows(inputs)

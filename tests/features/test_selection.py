@@ -9,6 +9,7 @@ from offramp.errors import InputError
 from offramp.features import Plan
 from offramp.features.selection import Selection
 from offramp.trunk import Preprocessing
+from tests.cases import each
 
 
 def plan(rows: int, shard_rows: int) -> Plan:
@@ -44,7 +45,7 @@ def test_nothing_left_and_both_at_once_are_refused() -> None:
         Selection(plan(3, 2), rows=np.arange(2), without=np.arange(1))
 
 
-@pytest.mark.parametrize("kind", [np.int64, np.uint64, np.int8])
+@each("kind", [np.int64, np.uint64, np.int8])
 def test_rows_in_another_order_are_refused(kind: type[np.integer[Any]]) -> None:
     with pytest.raises(InputError, match="sorted, different row numbers"):
         Selection(plan(5, 2), rows=np.array([3, 1], kind))

@@ -1,13 +1,13 @@
 """Bottom-k sketches against sets of all ids."""
 
 import numpy as np
-import pytest
 
 from offramp.features import IdSketch
 from offramp.features.sketch import MOST_RANKS
+from tests.cases import each
 
 
-@pytest.mark.parametrize("count", [1, 1_000, MOST_RANKS - 1, MOST_RANKS, 200_000])
+@each("count", [1, 1_000, MOST_RANKS - 1, MOST_RANKS, 200_000])
 def test_what_a_sketch_says_is_true(count: int) -> None:
     draw = np.random.default_rng(count)
     ids = draw.integers(-(2**63), 2**63 - 1, count)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from offramp.errors import OverlapWarning, SplitError
 from offramp.features import IdSketch, Keys, MemorySource, keep_apart, split_by_id
 from offramp.features.splits import find_overlap, hold_out
+from tests.cases import each
 
 
 @given(st.sets(st.integers(-(2**63), 2**63 - 1), min_size=3, max_size=60), st.data())
@@ -50,7 +51,7 @@ def test_parts_are_spread_over_sorted_data_and_differ_by_seed() -> None:
     assert abs(len(np.intersect1d(half, other)) - 2_500) < 150
 
 
-@pytest.mark.parametrize("sizes", [(0, 3), (3, -1), (6, 5)])
+@each("sizes", [(0, 3), (3, -1), (6, 5)])
 def test_sizes_that_cannot_be_are_refused(sizes: tuple[int, int]) -> None:
     with pytest.raises(SplitError, match="sizes"):
         split_by_id(np.arange(10), sizes)
@@ -119,7 +120,7 @@ def test_shares_with_several_splits_add_up() -> None:
         find_overlap(later, earlier, name="test")
 
 
-@pytest.mark.parametrize("total", [1, 99, 100, 101, 199, 200, 3080, 65_536])
+@each("total", [1, 99, 100, 101, 199, 200, 3080, 65_536])
 def test_at_most_one_in_a_hundred(total: int) -> None:
     ids = np.arange(total) + 10**6
     ids[: total // 100] = 7

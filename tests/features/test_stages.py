@@ -8,11 +8,12 @@ import torch
 
 from offramp.errors import InputError
 from offramp.features import Batch, BatchSource, MemorySource, StageView, Store, StoreSource
+from tests.cases import each
 
 WIDTHS = (2, 3, 1, 4, 2)
 ENDS = (0, 2, 5, 6, 10, 12)
 CHOICES = [(0, 1, 2, 3, 4), (4,), (0, 4), (2, 3, 4), (1, 2, 4)]
-every_choice = pytest.mark.parametrize("stages", CHOICES)
+every_choice = each("stages", CHOICES)
 
 
 def source(count: int = 23) -> MemorySource:
@@ -90,7 +91,7 @@ def test_of_a_store_with_all_its_views(store: Store) -> None:
         seen_alike(next(view.in_order(batch_size=70)), next(whole.in_order(batch_size=70)), stages, ends)
 
 
-@pytest.mark.parametrize("stages", [(), (0, 1), (3,), (4, 0), (0, 0, 4), (-1, 4), (0, 4, 5)])
+@each("stages", [(), (0, 1), (3,), (4, 0), (0, 0, 4), (-1, 4), (0, 4, 5)])
 def test_refuses_stages_that_are_no_shorter_network(stages: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="ascending stages that end with the final one, 4; got"):
         StageView(source(), stages)

@@ -16,6 +16,7 @@ from offramp.network import EarlyExitNetwork
 from offramp.policy import OperatingPoint
 from offramp.runtime import Dial, same_setting
 from offramp.trunk import POOLINGS, Preprocessing, Trunk
+from tests.cases import each
 
 BARE_MS = 7.0
 
@@ -132,7 +133,7 @@ def test_the_figures_that_gave_it_away() -> None:
     assert frontier.choose(cost=0.6).point.promised["cost"] == 0.296
 
 
-@pytest.mark.parametrize(
+@each(
     ("figures", "expected"),
     [
         ([(0.4, 0.8)], 0.4),

@@ -13,6 +13,7 @@ from offramp.features import ArraySource, StoreSource, extract
 from offramp.frontier import Frontier, compare, on_trunk
 from offramp.trunk import CifarResNet, Trunk
 from offramp.uncertainty import paired_interval
+from tests.cases import each
 from tests.frontier.examples import PREPROCESSING, SMALL, images, trunk
 
 QUICK = replace(SMALL, warmup_epochs=1)
@@ -138,7 +139,7 @@ class TestOnTrunk:
         same = on_trunk(frontier, updated, TEST[0][:1]).costs["threshold"].tables[0]
         assert torch.equal(same.cumulative_costs(), before.cumulative_costs())
 
-    @pytest.mark.parametrize("other", [CifarResNet(14, num_classes=3), CifarResNet(8, num_classes=4)])
+    @each("other", [CifarResNet(14, num_classes=3), CifarResNet(8, num_classes=4)])
     def test_another_shape_is_refused(self, frontier: Frontier, other: Trunk) -> None:
         with pytest.raises(InputError, match=r"expected a network of 3 stages and 3 classes .*; fit exits for it"):
             on_trunk(frontier, other, TEST[0][:1])

@@ -25,6 +25,7 @@ from offramp.methods import ExitKind, JointSettings
 from offramp.policy import threshold_candidates
 from offramp.policy.margin import lead
 from offramp.trunk import Trunk
+from tests.cases import each
 from tests.frontier.chain_examples import assert_answers, cached, check_predictions, fit, pair, vectors
 
 STRENGTHS = (0.3, 0.6, 1.0, 1.6)
@@ -146,7 +147,7 @@ def clusters(name: str, count: int, *, silent: int) -> MemorySource:
     return MemorySource(torch.cat(features, dim=1), {3: own}, labels, (12,) * 4, ids=ids)
 
 
-@pytest.mark.parametrize("exits", ["linear", "cumulative"])
+@each("exits", ["linear", "cumulative"])
 def test_an_exit_that_sees_nothing_new_is_not_in_force(exits: ExitKind) -> None:
     torch.manual_seed(0)
     stages: list[nn.Module] = [nn.Sequential(nn.Linear(12, 300), nn.Linear(300, 12)) for _ in range(4)]
@@ -179,7 +180,7 @@ class TestAveraging:
     def test_predictions_are_the_simulated_ones(self, together: Frontier, tmp_path: Path) -> None:
         check_predictions(together, vectors(200, seed=7), tmp_path, costs=(0.1, 0.3, 0.6, 1.2))
 
-    @pytest.mark.parametrize("active", [(2, 4), (0, 4), (4,)])
+    @each("active", [(2, 4), (0, 4), (4,)])
     def test_the_head_that_is_read_is_asked_and_paid_where_a_point_leaves_it_out(
         self, together: Frontier, active: tuple[int, ...], tmp_path: Path
     ) -> None:

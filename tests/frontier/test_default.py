@@ -8,6 +8,7 @@ import torch
 
 from offramp.frontier.default import default_point, tune_interval
 from offramp.policy import OperatingPoint, PointLosses
+from tests.cases import each
 from tests.frontier.test_choose import frontier_of
 
 TUNE = 1000
@@ -110,7 +111,7 @@ def test_choose_warns_unless_there_is_a_guarantee() -> None:
 
 
 class TestInterval:
-    @pytest.mark.parametrize(("lost", "gained"), [(0, 0), (3, 0), (20, 5), (5, 20), (0, 40)])
+    @each(("lost", "gained"), [(0, 0), (3, 0), (20, 5), (5, 20), (0, 40)])
     def test_against_the_adjusted_wald_interval(self, lost: int, gained: int) -> None:
         low, high = tune_interval(point(0.4, lost, gained), TUNE)
         # Agresti and Min: half a pair more of each of the four kinds.
@@ -120,7 +121,7 @@ class TestInterval:
         assert (low, high) == pytest.approx((middle - half, middle + half), abs=2e-4)
         assert high - low > 2e-3
 
-    @pytest.mark.parametrize(("lost", "gained"), [(0.002, 0.002), (0.01, 0.005), (0.05, 0.04)])
+    @each(("lost", "gained"), [(0.002, 0.002), (0.01, 0.005), (0.05, 0.04)])
     def test_it_holds_the_true_change_as_often_as_it_says(self, lost: float, gained: float) -> None:
         draw = np.random.default_rng(0)
         covered = 0

@@ -18,6 +18,7 @@ from offramp.features import ArraySource, BatchSource
 from offramp.frontier import Estimate, EstimatedPoint, Frontier, estimate, fit_frontier
 from offramp.methods import JointSettings
 from offramp.trunk import Trunk, chain
+from tests.cases import each
 from tests.frontier import examples
 from tests.frontier.chain_examples import network, vectors
 
@@ -101,12 +102,12 @@ class TestFolds:
         # A fold of one class, fitted on the others, would never be told right.
         assert last.change > -0.3
 
-    @pytest.mark.parametrize("folds", [-1, 0, 1, 61])
+    @each("folds", [-1, 0, 1, 61])
     def test_folds_that_are_none(self, folds: int) -> None:
         with pytest.raises(InputError, match=f"expected 2 folds or more, and as many samples, got {folds}"):
             tried(network("second", width=16), vectors(60, seed=1), folds=folds)
 
-    @pytest.mark.parametrize("samples", [1, 39])
+    @each("samples", [1, 39])
     def test_too_few_samples(self, samples: int) -> None:
         with pytest.raises(InputError, match=f"expected at least 40 samples to estimate from, .* got {samples}"):
             tried(network("second", width=16), vectors(samples, seed=1))
@@ -254,7 +255,7 @@ class TestCheapest:
         alone=(),
     )
 
-    @pytest.mark.parametrize(
+    @each(
         ("drop", "sure", "expected"),
         [
             (0.01, True, 0.60),
@@ -278,7 +279,7 @@ class TestCheapest:
     def test_one_percent_for_sure_unless_told(self) -> None:
         assert self.MADE.cheapest("a") == self.POINTS[3]
 
-    @pytest.mark.parametrize("name", ["none", "dear"])
+    @each("name", ["none", "dear"])
     def test_nothing_where_nothing_is_saved(self, name: str) -> None:
         assert self.MADE.cheapest(name) is None
         assert self.MADE.cheapest(name, sure=False) is None

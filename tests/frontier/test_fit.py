@@ -19,6 +19,7 @@ from offramp.frontier.fit import as_source
 from offramp.report.answers import answers_at, coverages
 from offramp.uncertainty import class_thresholds
 from tests.artifact_examples import assert_same
+from tests.cases import each
 from tests.frontier.examples import LINEAR, PREPROCESSING, images, trunk
 
 Calibrated = tuple[Frontier, StoreSource]
@@ -139,7 +140,7 @@ class TestClasses:
             offramp.load(tmp_path, trunk=other)
         assert offramp.load(tmp_path, trunk=trunk()).classes == NAMES
 
-    @pytest.mark.parametrize("kind", [np.array, tuple, lambda names: np.array(names, dtype=object)])
+    @each("kind", [np.array, tuple, lambda names: np.array(names, dtype=object)])
     def test_names_in_any_form(self, kind: Any) -> None:
         assert as_source((np.zeros((2, 1)), kind(["blue", "red"])), "x", NAMES).read(0, 2).labels.tolist() == [
             2,
@@ -170,7 +171,7 @@ class TestClasses:
 class TestDatasets:
     """Labelled data of other libraries."""
 
-    @pytest.mark.parametrize("kind", ["dataset", "loader", "huggingface"])
+    @each("kind", ["dataset", "loader", "huggingface"])
     def test_give_the_rows_of_arrays(self, kind: str) -> None:
         inputs, labels = images(20, seed=1)
         data: Any = TensorDataset(torch.from_numpy(inputs), torch.from_numpy(labels))

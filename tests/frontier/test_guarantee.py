@@ -16,6 +16,7 @@ from offramp.frontier.guarantee import unpromised
 from offramp.policy import OperatingPoint, PointLosses
 from offramp.runtime import EagerBackend
 from offramp.uncertainty import LOSSES, RiskBound
+from tests.cases import each
 from tests.frontier.artifact_examples import resnet
 from tests.frontier.timing_examples import table_of
 
@@ -137,8 +138,8 @@ def asked(
 class TestPromise:
     POINTS: ClassVar = [made(0.1, 0.3), made(0.03, 0.5), made(0.01, 0.7), made(0.0, 0.95)]
 
-    @pytest.mark.parametrize("bound", BOUNDS)
-    @pytest.mark.parametrize(("most", "cost"), [(0.01, 0.95), (0.03, 0.7), (0.06, 0.5), (0.15, 0.3)])
+    @each("bound", BOUNDS)
+    @each(("most", "cost"), [(0.01, 0.95), (0.03, 0.7), (0.06, 0.5), (0.15, 0.3)])
     def test_the_cheapest_that_keeps_it(self, bound: RiskBound, most: float, cost: float) -> None:
         point = asked(self.POINTS, most, bound)
         assert point.promised["cost"] == cost
@@ -148,7 +149,7 @@ class TestPromise:
         assert told.samples == 1000
         assert told.measured == pytest.approx({0.95: 0.0, 0.7: 0.01, 0.5: 0.03, 0.3: 0.1}[cost])
 
-    @pytest.mark.parametrize("points", [[made(0.0, 1.0)], [made(0.3, 0.5), made(0.0, 1.09)]])
+    @each("points", [[made(0.0, 1.0)], [made(0.3, 0.5), made(0.0, 1.09)]])
     def test_what_costs_as_much_as_the_network_is_not_worth_a_promise(self, points: list[OperatingPoint]) -> None:
         with pytest.raises(
             BudgetError, match=r"no point that is cheaper than the network keeps .*use the full network"
@@ -197,12 +198,12 @@ class TestPromise:
         assert "900" not in str(told.value)
         assert "2,000" not in str(told.value)
 
-    @pytest.mark.parametrize("share", [0.045, 0.3])
+    @each("share", [0.045, 0.3])
     def test_errors_warn_of_asking_again(self, share: float) -> None:
         with pytest.raises(BudgetError, match=r"after seeing which .* not covered by its confidence.*new samples$"):
             asked([made(share, 0.3, tuned=0.0)], 0.05)
 
-    @pytest.mark.parametrize("wrong", [0, -0.1, 1, 2.0, float("nan"), "0.1", None])
+    @each("wrong", [0, -0.1, 1, 2.0, float("nan"), "0.1", None])
     def test_numbers_that_are_none(self, wrong: float) -> None:
         with pytest.raises(InputError, match="expected max_drop between 0 and 1"):
             asked(self.POINTS, wrong)
@@ -225,8 +226,8 @@ class TestPromise:
 
 
 class TestFrontiers:
-    @pytest.mark.parametrize("loss", list(LOSSES))
-    @pytest.mark.parametrize("policy", ["stopping", "threshold", "gates"])
+    @each("loss", list(LOSSES))
+    @each("policy", ["stopping", "threshold", "gates"])
     def test_chosen_for_a_promise(self, frontier: Frontier, loss: str, policy: str) -> None:
         network = frontier.choose(max_drop=0.5, confidence=0.8, loss=loss, policy=policy)
         told = network.point.guarantee
@@ -240,7 +241,7 @@ class TestFrontiers:
             frontier.choose(max_drop=0.1, cost=0.5)
         assert frontier.choose(cost=0.9).point.guarantee is None
 
-    @pytest.mark.parametrize("how", [{"confidence": 0.95}, {"loss": "accuracy"}, {"bound": "ltt"}])
+    @each("how", [{"confidence": 0.95}, {"loss": "accuracy"}, {"bound": "ltt"}])
     def test_how_to_promise_is_refused_where_nothing_is(self, frontier: Frontier, how: dict[str, Any]) -> None:
         with pytest.raises(
             InputError, match=rf"^{next(iter(how))}=.* is for promises, got it with cost; give max_drop"
@@ -253,7 +254,7 @@ class TestFrontiers:
         assert told is not None
         assert (told.loss, told.confidence, told.bound) == ("accuracy", 0.95, "ltt")
 
-    @pytest.mark.parametrize("backend", ["eager", "bfloat16"])
+    @each("backend", ["eager", "bfloat16"])
     def test_promises_are_passed_on_to_the_same_arithmetic_alone(self, frontier: Frontier, backend: str) -> None:
         network = frontier.choose(max_drop=0.5, confidence=0.8)
         found = network.on(backend)

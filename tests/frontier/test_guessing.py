@@ -12,6 +12,7 @@ import offramp
 from offramp.errors import GuessingError, GuessingWarning, InputError
 from offramp.features import ArraySource, StoreSource, extract
 from offramp.frontier.guessing import check_not_guessing
+from tests.cases import each
 from tests.frontier.examples import LINEAR, PREPROCESSING, images, trunk
 
 
@@ -23,7 +24,7 @@ def passes(labels: torch.Tensor, predictions: torch.Tensor) -> bool:
     return True
 
 
-@pytest.mark.parametrize("num_classes", [2, 3, 77, 1000])
+@each("num_classes", [2, 3, 77, 1000])
 def test_as_clopper_and_pearson_say(num_classes: int) -> None:
     draw = np.random.default_rng(num_classes)
     found = []

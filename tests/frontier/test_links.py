@@ -16,6 +16,7 @@ from offramp.frontier import Contribution, Frontier, drop_links, fit_frontier, o
 from offramp.frontier.fit import as_source
 from offramp.policy import OperatingPoint
 from offramp.trunk import POOLINGS, STEPS, Axes, ChainTrunk, Hidden, Preprocessing, Tokens, Trunk, chain, scores
+from tests.cases import each
 from tests.frontier.chain_examples import FEW, QUICK, K, check_predictions, fit, network, pair, vectors
 from tests.frontier.examples import images
 
@@ -84,7 +85,7 @@ class TestBookkeeping:
         assert asked == [("b+c", (1, 2, 3, 4)), ("c", (3, 4))]
         assert told(frontier) == [("b", 0.1, True)]
 
-    @pytest.mark.parametrize("alone", [0.8, 0.85])
+    @each("alone", [0.8, 0.85])
     def test_a_link_that_does_not_pay_is_dropped_also_on_a_tie(self, alone: float) -> None:
         frontier, asked = dropped({"b+c": 0.8, "c": alone}, B, C)
         assert frontier.trunk is C

@@ -16,6 +16,7 @@ import offramp
 from offramp.errors import ArtifactError, InputError, OfframpError, UnknownNameError, UntrustedNameError
 from offramp.frontier import Frontier
 from tests.artifact_examples import assert_same, at, change_bytes, change_manifest, change_tensors, tensor_file
+from tests.cases import each
 from tests.frontier import text_examples
 from tests.frontier.artifact_examples import PICTURES, VECTORS, averaged, linked, resnet
 from tests.frontier.examples import LINEAR
@@ -136,14 +137,7 @@ WRONG: dict[str, list[Any]] = {
 """Fields of `content`, and what they must not be."""
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        pytest.param(path, value, id=f"{path}-{index}")
-        for path, values in WRONG.items()
-        for index, value in enumerate(values)
-    ],
-)
+@each(("path", "value"), [(path, value) for path, values in WRONG.items() for value in values])
 def test_a_field_that_does_not_fit_is_refused_by_name(folder: Path, path: str, value: Any) -> None:
     def change(whole: dict[str, Any]) -> None:
         holder, key = at(whole["content"], path)
@@ -306,14 +300,7 @@ CHANGED: dict[str, dict[str, Change]] = {
 """What tensors must not be, though everything that vouches for them does."""
 
 
-@pytest.mark.parametrize(
-    ("file", "change"),
-    [
-        pytest.param(file, change, id=f"{file}-{name}")
-        for file, ways in CHANGED.items()
-        for name, change in ways.items()
-    ],
-)
+@each(("file", "change"), [(file, change) for file, ways in CHANGED.items() for change in ways.values()])
 def test_a_tensor_that_does_not_fit_is_refused_by_name(
     folder: Path, file: str, change: Callable[[Tensors], object]
 ) -> None:
@@ -322,7 +309,7 @@ def test_a_tensor_that_does_not_fit_is_refused_by_name(
     refused(folder, named)
 
 
-@pytest.mark.parametrize("file", ["exits", "points", "trunk"])
+@each("file", ["exits", "points", "trunk"])
 def test_a_file_the_manifest_does_not_list_is_missing(folder: Path, file: str) -> None:
     change_manifest(folder, lambda whole: whole["files"].pop(file))
     refused(folder, file)
@@ -387,7 +374,7 @@ def test_very_many_exits_take_little_time(linear: tuple[Frontier, Path], tmp_pat
     refused(folder, "content.trunk.num_exits")
 
 
-@pytest.mark.parametrize(
+@each(
     ("change", "told"),
     [
         (lambda named: named["averaging.shares"].fill_(0.5), "the first 0"),
@@ -511,7 +498,7 @@ class TestAttachments:
         self.exchange(texts, content)
         refused(texts, "manifest.json", "preprocessing'", "JSON cannot be read")
 
-    @pytest.mark.parametrize(
+    @each(
         ("key", "value"),
         [
             *(("longest", value) for value in (0, -1, 2, 2**17 + 1, 10**400, "8", None, 8.0, True, REMOVED)),

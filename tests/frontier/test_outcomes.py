@@ -8,6 +8,7 @@ from offramp.exits import Averaging, LinearExits, all_logits
 from offramp.features import MemorySource
 from offramp.frontier import Outcomes, outcomes, simulate
 from offramp.policy import POLICIES, OperatingPoint, Reading, observe
+from tests.cases import each
 from tests.policy.examples import drawn
 
 N, L, K, W = 70, 3, 4, 2
@@ -55,7 +56,7 @@ def test_observed_as_in_the_engine(setting: tuple[LinearExits, MemorySource, tor
                 torch.testing.assert_close(getattr(stored, reading), getattr(running, reading))
 
 
-@pytest.mark.parametrize("policy", list(POLICIES))
+@each("policy", list(POLICIES))
 def test_policies_are_told_what_is_missing(
     policy: str, setting: tuple[LinearExits, MemorySource, torch.Tensor]
 ) -> None:
@@ -98,7 +99,7 @@ def test_brier_gaps_are_against_the_last_network_alone_at_its_own_temperature() 
     assert float(found.brier_gaps[..., -1].abs().max()) > 0.01  # the last exit averages, the bare network does not
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5])
+@each("share", [0.0, 0.5])
 def test_where_nothing_is_averaged_the_last_exit_is_the_bare_network(share: float) -> None:
     torch.manual_seed(1)
     own = {stage: 2 * torch.randn(N, K) for stage in (1, 2)}

@@ -14,6 +14,7 @@ from offramp.frontier import Frontier, losses_at, on_trunk, recalibrated, simula
 from offramp.frontier.fit import as_source
 from offramp.policy import OperatingPoint
 from offramp.uncertainty import class_thresholds, conformal_thresholds
+from tests.cases import each
 from tests.frontier.artifact_examples import of_texts, resnet, texts
 from tests.frontier.examples import PREPROCESSING, images, trunk
 
@@ -77,7 +78,7 @@ def test_with_labels_all_losses_are_there(frontier: Frontier, tmp_path: Path) ->
         recalibrated(frontier, images(20, seed=7)[0], labelled=True)
 
 
-@pytest.mark.parametrize("by_class", [False, True])
+@each("by_class", [False, True])
 def test_with_labels_sets_are_of_the_new_samples(frontier: Frontier, tmp_path: Path, by_class: bool) -> None:
     cached = features(frontier, tmp_path)
     if by_class:
@@ -147,7 +148,7 @@ def test_texts_and_a_folder_of_them(tmp_path: Path) -> None:
     assert loaded.provenance["recalibrated"]["labelled"] is False
 
 
-@pytest.mark.parametrize("stored", [False, True])
+@each("stored", [False, True])
 def test_first_without_labels_then_with(frontier: Frontier, tmp_path: Path, stored: bool) -> None:
     cached = features(frontier, tmp_path / "features")
     bare = recalibrated(frontier, cached)
@@ -165,7 +166,7 @@ def test_first_without_labels_then_with(frontier: Frontier, tmp_path: Path, stor
     assert found.choose(max_drop=0.1).point.guarantee == expected.choose(max_drop=0.1).point.guarantee
 
 
-@pytest.mark.parametrize("stored", [False, True])
+@each("stored", [False, True])
 def test_another_network_is_calibrated_anew(frontier: Frontier, tmp_path: Path, stored: bool) -> None:
     updated = trunk()
     with torch.no_grad():

@@ -26,6 +26,7 @@ from offramp.trunk.timm import timm_trunk
 from offramp.trunk.transformers import text_trunk
 from offramp_bench.catalogue import frontier_of
 from tests.artifact_examples import assert_same, change_manifest, tensor_file
+from tests.cases import each
 from tests.frontier import examples, text_examples
 from tests.frontier.artifact_examples import (
     GIVEN,
@@ -77,7 +78,7 @@ def test_points_of_every_policy(frontier: Frontier, tmp_path: Path) -> None:
             assert torch.equal(answers[0].exits, answers[1].exits)
 
 
-@pytest.mark.parametrize("name", list(MADE_BY_NAME))
+@each("name", list(MADE_BY_NAME))
 def test_a_network_with_a_factory_comes_back_by_itself(name: str, tmp_path: Path) -> None:
     make, inputs = MADE_BY_NAME[name]
     saved = make()
@@ -94,7 +95,7 @@ def test_a_network_with_a_factory_comes_back_by_itself(name: str, tmp_path: Path
         assert file.read_bytes() == (tmp_path / file.name).read_bytes()
 
 
-@pytest.mark.parametrize("name", [*MADE_BY_NAME, *GIVEN])
+@each("name", [*MADE_BY_NAME, *GIVEN])
 def test_any_network_comes_back_when_it_is_given(name: str, tmp_path: Path) -> None:
     make, inputs = (MADE_BY_NAME | GIVEN)[name]
     saved = make()
@@ -285,9 +286,7 @@ class TestClasses:
             offramp.save(saved, tmp_path)
             assert offramp.load(tmp_path, trunk=saved.trunk).classes == saved.classes
 
-    @pytest.mark.parametrize(
-        "classes", [("one",), ("one", "two"), ("a", "b", "c", "d"), "abc", ("a", "a", "b"), ("a", "b", "c" * 1001)]
-    )
+    @each("classes", [("one",), ("one", "two"), ("a", "b", "c", "d"), "abc", ("a", "a", "b"), ("a", "b", "c" * 1001)])
     def test_as_many_as_the_network_has(self, classes: Any) -> None:
         with pytest.raises(InputError, match="expected 3 different names, one a class of 'cifar-resnet-8'"):
             fitted(examples.trunk(), preprocessing=PREPROCESSING, classes=classes)
@@ -317,7 +316,7 @@ class TestFactoriesThatMakeAnotherNetwork:
         offramp.save(saved, tmp_path, weights=True)
         assert_same(saved, offramp.load(tmp_path), list(PICTURES[:4]))
 
-    @pytest.mark.parametrize("options", [{"global_pool": "max"}, {"channels": (16, 32, 32, 64)}])
+    @each("options", [{"global_pool": "max"}, {"channels": (16, 32, 32, 64)}])
     def test_of_timm_with_other_options(self, options: Any, tmp_path: Path) -> None:
         saved = self.of_timm(**options)
         with pytest.raises(

@@ -18,6 +18,7 @@ from offramp.methods import METHODS, JointSettings, default_settings
 from offramp.policy import POLICIES
 from offramp.trunk import CifarResNet
 from tests.artifact_examples import assert_same
+from tests.cases import each
 
 GUIDE = Path(__file__).parents[2] / "docs" / "method.md"
 TRUST = ["mine:fit", "mine:ahead"]
@@ -41,7 +42,7 @@ def fitted(method: str, **options: Any) -> Frontier:
     )
 
 
-@pytest.mark.parametrize("method", list(METHODS))
+@each("method", list(METHODS))
 def test_a_method_is_fitted_saved_loaded_and_asked(method: str, tmp_path: Path) -> None:
     frontier = fitted(method)
     assert frontier.provenance["method"] == method

@@ -17,6 +17,7 @@ from offramp.frontier.timing import repriced
 from offramp.methods import fresh_exits
 from offramp.policy import OperatingPoint
 from offramp.trunk import CifarResNet, Trunk, chain
+from tests.cases import each
 from tests.frontier import examples
 from tests.frontier.artifact_examples import FEW, fitted, of_texts, resnet
 from tests.frontier.examples import PREPROCESSING, images
@@ -56,7 +57,7 @@ class TestWhoLeavesWhere:
                     assert float(found[row, power, exit]) == pytest.approx(expected)
         assert found[:, 0].sum(-1).tolist() == pytest.approx([1, 1])
 
-    @pytest.mark.parametrize("factors", [(1.0,), (2.0, 0.5, 0.25)])
+    @each("factors", [(1.0,), (2.0, 0.5, 0.25)])
     def test_what_is_known_prices_points_as_samples_do(self, factors: tuple[float, ...]) -> None:
         seen = replace(toy_outcomes(), sizes=torch.randint(1, 9, (400,)).float())
         kept = thin(points_at(0.3, 0.6, 0.9), seen, growing(*factors))
@@ -141,7 +142,7 @@ class TestTimed:
         assert leaving is not None
         assert timed.bare_ms == pytest.approx(BARE_MS * float(leaving[1].sum()))  # ten a token
 
-    @pytest.mark.parametrize("wish", [{"latency_ms": 2.0}, {"latency_ms": 2.0, "policy": "gates"}])
+    @each("wish", [{"latency_ms": 2.0}, {"latency_ms": 2.0, "policy": "gates"}])
     def test_a_frontier_without_times_says_what_to_do(self, frontier: Frontier, wish: dict[str, Any]) -> None:
         with pytest.raises(InputError, match=r"needs times.*frontier\.timed\(.*measure_latency"):
             frontier.choose(**wish)
@@ -158,7 +159,7 @@ class TestTimed:
         with pytest.raises(InputError, match="one of them"):
             timed.choose(latency_ms=1.0, cost=0.5)
 
-    @pytest.mark.parametrize("wish", ["latency_ms", "cost"])
+    @each("wish", ["latency_ms", "cost"])
     def test_what_is_told_to_ask_for_is_enough(self, frontier: Frontier, wish: str) -> None:
         def asking(value: float) -> dict[str, Any]:
             return {wish: value}

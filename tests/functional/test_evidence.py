@@ -1,7 +1,6 @@
 import math
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +8,7 @@ from scipy.stats import entropy
 from torch import Tensor
 
 from offramp.functional import EVIDENCE_SIZE, evidence, log_probabilities
+from tests.cases import each
 
 quick = settings(deadline=None, max_examples=60)
 
@@ -28,22 +28,22 @@ def by_numpy(log_p: Tensor) -> Tensor:
 
 
 class TestEvidence:
-    @pytest.mark.parametrize("num_classes", [2, 3, 10, 1000])
-    @pytest.mark.parametrize("scale", [0.01, 1.0, 6.0])
+    @each("num_classes", [2, 3, 10, 1000])
+    @each("scale", [0.01, 1.0, 6.0])
     def test_against_numpy(self, num_classes: int, scale: float) -> None:
         logits = scale * torch.randn(50, num_classes, dtype=torch.float64, generator=generator())
         log_p = logits.log_softmax(-1)
         torch.testing.assert_close(evidence(log_p), by_numpy(log_p), rtol=1e-9, atol=1e-12)
 
-    @pytest.mark.parametrize("shape", [(7,), (5, 7), (3, 5, 7), (2, 3, 5, 7), (2, 2, 3, 5, 7)])
+    @each("shape", [(7,), (5, 7), (3, 5, 7), (2, 3, 5, 7), (2, 2, 3, 5, 7)])
     def test_any_leading_axes(self, shape: tuple[int, ...]) -> None:
         log_p = torch.randn(shape, dtype=torch.float64, generator=generator()).log_softmax(-1)
         found = evidence(log_p)
         assert found.shape == (*shape[:-1], EVIDENCE_SIZE)
         torch.testing.assert_close(found, by_numpy(log_p))
 
-    @pytest.mark.parametrize("num_classes", [2, 3, 10, 77, 1000])
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @each("num_classes", [2, 3, 10, 77, 1000])
+    @each("dtype", [torch.float32, torch.float64])
     def test_knowing_nothing(self, num_classes: int, dtype: torch.dtype) -> None:
         found = evidence(log_probabilities(torch.zeros(4, num_classes, dtype=dtype)))
         doubt = math.log(num_classes)
@@ -51,7 +51,7 @@ class TestEvidence:
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
         assert (found[:, 3] == 0).all()
 
-    @pytest.mark.parametrize("others", [1, 2, 9, 999])
+    @each("others", [1, 2, 9, 999])
     def test_two_classes_share_the_first_place(self, others: int) -> None:
         logits = torch.zeros(1, 2 + others)
         logits[0, [0, -1]] = 3.0
@@ -59,8 +59,8 @@ class TestEvidence:
         assert evidence(log_p)[0, 3] == 0
         torch.testing.assert_close(evidence(log_p).double(), by_numpy(log_p), rtol=1e-5, atol=1e-6)
 
-    @pytest.mark.parametrize("num_classes", [2, 10, 1000])
-    @pytest.mark.parametrize("height", [30.0, 200.0, 1e4])
+    @each("num_classes", [2, 10, 1000])
+    @each("height", [30.0, 200.0, 1e4])
     def test_knowing_everything(self, num_classes: int, height: float) -> None:
         logits = torch.zeros(1, num_classes)
         logits[0, 1] = height
@@ -97,8 +97,8 @@ class TestEvidence:
 
 
 class TestLogProbabilities:
-    @pytest.mark.parametrize("shape", [(7,), (5, 7), (3, 5, 7), (2, 3, 5, 7)])
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @each("shape", [(7,), (5, 7), (3, 5, 7), (2, 3, 5, 7)])
+    @each("dtype", [torch.float32, torch.float64])
     def test_is_log_softmax(self, shape: tuple[int, ...], dtype: torch.dtype) -> None:
         logits = 9 * torch.randn(shape, dtype=dtype, generator=generator())
         found = log_probabilities(logits)
@@ -118,7 +118,7 @@ class TestLogProbabilities:
         expanded = logits.expand(3, *logits.shape)
         torch.testing.assert_close(log_probabilities(expanded), torch.log_softmax(expanded, -1))
 
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    @each("dtype", [torch.float16, torch.bfloat16])
     def test_half_precision_is_widened_first(self, dtype: torch.dtype) -> None:
         logits = (20 * torch.randn(30, 1000, generator=generator())).to(dtype)
         found = log_probabilities(logits)

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from offramp.functional import exit_distribution, exit_if_reached, first_exit, gate_targets, leaves
+from tests.cases import each
 
 # A shared machine may stall for longer than hypothesis' deadline.
 quick = settings(deadline=None, max_examples=80)
@@ -63,7 +64,7 @@ class TestExitDistribution:
         probability = exit_distribution(torch.tensor([0.7, 0.6, 0.5, 1.0], dtype=torch.float64))
         torch.testing.assert_close(probability, torch.tensor([0.7, 0.3, 0.0, 0.0], dtype=torch.float64))
 
-    @pytest.mark.parametrize("leading", [(), (5,), (3, 5), (2, 3, 5)])
+    @each("leading", [(), (5,), (3, 5), (2, 3, 5)])
     def test_leading_axes(self, leading: tuple[int, ...]) -> None:
         flat = draws(30, 4)[: torch.Size(leading).numel()]
         expected = torch.tensor([distribution_by_hand(row) for row in flat.tolist()], dtype=torch.float64)
@@ -115,7 +116,7 @@ class TestExitIfReached:
         assert clear.double().mean() > 0.99
         torch.testing.assert_close(exit_if_reached(scores)[clear], expected[clear], rtol=1e-9, atol=1e-9)
 
-    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    @each("dtype", [torch.float32, torch.float64])
     def test_an_exit_nobody_reaches_and_the_last_one_say_1(self, dtype: torch.dtype) -> None:
         scores = draws(2000, 6).to(dtype)
         found = exit_if_reached(scores)
@@ -132,8 +133,8 @@ class TestExitIfReached:
 
 
 class TestLeaving:
-    @pytest.mark.parametrize("num_exits", [2, 4, 7, 14])
-    @pytest.mark.parametrize("power", [1.0, 3.0, 8.0])
+    @each("num_exits", [2, 4, 7, 14])
+    @each("power", [1.0, 3.0, 8.0])
     def test_closed_form_is_the_first_exit_with_even_odds(self, num_exits: int, power: float) -> None:
         scores = draws(3000, num_exits, power=power, seed=num_exits)
         tie = (2 * scores + (scores.cumsum(1) - scores) - 1).abs() < 1e-9

@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offramp.functional import best_exit, gate_targets, imbalance_weights, priced_losses
+from tests.cases import each
 
 quick = settings(deadline=None, max_examples=60)
 
@@ -13,8 +14,8 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 class TestPricedLosses:
-    @pytest.mark.parametrize("shared", [True, False])
-    @pytest.mark.parametrize("per_sample", [True, False])
+    @each("shared", [True, False])
+    @each("per_sample", [True, False])
     def test_entry_by_entry(self, shared: bool, per_sample: bool) -> None:
         losses = torch.rand(*([] if shared else [3]), 5, 4, dtype=torch.float64, generator=generator())
         costs = torch.rand(*([5] if per_sample else []), 4, dtype=torch.float64, generator=generator(1))
@@ -38,7 +39,7 @@ class TestBestExit:
         assert best_exit(torch.tensor(rows, dtype=torch.float32)).tolist() == expected
         assert best_exit(torch.tensor([rows, rows], dtype=torch.float32)).tolist() == [expected, expected]
 
-    @pytest.mark.parametrize("num_exits", [1, 2, 9, 33, 200])
+    @each("num_exits", [1, 2, 9, 33, 200])
     def test_all_alike(self, num_exits: int) -> None:
         assert best_exit(torch.full((64, num_exits), 0.3)).eq(0).all()
 

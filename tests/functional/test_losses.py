@@ -22,6 +22,7 @@ from offramp.functional import (
     rescaled_loss,
     weighted_loss,
 )
+from tests.cases import each
 
 W, N, L, K = 3, 6, 4, 5
 COSTS = [0.2, 0.45, 0.8, 1.0]
@@ -163,7 +164,7 @@ PAIRS: list[tuple[Ours, ByHand]] = [
     (rescaled, rescaled_by_hand),
     (full, full_by_hand),
 ]
-every_loss = pytest.mark.parametrize("loss", [plain, weighted, rescaled, full])
+every_loss = each("loss", [plain, weighted, rescaled, full])
 
 
 def gradients(value: Tensor, given: Problem) -> tuple[Tensor, ...]:
@@ -176,7 +177,7 @@ def gradients(value: Tensor, given: Problem) -> tuple[Tensor, ...]:
 
 
 class TestCrossEntropies:
-    @pytest.mark.parametrize("leading", [(), (2,), (2, 3)])
+    @each("leading", [(), (2,), (2, 3)])
     def test_entry_by_entry(self, leading: tuple[int, ...]) -> None:
         generator = torch.Generator().manual_seed(0)
         logits = torch.randn(*leading, N, L, K, dtype=torch.float64, generator=generator)
@@ -200,8 +201,8 @@ class TestAgainstTheEquations:
         assert ((probability[..., :-1] > 0) & (probability[..., :-1] < scores)).any()
         assert (probability == 0).any()
 
-    @pytest.mark.parametrize(("loss", "by_hand"), PAIRS)
-    @pytest.mark.parametrize("seed", range(3))
+    @each(("loss", "by_hand"), PAIRS)
+    @each("seed", range(3))
     def test_value_and_gradients(self, loss: Ours, by_hand: ByHand, seed: int) -> None:
         given = problem(seed=seed)
         found = loss(given)
@@ -210,7 +211,7 @@ class TestAgainstTheEquations:
         for gradient, reference in zip(gradients(found, given), gradients(expected, given), strict=True):
             torch.testing.assert_close(gradient, reference, rtol=1e-7, atol=1e-10)
 
-    @pytest.mark.parametrize("kind", ["exit_subsequent", "exit_if_min"])
+    @each("kind", ["exit_subsequent", "exit_if_min"])
     def test_gate_loss(self, kind: str) -> None:
         given = problem()
         losses, gate_logits, _ = ours(given)

@@ -13,6 +13,7 @@ from PIL import Image
 
 from offramp.data import open_data
 from offramp.errors import InputError
+from tests.cases import each
 
 OPENER = """
 import json, resource, sys
@@ -56,7 +57,7 @@ def bomb(folder: Path, name: str, *, megabytes: int) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@each(
     ("name", "megabytes"),
     [
         ("long.csv.gz", 400),

@@ -18,6 +18,7 @@ from offramp.frontier import estimate, recalibrated
 from offramp.trunk import Trunk
 from offramp.trunk.preprocessing import AS_IS
 from offramp.trunk.transformers import text_trunk
+from tests.cases import each
 from tests.frontier import text_examples
 from tests.frontier.artifact_examples import FEW
 from tests.frontier.examples import PREPROCESSING, images, trunk
@@ -178,7 +179,7 @@ STRANGE: Mapping[str, Any] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NETWORKS)
+@each("name", NETWORKS)
 def test_any_input_is_answered_or_refused(name: str) -> None:
     given = network(name)
     answered = set()
@@ -216,7 +217,7 @@ UNBATCHED: Mapping[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@each("name", NETWORKS)
 def test_one_sample_without_a_batch_axis(name: str) -> None:
     inputs, told = UNBATCHED[name]
     given = network(name)
@@ -270,7 +271,7 @@ FORMS: Mapping[str, Callable[[list[str]], Any]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_whatever_a_tokenizer_returns_is_answered_alike(form: str) -> None:
     texts = sentences(20, seed=5)[0]
     with_tokenizer = network("texts")
@@ -283,7 +284,7 @@ def test_whatever_a_tokenizer_returns_is_answered_alike(form: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", FORMS)
+@each("form", FORMS)
 def test_whatever_a_tokenizer_returns_is_fitted_alike(form: str) -> None:
     make = FORMS[form]
     data = [(make(texts), labels) for texts, labels in (sentences(60, seed=1), sentences(40, seed=2))]
@@ -298,7 +299,7 @@ def test_whatever_a_tokenizer_returns_is_fitted_alike(form: str) -> None:
     assert estimate(made, (make(texts), labels), folds=2, settings=FEW, anyway=True, progress=False).samples == 50
 
 
-@pytest.mark.parametrize("form", ["batch encoding", "arrays", "lists of one length", "dictionary"])
+@each("form", ["batch encoding", "arrays", "lists of one length", "dictionary"])
 def test_a_tokenizers_output_is_an_example(form: str) -> None:
     torch.manual_seed(0)
     sizes = {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 30}
@@ -309,7 +310,7 @@ def test_a_tokenizers_output_is_an_example(form: str) -> None:
     torch.testing.assert_close(cut(cut.prepare(inputs)), model(**tensors).logits, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["texts", "tokens"])
+@each("name", ["texts", "tokens"])
 def test_texts_that_were_not_padded(name: str) -> None:
     ragged = encoded(["word1", "word2 word3"], return_tensors=None, padding=False)
     with pytest.raises(InputError, match='return_tensors="pt", padding=True'):
@@ -325,7 +326,7 @@ def test_texts_padded_on_the_left() -> None:
             network(name).predict(flipped)
 
 
-@pytest.mark.parametrize("data", [("word1", "word2"), ("word1", "word2", "word3"), (["word1"],), ["word1"], None])
+@each("data", [("word1", "word2"), ("word1", "word2", "word3"), (["word1"],), ["word1"], None])
 def test_texts_without_labels_cannot_be_fitted(data: Any) -> None:
     with pytest.raises(InputError, match=r"\(inputs, labels\)|list of texts or images"):
         offramp.fit(text_networks()[0], data, data, settings=FEW, anyway=True, progress=False)

@@ -23,6 +23,7 @@ from offramp.features.splits import find_overlap
 from offramp.frontier import Frontier, compare, recalibrated
 from offramp.methods import METHODS
 from offramp.report import find, write_report
+from tests.cases import each
 from tests.cli.workshop import MODELS, SOURCE, Shell, quick, samples
 from tests.frontier.examples import PREPROCESSING, SMALL, images, trunk
 
@@ -82,7 +83,7 @@ LEAKS = {
 }
 
 
-@pytest.mark.parametrize("leak", LEAKS)
+@each("leak", LEAKS)
 def test_fit_refuses_validation_rows_it_is_fitted_on(leak: str) -> None:
     with pytest.raises(SplitError, match=r"other rows|hold some out"):
         fit(TRAIN, LEAKS[leak])
@@ -120,8 +121,8 @@ def test_rows_that_repeat_within_a_split_do_no_harm() -> None:
     assert {name: split["samples"] for name, split in found.provenance["splits"].items()}["fit"] == 600
 
 
-@pytest.mark.parametrize("labelled", [True, False])
-@pytest.mark.parametrize("name", ["fit", "tune"])
+@each("labelled", [True, False])
+@each("name", ["fit", "tune"])
 def test_recalibration_refuses_samples_that_made_the_points(frontier: Frontier, name: str, labelled: bool) -> None:
     used = TRAIN if name == "fit" else half(frontier, "tune")
     for data in (used, rows(used, BACKWARDS), joined(rows(used, slice(0, 50)), rows(TEST, slice(0, 50)))):
@@ -312,9 +313,7 @@ def test_files_and_arrays_meet(shop: Path, artifact: Path) -> None:
 
 
 @pytest.mark.data
-@pytest.mark.parametrize(
-    ("task", "earlier", "later", "shared"), [("banking77", "train", "test", 7), ("sst2", "train", "valid", 75)]
-)
+@each(("task", "earlier", "later", "shared"), [("banking77", "train", "test", 7), ("sst2", "train", "valid", 75)])
 def test_real_data_repeats_itself(data_dir: Path, task: str, earlier: str, later: str, shared: int) -> None:
     """The count is that of a Python set of texts. 75 of SST-2's 6,735 validation rows are more than 1 %."""
     first, second = (open_data(data_dir / task / f"{name}.tsv.gz") for name in (earlier, later))
@@ -332,7 +331,7 @@ def test_real_data_repeats_itself(data_dir: Path, task: str, earlier: str, later
             assert find_overlap(ids, known, name="test").tolist() == repeats
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "ranks"),
     [
         ("fit", torch.tensor([[1, 2]])),

@@ -13,6 +13,7 @@ import torch
 from offramp.artifact import is_artifact_file, read_artifact, write_artifact
 from offramp.errors import ArtifactError, BusyError
 from tests.artifact_examples import tensor_file
+from tests.cases import each
 from tests.test_files import holder
 
 ROOT = Path(__file__).parents[2]
@@ -191,7 +192,7 @@ def folder(tmp_path: Path) -> Path:
 class TestLinks:
     """Links that somebody has planted in the folder are replaced or refused, never followed."""
 
-    @pytest.mark.parametrize("name", ["exits", "manifest.json", ".lock.owner"])
+    @each("name", ["exits", "manifest.json", ".lock.owner"])
     def test_are_replaced(self, folder: Path, tmp_path: Path, name: str) -> None:
         precious = tmp_path / "precious"
         precious.write_bytes(b"mine")

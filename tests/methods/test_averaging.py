@@ -11,6 +11,7 @@ from offramp.cost import TrunkMulAdds
 from offramp.features import MemorySource
 from offramp.methods import ExitKind, JointSettings, fit_joint
 from offramp.methods.averaging import SHARES, fit_averaging
+from tests.cases import each
 
 K = 5
 
@@ -103,7 +104,7 @@ class TestEdges:
         given = {2: torch.randn(3, K)}
         assert found(given)[2] is given[2]
 
-    @pytest.mark.parametrize("perfect", [0, 2])
+    @each("perfect", [0, 2])
     def test_a_perfect_head(self, perfect: int) -> None:
         truth = labels(200)
         right = 10.0 * F.one_hot(truth, K)
@@ -132,7 +133,7 @@ class TestEdges:
         assert 0.3 <= fit_averaging(source(own, truth)).shares[1] <= 0.6
 
 
-@pytest.mark.parametrize("exits", ["linear", "cumulative", "ladder"])
+@each("exits", ["linear", "cumulative", "ladder"])
 def test_a_fit_keeps_its_averaging_through_stacking_and_checkpoints(exits: ExitKind, tmp_path: Path) -> None:
     truth = torch.arange(90) % 3
     features = torch.randn(90, 12, generator=generator(5))

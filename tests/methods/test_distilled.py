@@ -8,6 +8,7 @@ from torch import Tensor
 from offramp.features import MemorySource
 from offramp.methods import distilled, fit_distilled
 from offramp.methods.distilled import RISE, distillation_loss, raised_temperature
+from tests.cases import each
 from tests.methods.examples import COSTS, QUICK, WIDTHS, clusters, costs
 
 
@@ -29,7 +30,7 @@ def test_a_class_that_the_teacher_rules_out() -> None:
     assert distillation_loss(torch.zeros(1, 1, 1, 3), teacher, torch.tensor([0]), temperature=2.0).isfinite()
 
 
-@pytest.mark.parametrize("num_classes", [2, 10, 1000])
+@each("num_classes", [2, 10, 1000])
 def test_the_temperature_rises_until_the_teacher_is_half_sure(num_classes: int) -> None:
     teacher = 20 * F.one_hot(torch.arange(16) % num_classes, num_classes).float()
     temperature, before = 1.0, 0.0

@@ -9,10 +9,11 @@ from offramp.errors import InputError
 from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearExits
 from offramp.methods import DEFAULT, PAPER, JointSettings, fresh_exits
 from offramp.methods.fresh import begun_exits
+from tests.cases import each
 from tests.methods.examples import clusters
 
 
-@pytest.mark.parametrize(
+@each(
     ("settings", "kind"),
     [(DEFAULT, LadderExits), (PAPER, LinearExits), (replace(PAPER, exits="cumulative"), CumulativeLinearExits)],
 )
@@ -28,7 +29,7 @@ def test_the_width_is_that_of_the_settings() -> None:
     assert bank.width == 7
 
 
-@pytest.mark.parametrize(("num_classes", "width"), [(2, 64), (32, 64), (33, 66), (100, 200), (128, 256), (1000, 256)])
+@each(("num_classes", "width"), [(2, 64), (32, 64), (33, 66), (100, 200), (128, 256), (1000, 256)])
 def test_more_classes_need_a_wider_state(num_classes: int, width: int) -> None:
     bank = fresh_exits((4, 5), (1,), num_classes)
     assert isinstance(bank, LadderExits)

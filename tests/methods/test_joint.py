@@ -29,6 +29,7 @@ from offramp.methods import (
     fit_classifiers,
     fit_joint,
 )
+from tests.cases import each
 
 WIDTHS = (4, 6, 8)
 COSTS = TrunkMulAdds(
@@ -69,8 +70,8 @@ def fit(settings: JointSettings, **options: object) -> FittedExits:
     return fit_joint(fit_split, tune, COSTS, settings, dtype=torch.float64, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("loss", ["weighted", "rescaled", "plain", "full", "fixed"])
-@pytest.mark.parametrize("target", ["exit_subsequent", "exit_if_min"])
+@each("loss", ["weighted", "rescaled", "plain", "full", "fixed"])
+@each("target", ["exit_subsequent", "exit_if_min"])
 def test_many_cost_weights_at_once_equal_separate_fits(loss: ClassifierTraining, target: GateTarget) -> None:
     settings = replace(QUICK, classifier_loss=loss, gate_target=target)
     together = fit(settings)
@@ -92,7 +93,7 @@ def test_cost_weights_end_up_different() -> None:
     assert not torch.allclose(fitted.trained_gates.bias[0], fitted.trained_gates.bias[2], atol=1e-4)
 
 
-@pytest.mark.parametrize("exits", ["linear", "cumulative", "ladder"])
+@each("exits", ["linear", "cumulative", "ladder"])
 def test_same_seed_same_weights_other_seed_others(exits: ExitKind) -> None:
     settings = replace(QUICK, exits=exits)
     first, second = weights_of(fit(settings)), weights_of(fit(settings))
@@ -109,8 +110,8 @@ def test_the_callers_random_numbers_are_left_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-@pytest.mark.parametrize("exits", ["linear", "ladder"])
-@pytest.mark.parametrize("stop_after", [1, 2, 3])
+@each("exits", ["linear", "ladder"])
+@each("stop_after", [1, 2, 3])
 def test_a_fit_that_was_interrupted_goes_on_as_if_it_was_not(tmp_path: Path, exits: ExitKind, stop_after: int) -> None:
     settings = replace(QUICK, exits=exits, warmup_epochs=2, epochs=2)
     whole = weights_of(fit(settings))
@@ -162,7 +163,7 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
         fit(replace(QUICK, learning_rate=0.5), checkpoint=tmp_path / "fit.safetensors")
 
 
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"\x10\0\0\0\0\0\0\0{}"])
+@each("content", [b"", b"not a checkpoint", b"\x10\0\0\0\0\0\0\0{}"])
 def test_a_broken_checkpoint_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "fit.safetensors"
     path.write_bytes(content)
@@ -170,7 +171,7 @@ def test_a_broken_checkpoint_is_refused_by_name(tmp_path: Path, content: bytes) 
         fit(QUICK, checkpoint=path)
 
 
-@pytest.mark.parametrize("exits", ["linear", "cumulative", "ladder"])
+@each("exits", ["linear", "cumulative", "ladder"])
 def test_exits_learn_and_dearer_compute_leaves_earlier(exits: ExitKind) -> None:
     settings = replace(
         QUICK, exits=exits, warmup_epochs=10, epochs=10, cost_weights=(0.01, 10.0), scale_rates_by_depth=False
@@ -310,13 +311,13 @@ def test_an_empty_split_is_refused() -> None:
         fit_joint(noisy_clusters(), empty, COSTS, QUICK)
 
 
-@pytest.mark.parametrize("change", [{"cost_weights": ()}, {"cost_weights": (-1.0,)}, {"batch_size": 0}, {"epochs": -1}])
+@each("change", [{"cost_weights": ()}, {"cost_weights": (-1.0,)}, {"batch_size": 0}, {"epochs": -1}])
 def test_settings_that_make_no_sense_are_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError):
         replace(QUICK, **change)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("change", [{"exits": "ladr"}, {"classifier_loss": "wieghted"}, {"gate_target": "exit_if"}])
+@each("change", [{"exits": "ladr"}, {"classifier_loss": "wieghted"}, {"gate_target": "exit_if"}])
 def test_settings_that_do_not_exist_suggest_those_that_do(change: dict[str, object]) -> None:
     with pytest.raises(UnknownNameError, match="did you mean"):
         replace(QUICK, **change)  # type: ignore[arg-type]

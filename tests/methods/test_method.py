@@ -12,6 +12,7 @@ from offramp.features import MemorySource
 from offramp.functional import evidence, first_exit, leaves, log_probabilities
 from offramp.methods import METHODS, FittedExits
 from offramp.policy import POLICIES
+from tests.cases import each
 from tests.methods.examples import COSTS, QUICK, WIDTHS, clusters, costs, weights_of
 
 GATED = {"default": "gates", "paper": "gates", "diff_branch": "branch_gates", "pteenet": "branch_gates"}
@@ -67,7 +68,7 @@ def test_as_good_as_the_best_linear_classifier(name: str) -> None:
     assert (logits[0, :, 0].argmax(-1) == labels).double().mean() > best - 0.02
 
 
-@pytest.mark.parametrize("name", list(GATED))
+@each("name", list(GATED))
 def test_dearer_compute_leaves_earlier(name: str) -> None:
     fitted = METHODS.get(name)(clusters(400), clusters(90, seed=1), COSTS, LONG)
     logits, _ = answers(fitted, clusters(600, seed=5))
@@ -98,7 +99,7 @@ def test_the_callers_random_numbers_are_left_alone(name: str) -> None:
 
 
 @every_method
-@pytest.mark.parametrize("own_heads", [(), (1,)])
+@each("own_heads", [(), (1,)])
 def test_one_exit_two_classes_one_cost_weight(name: str, own_heads: tuple[int, ...]) -> None:
     widths = (4, 2, 3)[: 2 + len(own_heads)]
     source = clusters(64, widths=widths, num_classes=2, own_heads=own_heads)
@@ -111,7 +112,7 @@ def test_one_exit_two_classes_one_cost_weight(name: str, own_heads: tuple[int, .
 
 
 @every_method
-@pytest.mark.parametrize("count", [1, 17])  # of 16 and 1 samples
+@each("count", [1, 17])  # of 16 and 1 samples
 def test_a_batch_of_one_sample(name: str, count: int) -> None:
     fitted = METHODS.get(name)(clusters(count), clusters(30, seed=1), COSTS, QUICK)
     assert all(value.isfinite().all() for value in weights_of(fitted).values())
@@ -140,13 +141,13 @@ def test_features_of_any_precision(name: str) -> None:
     assert all(value.isfinite().all() for value in weights_of(fitted).values())
 
 
-@pytest.mark.parametrize("name", ["boosted", "l2w_den"])
+@each("name", ["boosted", "l2w_den"])
 def test_exits_are_linear_whatever_settings_say(name: str) -> None:
     fitted = METHODS.get(name)(clusters(), clusters(90, seed=1), COSTS, replace(QUICK, exits="ladder"))
     assert isinstance(fitted.bank, LinearExits)
 
 
-@pytest.mark.parametrize("name", ["classifiers", "diff_branch", "distilled", "pteenet", "ztw"])
+@each("name", ["classifiers", "diff_branch", "distilled", "pteenet", "ztw"])
 def test_a_ladder_is_shared(name: str) -> None:
     fitted = METHODS.get(name)(clusters(), clusters(90, seed=1), COSTS, replace(QUICK, exits="ladder", ladder_width=8))
     assert fitted.bank.stacked == 1

@@ -7,11 +7,12 @@ import pytest
 
 from offramp.errors import InputError
 from offramp.methods import DEFAULT, PAPER, EpochRecord, JointSettings, fit_joint
+from tests.cases import each
 from tests.methods.test_joint import COSTS, QUICK, noisy_clusters
 
 
 class TestSamplesAStep:
-    @pytest.mark.parametrize(
+    @each(
         ("samples", "expected"),
         [
             (1, 32),
@@ -29,17 +30,17 @@ class TestSamplesAStep:
         assert (DEFAULT.least_steps, DEFAULT.batch_size) == (40, 512)
         assert DEFAULT.samples_a_step(samples) == expected
 
-    @pytest.mark.parametrize("samples", [1, 255, 256, 10**6])
+    @each("samples", [1, 255, 256, 10**6])
     def test_the_papers_do_not_change(self, samples: int) -> None:
         assert PAPER.samples_a_step(samples) == PAPER.batch_size or samples < PAPER.batch_size
         assert -(-samples // PAPER.samples_a_step(samples)) == -(-samples // PAPER.batch_size)
 
-    @pytest.mark.parametrize("batch_size", [1, 16, 31])
+    @each("batch_size", [1, 16, 31])
     def test_never_more_than_asked_for(self, batch_size: int) -> None:
         settings = replace(DEFAULT, batch_size=batch_size)
         assert {settings.samples_a_step(samples) for samples in (1, 50, 10**5)} == {batch_size}
 
-    @pytest.mark.parametrize("samples", [1280, 1999, 5000, 20_480])
+    @each("samples", [1280, 1999, 5000, 20_480])
     def test_as_many_steps_as_asked_for(self, samples: int) -> None:
         assert samples // DEFAULT.samples_a_step(samples) >= DEFAULT.least_steps
 
@@ -60,9 +61,7 @@ class TestSamplesAStep:
         assert asked == [size] * len(epochs)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"least_steps": 0}, {"batch_size": 0}, {"patience": 0}, {"switch_every": 0}, {"epochs": -1}]
-)
+@each("wrong", [{"least_steps": 0}, {"batch_size": 0}, {"patience": 0}, {"switch_every": 0}, {"epochs": -1}])
 def test_counts_that_are_none(wrong: dict[str, int]) -> None:
     with pytest.raises(InputError, match="must be >= 0, switch_every, batch_size, least_steps and patience >= 1; got"):
         JointSettings(**wrong)  # type: ignore[arg-type]

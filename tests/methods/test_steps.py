@@ -9,6 +9,7 @@ from torch.optim import SGD
 from offramp.errors import InputError
 from offramp.exits import LadderExits, LinearExits
 from offramp.methods.steps import batches_of, check_finite, classifier_optimizer, cosine_step, remember_rates, seeded
+from tests.cases import each
 from tests.methods.examples import QUICK, clusters
 
 
@@ -34,7 +35,7 @@ def test_steps_follow_a_cosine() -> None:
         assert before - weight.item() == pytest.approx(1 + math.cos(math.pi * progress), abs=1e-6)
 
 
-@pytest.mark.parametrize("scaled", [True, False])
+@each("scaled", [True, False])
 def test_early_linear_exits_learn_faster(scaled: bool) -> None:
     settings = replace(QUICK, warmup_learning_rate=0.02, scale_rates_by_depth=scaled)
     optimizer = classifier_optimizer(LinearExits((2, 2, 2, 2), (0, 2), 3), settings)
@@ -55,7 +56,7 @@ def test_one_seed_inside_the_callers_outside() -> None:
     assert torch.equal(torch.rand(2), expected)
 
 
-@pytest.mark.parametrize("loss", [math.nan, math.inf])
+@each("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_is_refused(loss: float) -> None:
     check_finite(1e30, 1)
     with pytest.raises(InputError, match="in epoch 4; lower the learning rates"):

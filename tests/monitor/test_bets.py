@@ -5,9 +5,10 @@ import pytest
 from scipy import integrate
 
 from offramp.monitor.bets import Bets, DisagreementBets, RankBets
+from tests.cases import each
 
 
-@pytest.mark.parametrize("both", [False, True])
+@each("both", [False, True])
 def test_a_bet_on_uniform_ranks_pays_one(both: bool) -> None:
     bets = RankBets(both=both)
     for index in range(bets.count):
@@ -26,7 +27,7 @@ def test_both_sides_mirror_each_other() -> None:
     assert (RankBets(both=False).log_factors(np.array([0.999])) < 0).all()
 
 
-@pytest.mark.parametrize("promised", [0.001, 0.02, 0.5, 0.99])
+@each("promised", [0.001, 0.02, 0.5, 0.99])
 def test_a_bet_on_disagreement_pays_one_at_the_promise_and_less_below(promised: float) -> None:
     same, differs = np.exp(DisagreementBets(promised).log_factors(np.array([0.0, 1.0]))).T
     assert np.allclose(promised * differs + (1 - promised) * same, 1)
@@ -36,7 +37,7 @@ def test_a_bet_on_disagreement_pays_one_at_the_promise_and_less_below(promised: 
     assert (above * differs + (1 - above) * same > 1).all()
 
 
-@pytest.mark.parametrize("bets", [RankBets(both=True), RankBets(both=False), DisagreementBets(0.1)])
-@pytest.mark.parametrize("samples", [0, 1, 3])
+@each("bets", [RankBets(both=True), RankBets(both=False), DisagreementBets(0.1)])
+@each("samples", [0, 1, 3])
 def test_one_row_a_bet(bets: Bets, samples: int) -> None:
     assert bets.log_factors(np.full(samples, 0.5)).shape == (bets.count, samples)

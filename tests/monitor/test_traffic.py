@@ -9,6 +9,7 @@ import torch
 
 from offramp.errors import InputError
 from offramp.monitor import Traffic
+from tests.cases import each
 
 
 def test_lists_arrays_and_tensors_are_the_same() -> None:
@@ -45,7 +46,7 @@ def test_no_samples_are_traffic_too() -> None:
     assert len(Traffic([], [])) == 0
 
 
-@pytest.mark.parametrize(
+@each(
     ("columns", "told"),
     [
         (([0, 1], [0.5]), "as many exits as confidences and disagreements, got 2, 1 and 2"),

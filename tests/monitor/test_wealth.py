@@ -6,6 +6,7 @@ import pytest
 
 from offramp.monitor.bets import DisagreementBets, RankBets
 from offramp.monitor.wealth import START_EVERY, Wealth
+from tests.cases import each
 
 
 def by_formula(observed: npt.NDArray[np.float64], bets: RankBets) -> float:
@@ -18,7 +19,7 @@ def by_formula(observed: npt.NDArray[np.float64], bets: RankBets) -> float:
     return float(total + 1 - staked)
 
 
-@pytest.mark.parametrize("samples", [1, 99, 100, 101, 350])
+@each("samples", [1, 99, 100, 101, 350])
 def test_as_the_formula_says(samples: int) -> None:
     bets, observed = RankBets(both=True), np.random.default_rng(samples).random(samples)
     assert np.exp(Wealth(bets).update(observed)[-1]) == pytest.approx(by_formula(observed, bets))
@@ -47,7 +48,7 @@ def test_rarely_ever_large_by_chance() -> None:
     assert 0.005 < np.mean(ever) < 0.05 + 2 * np.sqrt(0.05 * 0.95 / 1000)
 
 
-@pytest.mark.parametrize("rate", [0.05, 0.01])
+@each("rate", [0.05, 0.01])
 def test_rarely_ever_large_while_a_promise_is_kept(rate: float) -> None:
     random = np.random.default_rng(0)
     ever = [
@@ -57,7 +58,7 @@ def test_rarely_ever_large_while_a_promise_is_kept(rate: float) -> None:
     assert np.mean(ever) < 0.05 + 2 * np.sqrt(0.05 * 0.95 / 1000)
 
 
-@pytest.mark.parametrize("before", [0, 1000, 5000])
+@each("before", [0, 1000, 5000])
 def test_a_change_is_found_soon_whenever_it_comes(before: int) -> None:
     random = np.random.default_rng(before)
     delays = []

@@ -2,12 +2,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
 from offramp.functional import exit_distribution, first_exit, leaves
 from offramp.policy import GatePolicy, Observation, Policy, SampledGatePolicy
+from tests.cases import each
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -63,8 +63,8 @@ def by_equation_4(scores: list[float]) -> int:
 
 
 class TestGatePolicy:
-    @pytest.mark.parametrize("num_exits", [1, 2, 7, 14])
-    @pytest.mark.parametrize("bias", [-3.0, -1.0, 0.5])
+    @each("num_exits", [1, 2, 7, 14])
+    @each("bias", [-3.0, -1.0, 0.5])
     def test_exit_by_exit_is_the_closed_form(self, num_exits: int, bias: float) -> None:
         evidence, given = draw(2000, num_exits, 4, seed=0), parameters(num_exits, bias=bias)
         scores = scores_of(evidence, given)
@@ -73,7 +73,7 @@ class TestGatePolicy:
         assert torch.equal(found[~tie], first_exit(leaves(scores))[~tie])
         assert found.tolist() == [by_equation_4(row) for row in scores.tolist()]
 
-    @pytest.mark.parametrize("active", [(0, 1, 2, 3, 4, 5), (0, 2, 5), (1, 3, 4, 5), (5,)])
+    @each("active", [(0, 1, 2, 3, 4, 5), (0, 2, 5), (1, 3, 4, 5), (5,)])
     def test_only_active_exits_feed_the_running_sum(self, active: tuple[int, ...]) -> None:
         evidence, given = draw(2000, 6, 4, seed=0), parameters(6, bias=-2.0)
         scores = scores_of(evidence, given)
@@ -108,7 +108,7 @@ class TestGatePolicy:
 
 
 class TestSampledGatePolicy:
-    @pytest.mark.parametrize("bias", [-2.0, -0.5, 1.0])
+    @each("bias", [-2.0, -0.5, 1.0])
     def test_frequencies(self, bias: float) -> None:
         num_samples, num_exits = 60_000, 5
         evidence = draw(1, num_exits, 4, seed=0)
@@ -140,7 +140,7 @@ class TestSampledGatePolicy:
 
 
 class TestCost:
-    @pytest.mark.parametrize("policy", [GatePolicy(), SampledGatePolicy()])
+    @each("policy", [GatePolicy(), SampledGatePolicy()])
     def test_the_papers(self, policy: Policy) -> None:
         assert policy.mul_adds(10) == 96
         assert policy.mul_adds(100) == 906

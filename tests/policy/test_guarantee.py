@@ -1,9 +1,8 @@
-import pytest
-
 from offramp.policy import Guarantee
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("loss", "at_most", "told"),
     [
         (

@@ -1,9 +1,9 @@
-import pytest
 import torch
 
 from offramp.functional import evidence
 from offramp.policy import MarginPolicy, Observation
 from offramp.policy.margin import lead
+from tests.cases import each
 
 
 class TestLead:
@@ -16,9 +16,7 @@ class TestLead:
 
 
 class TestMarginPolicy:
-    @pytest.mark.parametrize(
-        ("threshold", "expected"), [(0.0, [1, 1, 1]), (0.5, [0, 1, 1]), (0.9, [0, 0, 1]), (2.0, [0, 0, 0])]
-    )
+    @each(("threshold", "expected"), [(0.0, [1, 1, 1]), (0.5, [0, 1, 1]), (0.9, [0, 0, 1]), (2.0, [0, 0, 0])])
     def test_leaves_where_the_lead_is_large(self, threshold: float, expected: list[int]) -> None:
         seen = Observation(margin=lead(torch.tensor([[0.5, 0.5, 0], [0.75, 0.125, 0.125], [1.0, 0, 0]])))
         leave, carry = MarginPolicy().step(seen, (), {"threshold": torch.tensor(threshold)})

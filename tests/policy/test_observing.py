@@ -4,13 +4,14 @@ import pytest
 import torch
 
 from offramp.policy import Reading, observe
+from tests.cases import each
 
 LOGITS = 3 * torch.randn(50, 7, generator=torch.Generator().manual_seed(0))
 PROBABILITIES = (LOGITS / 1.7).softmax(1)
 NOISE = torch.rand(50)
 
 
-@pytest.mark.parametrize("reading", get_args(Reading))
+@each("reading", get_args(Reading))
 def test_nothing_else_is_there(reading: str) -> None:
     seen = observe({reading}, LOGITS, PROBABILITIES, NOISE if reading == "noise" else None)
     assert [name for name in get_args(Reading) if getattr(seen, name) is not None] == [reading]

@@ -5,6 +5,7 @@ import torch
 
 from offramp.errors import InputError, UnknownNameError
 from offramp.policy import POLICIES, OperatingPoint, ThresholdPolicy
+from tests.cases import each
 
 
 def made(active: tuple[int, ...], *, num_exits: int = 4, policy: str = "threshold") -> OperatingPoint:
@@ -12,16 +13,16 @@ def made(active: tuple[int, ...], *, num_exits: int = 4, policy: str = "threshol
 
 
 class TestOperatingPoint:
-    @pytest.mark.parametrize("active", [(3,), (0, 3), (0, 1, 2, 3)])
+    @each("active", [(3,), (0, 3), (0, 1, 2, 3)])
     def test_exits_in_force(self, active: tuple[int, ...]) -> None:
         assert made(active).active == active
 
-    @pytest.mark.parametrize("active", [(), (0,), (0, 1, 2), (1, 0, 3), (0, 0, 3), (3, 3), (0, 3, 4), (4,), (3, 0)])
+    @each("active", [(), (0,), (0, 1, 2), (1, 0, 3), (0, 0, 3), (3, 3), (0, 3, 4), (4,), (3, 0)])
     def test_refuses_other_exits(self, active: tuple[int, ...]) -> None:
         with pytest.raises(InputError, match="must ascend and end with the final one, 3"):
             made(active)
 
-    @pytest.mark.parametrize("active", [(-1, 3), (-4, 0, 3)])
+    @each("active", [(-1, 3), (-4, 0, 3)])
     def test_refuses_to_count_from_the_end(self, active: tuple[int, ...]) -> None:
         with pytest.raises(InputError):
             made(active)

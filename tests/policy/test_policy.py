@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import Any, get_args
 
-import pytest
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from offramp.policy import OFFERED, POLICIES, Observation, Policy, Reading
+from tests.cases import each
 from tests.policy.examples import at, drawn, observed
 
 L, N, P, K = 5, 40, 3, 3
-every_policy = pytest.mark.parametrize("name", list(POLICIES))
+every_policy = each("name", list(POLICIES))
 
 
 def generator(seed: int = 0) -> torch.Generator:

@@ -1,9 +1,9 @@
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offramp.policy import Observation, ThresholdPolicy
+from tests.cases import each
 
 quick = settings(deadline=None, max_examples=50)
 confidence = st.floats(0, 1, width=32)
@@ -33,6 +33,6 @@ class TestThresholdPolicy:
         seen = Observation(confidence=torch.zeros(5))
         assert ThresholdPolicy().step(seen, 0.0, {"threshold": torch.tensor(0.0)})[0].all()
 
-    @pytest.mark.parametrize("num_classes", [2, 10, 1000])
+    @each("num_classes", [2, 10, 1000])
     def test_costs_a_softmax(self, num_classes: int) -> None:
         assert ThresholdPolicy().mul_adds(num_classes) == 3 * num_classes

@@ -15,6 +15,7 @@ from offramp.report.answers import (
     uses_of_exits,
 )
 from offramp.uncertainty import calibration_error
+from tests.cases import each
 from tests.report.examples import at, drawn, toy
 
 
@@ -63,8 +64,8 @@ def test_an_exit_that_nobody_uses_says_nothing() -> None:
     assert first.everyone > 0
 
 
-@pytest.mark.parametrize("samples", [1, 7, 15, 200])
-@pytest.mark.parametrize("decimals", [1, 6])  # few: many confidences tie
+@each("samples", [1, 7, 15, 200])
+@each("decimals", [1, 6])  # few: many confidences tie
 def test_bins_add_up_to_the_calibration_error(samples: int, decimals: int) -> None:
     given, _ = given_by(samples=samples)
     given = replace(given, confidence=given.confidence.round(decimals=decimals))

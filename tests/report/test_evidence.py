@@ -2,13 +2,12 @@
 
 from xml.etree import ElementTree
 
-import pytest
-
 from offramp.report.canvas import to_svg
 from offramp.report.evidence import evidence_over_time
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("counts", "curves"),
     [
         ([100, 200], {"exit": [1.0, 0.5], "confidence": [3.0, 1e300], "disagreement": [1.0, 0.0]}),

@@ -7,6 +7,7 @@ from offramp.report.canvas import to_svg
 from offramp.report.inline import inline_svg
 from offramp.report.palette import PALETTE
 from offramp.report.pictures import accuracy_against_cost
+from tests.cases import each
 from tests.report.examples import found
 
 
@@ -34,7 +35,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("shade", ["light", "dark"])
+@each("shade", ["light", "dark"])
 def test_text_and_marks_stand_out(shade: str) -> None:
     colours = {name: getattr(colour, shade) for name, colour in PALETTE.items()}
     for name in ("ink", "muted", "orange", "blue", "green", "purple"):

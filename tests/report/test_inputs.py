@@ -8,6 +8,7 @@ from offramp.errors import InputError
 from offramp.features import ArraySource, Rows
 from offramp.report.answers import Sample
 from offramp.report.inputs import as_image, as_text, look_up
+from tests.cases import each
 
 LABELS = np.array([0, 1, 2])
 SAMPLES = [Sample(2, 2, 0, 0, 0.9), Sample(0, 0, 0, 1, 0.8)]
@@ -39,8 +40,8 @@ def test_bytes_are_colours_as_they_stand() -> None:
     assert np.array_equal(listed[0], COLOURS[2])
 
 
-@pytest.mark.parametrize("kind", [np.asarray, torch.tensor])
-@pytest.mark.parametrize("shape", [(48, 48), (1, 48, 48), (3, 48, 48), (48, 48, 3), (4, 48, 48)])
+@each("kind", [np.asarray, torch.tensor])
+@each("shape", [(48, 48), (1, 48, 48), (3, 48, 48), (48, 48, 3), (4, 48, 48)])
 def test_other_numbers_are_stretched(kind: Any, shape: tuple[int, ...]) -> None:
     numbers = np.linspace(-2, 5, int(np.prod(shape))).reshape(shape)
     image = as_image(kind(numbers))
@@ -61,7 +62,7 @@ def test_strange_numbers_do_no_harm() -> None:
     assert (flat == 128).all()
 
 
-@pytest.mark.parametrize("value", [None, 3, np.zeros(4), np.zeros((2, 3, 4, 5)), np.zeros((5, 6, 7)), "text", {}])
+@each("value", [None, 3, np.zeros(4), np.zeros((2, 3, 4, 5)), np.zeros((5, 6, 7)), "text", {}])
 def test_what_is_no_image_is_none(value: Any) -> None:
     assert as_image(value) is None
 

@@ -8,6 +8,7 @@ from offramp.errors import UnknownNameError
 from offramp.exits import LinearExits
 from offramp.runtime import BACKENDS, EagerBackend
 from offramp.trunk import POOLINGS, Trunk
+from tests.cases import each
 
 POOLING = POOLINGS.get("auto")
 
@@ -18,7 +19,7 @@ def network() -> tuple[Trunk, LinearExits]:
     return Trunk("two", stages, {1: nn.Linear(8, 3)}, num_classes=3), LinearExits((8, 8), (0,), 3)
 
 
-@pytest.mark.parametrize("name", list(BACKENDS))
+@each("name", list(BACKENDS))
 def test_answers_as_torch_by_itself(name: str) -> None:
     trunk, bank = network()
     inputs = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))

@@ -10,6 +10,7 @@ import torch
 
 from offramp.errors import BudgetError, InputError
 from offramp.runtime import BudgetController
+from tests.cases import each
 
 Spend = Callable[[float, int], list[float]]
 """What a batch of so many samples costs, asked for a setting."""
@@ -46,7 +47,7 @@ def within_promise(mean: float, asked: float, budget: float, ends: tuple[float, 
     return max(mean, budget) if asked == ends[1] else mean
 
 
-@pytest.mark.parametrize("seed", range(200))
+@each("seed", range(200))
 def test_bounds_hold_on_any_stream(seed: int) -> None:
     draw = np.random.default_rng(seed)
     least, cheapest, budget, dearest, most = np.sort(draw.uniform(0.01, 1.3, 5)).tolist()
@@ -67,8 +68,8 @@ def test_bounds_hold_on_any_stream(seed: int) -> None:
     assert abs(controller.average - budget) <= max(-low, high) / sum(sizes) + 1e-12
 
 
-@pytest.mark.parametrize("side", ["dear", "cheap"])
-@pytest.mark.parametrize(("window", "size"), [(100, 1), (100, 64), (10, 64), (1, 1)])
+@each("side", ["dear", "cheap"])
+@each(("window", "size"), [(100, 1), (100, 64), (10, 64), (1, 1)])
 def test_the_worst_stream_comes_close_to_the_bound_and_not_beyond(side: str, window: int, size: int) -> None:
     budget, ends, costs = 0.5, (0.2, 0.9), (0.1, 1.0)
     worst = costs[1] if side == "dear" else costs[0]
@@ -89,8 +90,8 @@ def test_without_what_is_assumed_the_debt_grows() -> None:
     assert debts[-1] == pytest.approx(0.1 * 5000)
 
 
-@pytest.mark.parametrize("size", [1, 16, 64])
-@pytest.mark.parametrize("budget", [0.3, 0.5, 0.7])
+@each("size", [1, 16, 64])
+@each("budget", [0.3, 0.5, 0.7])
 def test_a_stream_that_turns_harder_half_way_costs_the_budget(size: int, budget: float) -> None:
     draw, count = np.random.default_rng(0), 10_000
     hardness = np.concatenate([draw.beta(1, 3, count // 2), draw.beta(3, 1, count // 2)])
@@ -106,8 +107,8 @@ def test_a_stream_that_turns_harder_half_way_costs_the_budget(size: int, budget:
     assert controller.average == pytest.approx(budget, rel=0.02)
 
 
-@pytest.mark.parametrize("settings", [(0.2, 1.0), (0.2, 0.3, 0.9), (0.1, 0.45, 0.55, 1.0)])
-@pytest.mark.parametrize("budget", [0.3, 0.5, 0.7])
+@each("settings", [(0.2, 1.0), (0.2, 0.3, 0.9), (0.1, 0.45, 0.55, 1.0)])
+@each("budget", [0.3, 0.5, 0.7])
 def test_settings_far_apart_are_mixed_to_the_budget(settings: tuple[float, ...], budget: float) -> None:
     controller = BudgetController(budget, settings=settings)
     asked = set()
@@ -151,13 +152,13 @@ def test_a_budget_below_the_cheapest_names_it() -> None:
     assert BudgetController(0.2, settings=(0.2, 0.9)).asked == 0.2
 
 
-@pytest.mark.parametrize("budget", [0.0, -1.0, math.nan, math.inf, None, "0.6"])
+@each("budget", [0.0, -1.0, math.nan, math.inf, None, "0.6"])
 def test_what_is_no_share_is_refused(budget: Any) -> None:
     with pytest.raises(InputError, match="expected a budget as a share"):
         BudgetController(budget, settings=(0.2, 0.9))
 
 
-@pytest.mark.parametrize("costs", [object(), 0.5, None, ["much"], torch.tensor(0.5)])
+@each("costs", [object(), 0.5, None, ["much"], torch.tensor(0.5)])
 def test_what_is_no_costs_is_refused(costs: Any) -> None:
     controller = BudgetController(0.5, settings=(0.2, 0.9))
     told = f"each sample of a batch has cost, answer.relative_cost, got {type(costs).__name__}"

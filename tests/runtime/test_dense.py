@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -10,6 +9,7 @@ from offramp.exits import LinearExits
 from offramp.policy import OperatingPoint
 from offramp.runtime import Compaction, EagerBackend, Engine, run_dense
 from offramp.trunk import POOLINGS, CifarResNet, Trunk, split
+from tests.cases import each
 from tests.trunk.examples import Words, texts
 
 
@@ -65,7 +65,7 @@ def alike(found: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> None
     assert torch.equal(found[1], expected[1])
 
 
-@pytest.mark.parametrize("size", [1, 7, 16, 100, 200])
+@each("size", [1, 7, 16, 100, 200])
 def test_answers_are_those_of_one_batch(size: int) -> None:
     trunk, inputs = resnet()
     runs = engine(trunk, inputs)

@@ -9,6 +9,7 @@ import torch
 from offramp.errors import BudgetError, InputError
 from offramp.policy import Guarantee, OperatingPoint
 from offramp.runtime import Dial, same_setting, undominated
+from tests.cases import each
 
 
 def point(cost: float, accuracy: float = 0.9) -> OperatingPoint:
@@ -78,7 +79,7 @@ class TestDial:
         assert dial.rows(torch.tensor([0.4, 0.5, 2.0])).tolist() == [0, 0, 0]
         assert dial.rows(torch.zeros(0)).tolist() == []
 
-    @pytest.mark.parametrize("budget", [0.0, -0.5, math.nan, math.inf])
+    @each("budget", [0.0, -0.5, math.nan, math.inf])
     def test_what_is_no_share_is_refused(self, budget: float) -> None:
         with pytest.raises(InputError, match=r"expected a budget as a share of the network's cost, .* got"):
             Dial([point(0.4)]).rows(torch.tensor([0.5, budget]))

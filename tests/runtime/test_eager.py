@@ -15,6 +15,7 @@ from offramp.exits import LinearExits
 from offramp.runtime import EagerBackend
 from offramp.runtime.narrow import narrowed
 from offramp.trunk import POOLINGS, Trunk, chain, scores, split
+from tests.cases import each
 from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
 
 POOLING = POOLINGS.get("auto")
@@ -183,7 +184,7 @@ def test_few_samples_leave_elsewhere(settings: offramp.JointSettings) -> None:
     assert (rounded.exits != plain.exits).sum() <= 10
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float64, torch.int8])
+@each("dtype", [torch.float16, torch.float64, torch.int8])
 def test_other_precisions_are_refused(dtype: torch.dtype) -> None:
     with pytest.raises(InputError, match=r"expected torch.bfloat16, or None .* got torch\."):
         EagerBackend(trunk(), POOLING, LinearExits((256, 512, 1024), (0, 1), 3), dtype=dtype)

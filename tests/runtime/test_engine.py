@@ -17,6 +17,7 @@ from offramp.policy import POLICIES, OperatingPoint
 from offramp.runtime import Compaction, Engine
 from offramp.runtime.passes import staying
 from offramp.trunk import POOLINGS, Trunk
+from tests.cases import each
 from tests.frontier.chain_examples import FEW, pair, vectors
 from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
 from tests.policy.examples import drawn
@@ -74,7 +75,7 @@ def engine(example: Example, *points: OperatingPoint, compaction: Compaction | N
     return Engine(frontier.trunk, frontier.pooling, frontier.bank, points, compaction=compaction)
 
 
-KINDS = pytest.mark.parametrize("kind", ["ladder", "linear", "chain"])
+KINDS = each("kind", ["ladder", "linear", "chain"])
 QUIET = [name for name in POLICIES if "noise" not in POLICIES.get(name).reads]
 
 
@@ -95,7 +96,7 @@ def drawn_points(given: Example, policy: str) -> list[OperatingPoint]:
 
 
 @KINDS
-@pytest.mark.parametrize("policy", QUIET)
+@each("policy", QUIET)
 def test_every_policy_decides_as_in_the_simulator(kind: str, policy: str) -> None:
     given = example(kind)
     points = drawn_points(given, policy)
@@ -120,7 +121,7 @@ def test_all_policies_in_one_batch(kind: str) -> None:
     assert (left != expected).sum() <= 1
 
 
-@pytest.mark.parametrize("policy", list(POLICIES))
+@each("policy", list(POLICIES))
 def test_nobody_leaves_while_a_policy_is_timed(policy: str) -> None:
     given = example("ladder")
     last = given.frontier.trunk.num_exits - 1
@@ -138,7 +139,7 @@ def test_samples_leave_where_the_simulator_says(kind: str) -> None:
 
 
 @KINDS
-@pytest.mark.parametrize("size", [1, 7, 64])
+@each("size", [1, 7, 64])
 def test_batches_of_any_size_and_order(kind: str, size: int) -> None:
     given = example(kind)
     runs = engine(given, given.points[0])
@@ -190,7 +191,7 @@ def test_newcomers_join_where_flights_meet(kind: str) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("make", [LinearExits, CumulativeLinearExits, partial(LadderExits, width=8)])
+@each("make", [LinearExits, CumulativeLinearExits, partial(LadderExits, width=8)])
 def test_flights_with_no_point_in_common_join(make: Callable[..., ExitBank]) -> None:
     torch.manual_seed(0)
     simple = Trunk("simple", [nn.Linear(4, 4) for _ in range(3)], {2: nn.Linear(4, 3)}, num_classes=3)
@@ -252,7 +253,7 @@ def _counting(call: object, pooled: list[object]) -> object:
     return counted
 
 
-@pytest.mark.parametrize("marks", ["right", "holes"])
+@each("marks", ["right", "holes"])
 def test_texts_lose_padding_and_nothing_else(marks: str) -> None:
     torch.manual_seed(0)
     network = _words()

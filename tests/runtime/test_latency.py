@@ -13,6 +13,7 @@ from offramp.errors import InputError
 from offramp.exits import Averaging, LadderExits, LinearExits
 from offramp.policy import ThresholdPolicy
 from offramp.runtime import Compaction, LatencyTable, Milliseconds
+from tests.cases import each
 
 TABLE = LatencyTable(
     backend="eager",
@@ -35,7 +36,7 @@ TABLE = LatencyTable(
 LADDER = LadderExits((4, 5, 6), (0, 1), 3, width=2)
 
 
-@pytest.mark.parametrize(("size", "expected"), [(1, 1.0), (8, 8.0), (36, 36.0), (64, 64.0), (100, 100.0), (0, 1.0)])
+@each(("size", "expected"), [(1, 1.0), (8, 8.0), (36, 36.0), (64, 64.0), (100, 100.0), (0, 1.0)])
 def test_sizes_between_and_beyond(size: int, expected: float) -> None:
     assert TABLE.at("stage", 0, size) == pytest.approx(expected)
 
@@ -128,7 +129,7 @@ class TestCosts:
         one, other = Milliseconds(TABLE, 8).price(LADDER, ThresholdPolicy()), TABLE.costs(LADDER, batch_size=8)
         assert torch.equal(one.tables[0].cumulative_costs(), other.tables[0].cumulative_costs())
 
-    @pytest.mark.parametrize(
+    @each(
         ("asked", "told"),
         [
             ({"bank": LinearExits((4, 5, 6), (0, 1), 3)}, "LinearExits for 3 classes, got one of .* LadderEx"),
@@ -148,7 +149,7 @@ class TestCosts:
         with pytest.raises(InputError, match=told):
             replace(TABLE, others=(replace(TABLE, size=9.0),)).costs(bank, **asked)
 
-    @pytest.mark.parametrize("missing", [{"engine": {}}, {"whole": ()}, {"engine": {"start": (0.2, 0.2, 0.2)}}])
+    @each("missing", [{"engine": {}}, {"whole": ()}, {"engine": {"start": (0.2, 0.2, 0.2)}}])
     def test_tables_made_by_hand_need_all_of_it(self, missing: dict[str, Any]) -> None:
         with pytest.raises(InputError, match="expected engine and bare network measured, got a table without"):
             replace(TABLE, **missing).costs(LADDER)
@@ -232,7 +233,7 @@ class TestFiles:
         with pytest.raises(InputError, match=told):
             LatencyTable.load(path)
 
-    @pytest.mark.parametrize("content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])
+    @each("content", [b"", b"[]", b"{", b"\xff", b"[" * 100_000])
     def test_files_of_something_else(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "table.json").write_bytes(content)
         with pytest.raises(InputError, match=r"table\.json"):

@@ -13,6 +13,7 @@ from offramp.exits import Averaging, LadderExits, LinearExits
 from offramp.policy import POLICIES
 from offramp.runtime import EagerBackend, LatencyTable, measure_latency
 from offramp.trunk import POOLINGS, CifarResNet, Hidden, Trunk, chain
+from tests.cases import each
 from tests.frontier.artifact_examples import bert, texts
 
 MEAN = POOLINGS.get("mean")
@@ -146,7 +147,7 @@ class Busy(Counting):
         return super().stage(index, hidden)
 
 
-@pytest.mark.parametrize("busy_rounds", [1, 9])
+@each("busy_rounds", [1, 9])
 def test_what_does_not_add_up_is_timed_again(busy_rounds: int) -> None:
     backend, bank = Busy(busy_rounds), LinearExits((16, 32, 64), (0, 1), 10)
     table = measure_latency(CifarResNet(8), MEAN, bank, torch.zeros(1, 3, 32, 32), backend=backend, batch_sizes=(8,))
@@ -197,7 +198,7 @@ def test_heads_that_are_averaged_are_not_all_asked_by_the_bare_network() -> None
     assert 10 <= table.whole[0] < 100
 
 
-@pytest.mark.parametrize("name", ["eager", "bfloat16", "onnx"])
+@each("name", ["eager", "bfloat16", "onnx"])
 def test_backends_by_name(name: str) -> None:
     trunk, bank = CifarResNet(8), LadderExits((16, 32, 64), (0, 1), 10, width=8)
     example = torch.randn(2, 3, 32, 32)
@@ -218,7 +219,7 @@ def test_networks_elsewhere_than_on_the_cpu_are_refused() -> None:
         measure_latency(CifarResNet(8).to("meta"), MEAN, bank, torch.zeros(1, 3, 32, 32))
 
 
-@pytest.mark.parametrize("sizes", [(), (8, 1), (0, 1), (1, 1)])
+@each("sizes", [(), (8, 1), (0, 1), (1, 1)])
 def test_sizes_must_ascend(sizes: tuple[int, ...]) -> None:
     bank = LinearExits((16, 32, 64), (0, 1), 10)
     with pytest.raises(InputError, match="ascending batch sizes"):

@@ -9,6 +9,7 @@ from pyarrow import parquet
 import offramp
 from offramp.errors import StoreError
 from offramp.scale.answers import write_answers
+from tests.cases import each
 
 
 def answer(count: int, classes: int, *, seed: int = 0) -> offramp.Answer:
@@ -19,8 +20,8 @@ def answer(count: int, classes: int, *, seed: int = 0) -> offramp.Answer:
     return offramp.Answer(probabilities.argmax(1), probabilities, exits, (1 + exits) / 4, sets)
 
 
-@pytest.mark.parametrize(("count", "classes"), [(50, 5), (1, 2), (3, 2), (0, 4)])
-@pytest.mark.parametrize("named", [True, False])
+@each(("count", "classes"), [(50, 5), (1, 2), (3, 2), (0, 4)])
+@each("named", [True, False])
 def test_every_cell(count: int, classes: int, named: bool, tmp_path: Path) -> None:
     given, names = answer(count, classes), [f"class é {number}" for number in range(classes)]
     calls = names if named else list(range(classes))

@@ -7,6 +7,7 @@ import pytest
 
 from offramp.errors import BudgetError, InputError
 from offramp.scale.budget import JobBudget
+from tests.cases import each
 
 Spend = Callable[[int, float], float]
 """What a sample of a block costs that was asked for so much."""
@@ -29,7 +30,7 @@ def overspent(job: JobBudget, sizes: list[int], at_most: int, spend: Spend, *, s
     return debts
 
 
-@pytest.mark.parametrize("seed", range(100))
+@each("seed", range(100))
 def test_bounds_hold_whatever_blocks_cost_and_whenever_they_end(seed: int) -> None:
     draw = np.random.default_rng(seed)
     least, cheapest, budget, dearest, most = np.sort(draw.uniform(0.01, 1.3, 5)).tolist()
@@ -77,7 +78,7 @@ HARDER: dict[str, Spend] = {
 }
 
 
-@pytest.mark.parametrize("kind", HARDER)
+@each("kind", HARDER)
 def test_a_job_of_thirty_blocks_for_each_under_way_spends_two_percent_more_at_most(kind: str) -> None:
     budget, blocks, rows = 0.4, 120, 256
     noise = np.random.default_rng(0)

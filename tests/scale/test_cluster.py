@@ -21,6 +21,7 @@ import torch
 
 from offramp.errors import CorruptFileError, InputError, MissingExtraError, StoreError, WorkerLostError
 from offramp.scale import Workers, check_portable, cluster
+from tests.cases import each
 
 
 def test_every_job_once(workers: Workers) -> None:
@@ -179,7 +180,7 @@ def test_only_some_of_the_workers(tmp_path: Path) -> None:
         assert len(list(workers.run(range(5), alone))) == 5
 
 
-@pytest.mark.parametrize("wrong", [{"workers": 0}, {"workers": -1}, {"threads": 0}])
+@each("wrong", [{"workers": 0}, {"workers": -1}, {"threads": 0}])
 def test_not_positive(wrong: dict[str, int]) -> None:
     with pytest.raises(InputError, match="must be positive"), cluster(**wrong):  # type: ignore[arg-type]
         pass

@@ -18,6 +18,7 @@ import pytest
 from offramp.errors import InputError, StoreError
 from offramp.features import ArraySource, Rows, Store, extract
 from offramp.scale import extract_on_cluster
+from tests.cases import each
 from tests.features.examples import CLEAN, SHIFTED, Slowly, contents, images, small_resnet
 
 OPTIONS: dict[str, Any] = {"views": (CLEAN, SHIFTED), "batch_size": 4, "shard_mb": 0.06, "progress": False}
@@ -76,7 +77,7 @@ class TestOnWorkers:
         assert contents(tmp_path / "here") == contents(alone)
         assert store.num_rows == 70
 
-    @pytest.mark.parametrize("rows", [1, 4, 9])
+    @each("rows", [1, 4, 9])
     def test_few_rows(self, rows: int, tmp_path: Path) -> None:
         extract(small_resnet(), images(rows), tmp_path / "alone", threads=1, **OPTIONS)
         by_many(tmp_path / "many", images(rows))

@@ -19,6 +19,7 @@ from offramp.errors import BudgetError, InputError, StoreError, UnknownNameError
 from offramp.features import ArraySource, Rows
 from offramp.scale import JobSummary, predict_on_cluster
 from offramp.scale.parts import fingerprint
+from tests.cases import each
 from tests.frontier.chain_examples import FEW, pair, vectors
 
 ROWS = 230
@@ -168,7 +169,7 @@ class TestOnWorkers:
         with pytest.raises(StoreError, match=r"network was '.*', now '"):
             predict_on_cluster(other, source(), whole, **OPTIONS)
 
-    @pytest.mark.parametrize("rows", [1, 8, 40, 41])
+    @each("rows", [1, 8, 40, 41])
     def test_few_rows(self, rows: int, tmp_path: Path) -> None:
         summary = predicted(tmp_path, source(rows))
         assert (summary.rows, summary.parts) == (rows, -(-rows // 40))
@@ -185,7 +186,7 @@ class TestOnWorkers:
         labels = network().predict(vectors(50, seed=3)[0]).labels.tolist()
         assert [row["label"] for row in found] == [("cat", "dog", "bird")[label] for label in labels]
 
-    @pytest.mark.parametrize("share", [0.3, 0.7])
+    @each("share", [0.3, 0.7])
     def test_a_budget_is_kept_over_the_job(self, share: float, tmp_path: Path) -> None:
         given = dialled()
         budget = given.dial.cheapest + share * (given.dial.dearest - given.dial.cheapest)

@@ -12,6 +12,7 @@ from offramp.errors import InputError, SplitRefusedError, UnknownNameError, Untr
 from offramp.trunk import CifarResNet, Factory, Trunk, build, chain, image_preprocessing
 from offramp.trunk import make_trunk as made_by_name
 from offramp.trunk.build import MOST_NETWORKS
+from tests.cases import each
 
 PREPARED = image_preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3)
 HERE = __name__
@@ -38,7 +39,7 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, HERE, sys.modules[__name__])
 
 
-@pytest.mark.parametrize(
+@each(
     "trunk",
     [CifarResNet(14, num_classes=5), chain(make_trunk(), make_trunk(14))],
 )
@@ -67,7 +68,7 @@ def test_a_chain_with_a_link_nobody_knows_has_no_factory() -> None:
     assert chain(unknown, make_trunk()).factory is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "options"),
     [
         ("cifar_resnet", {}),
@@ -96,7 +97,7 @@ def test_options_that_make_no_trunk(name: str, options: dict[str, Any]) -> None:
         build(Factory(name, options))
 
 
-@pytest.mark.parametrize("name", [["list"], 3])
+@each("name", [["list"], 3])
 def test_a_chain_by_a_name_that_is_no_text(name: Any) -> None:
     link = Factory("cifar_resnet", {"layers": 8})
     with pytest.raises(InputError, match="'chain' cannot make a trunk"):
@@ -123,7 +124,7 @@ class TestLinks:
 
 
 class TestTrust:
-    @pytest.mark.parametrize(
+    @each(
         "name",
         [
             "os:system",
@@ -150,7 +151,7 @@ class TestTrust:
         )
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
-    @pytest.mark.parametrize("trust", [[f"{HERE}:make_trunk"], {f"{HERE}:make_trunk"}, f"{HERE}:make_trunk"])
+    @each("trust", [[f"{HERE}:make_trunk"], {f"{HERE}:make_trunk"}, f"{HERE}:make_trunk"])
     def test_what_is_allowed_is_called(self, trust: Any) -> None:
         made = build(Factory(f"{HERE}:make_trunk", {"layers": 14}, PREPARED), trust=trust)
         assert made.name == "cifar-resnet-14"
@@ -160,7 +161,7 @@ class TestTrust:
         with pytest.raises(UntrustedNameError):
             build(Factory("s:s"), trust="os:system")
 
-    @pytest.mark.parametrize(
+    @each(
         ("name", "options", "told"),
         [
             (f"{HERE}:record", {"a": 1}, "expected .* to give a trunk, got NoneType"),
@@ -229,7 +230,7 @@ class TestMakeTrunk:
             made_by_name(f"{HERE}:refused", {})
         assert "cannot make a trunk" not in str(raised.value)
 
-    @pytest.mark.parametrize(
+    @each(
         ("name", "options", "told"),
         [
             ("cifar_resnet", {"layers": 9}, "'cifar_resnet' cannot make a trunk"),

@@ -14,6 +14,7 @@ from offramp.trunk import Axes, Hidden
 from offramp.trunk.capture import Captured, Value, capture
 from offramp.trunk.hidden import SAMPLES_FIRST
 from offramp.trunk.task import call_network, logits_of
+from tests.cases import each
 from tests.trunk.examples import TEXT_AXES, WIDTH, Block, Branching, Ending, Layered, Words, texts, vectors
 
 
@@ -66,7 +67,7 @@ class TestBy:
     def test_torch_export_where_control_flow_depends_on_shapes(self) -> None:
         assert captured(Branching(), vectors()).by == "torch.export"
 
-    @pytest.mark.parametrize("kind", [Layered, Branching])
+    @each("kind", [Layered, Branching])
     def test_the_graph_computes_what_the_network_computes(self, kind: Any) -> None:
         network = kind()
         graph = captured(network, vectors())
@@ -92,7 +93,7 @@ class TestBy:
 
 
 class TestInputs:
-    @pytest.mark.parametrize("branching", [False, True])
+    @each("branching", [False, True])
     @pytest.mark.parametrize(
         "example",
         [
@@ -113,7 +114,7 @@ class TestInputs:
         if isinstance(example, dict):  # in the order of the leaves, not of the signature
             assert [node.name.removeprefix("inputs_") for node in graph.inputs] == list(example)
 
-    @pytest.mark.parametrize("branching", [False, True])
+    @each("branching", [False, True])
     def test_a_default_that_steers(self, branching: bool) -> None:
         class Twice(Several):
             def forward(self, left: Tensor, right: Tensor, again: bool = True) -> Tensor:  # type: ignore[override]
@@ -184,14 +185,14 @@ class TestOutputs:
         assert graph.by == "torch.export"
         assert of(graph, graph.logits.name).shapes == ((3, 3), (5, 3))
 
-    @pytest.mark.parametrize("outputs", ["scores", {"scores": torch.ones(2, 2)}, (), None])
+    @each("outputs", ["scores", {"scores": torch.ones(2, 2)}, (), None])
     def test_no_scores(self, outputs: Any) -> None:
         with pytest.raises(SplitRefusedError, match=f"'logits', got {type(outputs).__name__}; wrap it in a module"):
             logits_of(outputs)
 
 
 class TestValues:
-    @pytest.mark.parametrize("kind", [Layered, Branching])
+    @each("kind", [Layered, Branching])
     def test_shapes_and_costs(self, kind: Any) -> None:
         graph = captured(kind(), vectors())
         assert graph.batches == (3, 5)
@@ -215,7 +216,7 @@ class TestValues:
         assert (values["size"].results, values["size_1"].results) == ((3, 5, 3), (6, 6, 5))
         assert values["size"].shapes is None
 
-    @pytest.mark.parametrize("kind", [Layered, Branching])
+    @each("kind", [Layered, Branching])
     def test_every_node_knows_whom_it_belongs_to(self, kind: Any) -> None:
         graph = captured(kind(), vectors())
         working = [stack for stack, value in zip(graph.stacks, graph.values, strict=True) if value.mul_adds]
@@ -225,7 +226,7 @@ class TestValues:
         assert paths[-1] == ["head"]
         assert [call.kind for call in working[3]] == ["Block", "Linear"]
 
-    @pytest.mark.parametrize("branching", [False, True])
+    @each("branching", [False, True])
     def test_calls_of_one_module_are_told_apart(self, branching: bool) -> None:
         class Shared(nn.Module):
             def __init__(self) -> None:
@@ -287,7 +288,7 @@ class TestRefusals:
         with pytest.raises(SplitRefusedError, match=r"labels every token or position \(scores of shape \(5, 7, 3\)\)"):
             captured(Layered(), torch.randn(4, 7, 6))
 
-    @pytest.mark.parametrize(
+    @each(
         ("end", "message"),
         [
             (lambda x: x[:, 0], r"N x K, one row a sample, got shape \(5,\)"),

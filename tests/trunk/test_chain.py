@@ -37,6 +37,7 @@ from offramp.trunk import (
 )
 from offramp.trunk.cifar_resnet import CifarResNet
 from offramp.trunk.transformers import text_trunk
+from tests.cases import each
 
 K = 3
 TEXTS = np.array(["a red fox", "two", "the sea is very blue today", "blue", "no rain in the hills", "red sky"])
@@ -275,7 +276,7 @@ class TestContract:
                     assert both.batch_size(picked["inputs"], 0) == 2
             assert both.batch_size(both.select(hidden, torch.tensor([], dtype=torch.long), depth), depth) == 0
 
-    @pytest.mark.parametrize("name", ["alike", "coarse first", "three", "a function of texts", "texts"])
+    @each("name", ["alike", "coarse first", "three", "a function of texts", "texts"])
     def test_declared_axes_fit_every_hidden_state(self, name: str) -> None:
         build, inputs = CASES[name]
         both = build()
@@ -412,7 +413,7 @@ class TestFunctions:
         other = scores(nn.Sequential(nn.Linear(4, K), nn.Dropout(0.5)), K, name="module", mul_adds=10)
         assert link.fingerprint() != other.fingerprint()
 
-    @pytest.mark.parametrize("name", ["half precision first", "quantised first"])
+    @each("name", ["half precision first", "quantised first"])
     def test_a_coarser_twin_answers_nearly_alike(self, name: str) -> None:
         both = CASES[name][0]()
         states = run(both, both.prepare(numbers(20, 0)))
@@ -451,7 +452,7 @@ class TestCosts:
         assert torch.equal(4 * found.stage[0, :2], found.stage[0, 2:])
         assert found.bare == found.stage[0, 2:].sum() + found.head[0, -1]
 
-    @pytest.mark.parametrize("count", [1, 3])
+    @each("count", [1, 3])
     def test_what_a_function_declares_is_counted(self, count: int) -> None:
         for place in (0, 1):
             function = scores(lambda inputs: torch.as_tensor(inputs)[:, :K], K, name="first", mul_adds=17)
@@ -521,7 +522,7 @@ class TestRefusals:
             with pytest.raises(InputError, match=f"same classes, got a with 3, {name} with 4"):
                 chain(vectors("a", 3), other)
 
-    @pytest.mark.parametrize("shape", [(2,), (2, K + 1), (2, K, 1)])
+    @each("shape", [(2,), (2, K + 1), (2, K, 1)])
     def test_a_function_that_gives_no_class_scores(self, shape: tuple[int, ...]) -> None:
         link = scores(lambda inputs: np.zeros(shape), K, name="wrong", mul_adds=10)
         with pytest.raises(InputError, match=r"expected N x 3 scores of the function, got \(2"):

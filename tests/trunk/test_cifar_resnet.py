@@ -9,6 +9,7 @@ from torch import Tensor
 
 from offramp.errors import InputError
 from offramp.trunk import CifarResNet, image_preprocessing, load_cifar_resnet
+from tests.cases import each
 
 FILES = {20: "resnet20-12fca82f.th", 56: "resnet56-4bfd9763.th"}
 ACCURACY = {20: 91.73, 56: 93.39}
@@ -70,7 +71,7 @@ def random_checkpoint(layers: int, num_classes: int) -> dict[str, Tensor]:
 
 
 class TestStructure:
-    @pytest.mark.parametrize("layers", [8, 20, 32, 56])
+    @each("layers", [8, 20, 32, 56])
     def test_stages(self, layers: int) -> None:
         trunk = CifarResNet(layers, num_classes=7)
         blocks = (layers - 2) // 6
@@ -93,14 +94,14 @@ class TestStructure:
             assert found == 9 * kernels + norms + 64 * 10 + 10
             assert found == pytest.approx(published, rel=0.02)
 
-    @pytest.mark.parametrize("layers", [-4, 0, 2, 18, 19, 21, 22, 55])
+    @each("layers", [-4, 0, 2, 18, 19, 21, 22, 55])
     def test_refuses_other_layers(self, layers: int) -> None:
         with pytest.raises(InputError, match=rf"6n \+ 2 layers .* got {layers}"):
             CifarResNet(layers)
 
 
 class TestLoading:
-    @pytest.mark.parametrize("layers", [8, 20])
+    @each("layers", [8, 20])
     def test_any_checkpoint_of_that_naming(self, layers: int, tmp_path: Path) -> None:
         state = random_checkpoint(layers, num_classes=4)
         torch.save({"state_dict": state}, tmp_path / "weights.th")
@@ -123,9 +124,7 @@ class TestLoading:
         first, second = (load_cifar_resnet(tmp_path / name, 8, num_classes=4) for name in ("a.th", "b.th"))
         assert first.fingerprint() == second.fingerprint()
 
-    @pytest.mark.parametrize(
-        "missing", ["module.layer2.0.bn2.running_var", "module.linear.bias", "module.conv1.weight"]
-    )
+    @each("missing", ["module.layer2.0.bn2.running_var", "module.linear.bias", "module.conv1.weight"])
     def test_refuses_a_checkpoint_with_holes(self, missing: str, tmp_path: Path) -> None:
         state = random_checkpoint(8, num_classes=4)
         del state[missing]

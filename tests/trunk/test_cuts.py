@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from offramp.errors import SplitRefusedError, UnknownNameError
 from offramp.trunk.cuts import LARGEST_SHARE, find_cuts, named_cuts
 from offramp.trunk.liveness import Liveness
+from tests.cases import each
 from tests.trunk.examples import (
     TEXT_AXES,
     WIDTH,
@@ -87,7 +88,7 @@ def shares(liveness: Liveness, cuts: list[int]) -> list[float]:
 
 
 class TestFound:
-    @pytest.mark.parametrize("kind", [Layered, Branching, Skipping])
+    @each("kind", [Layered, Branching, Skipping])
     def test_after_every_block(self, kind: Any) -> None:
         liveness = liveness_of(kind(), vectors())
         # The first block and what comes before it would cost 0.31 of the network.

@@ -10,6 +10,7 @@ from torch import nn
 from offramp.errors import InputError, UnknownNameError
 from offramp.trunk import Factory
 from offramp.trunk.factory import MOST_MODULES, MOST_PARAMETERS, check_named, made_within_bounds, within_bounds
+from tests.cases import each
 
 
 class Holding(nn.Module):
@@ -82,7 +83,7 @@ class TestNames:
         with pytest.raises(UnknownNameError, match=r"unknown model 'resnets18'; did you mean 'resnet18' or .* 1,000"):
             check_named("model", "resnets18", self.KNOWN)
 
-    @pytest.mark.parametrize("name", ["", "x" * 10_000, None, 3, ["resnet18"], {"a": 1}])
+    @each("name", ["", "x" * 10_000, None, 3, ["resnet18"], {"a": 1}])
     def test_whatever_comes(self, name: Any) -> None:
         with pytest.raises(UnknownNameError, match="unknown model") as caught:
             check_named("model", name, self.KNOWN)

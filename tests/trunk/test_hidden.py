@@ -9,6 +9,7 @@ from torch import Tensor
 from offramp.errors import InputError
 from offramp.trunk import Axes, batch_size, concatenate, select
 from offramp.trunk.hidden import at_length
+from tests.cases import each
 
 quick = settings(deadline=None, max_examples=40)
 
@@ -39,7 +40,7 @@ class TestBatchSize:
         assert batch_size(hidden(4, 6), AXES) == 4
         assert batch_size(torch.zeros(0, 2)) == 0
 
-    @pytest.mark.parametrize(
+    @each(
         ("tree", "axes"),
         [
             ((torch.zeros(3), torch.zeros(2)), Axes()),
@@ -51,9 +52,7 @@ class TestBatchSize:
         with pytest.raises(InputError, match=r"one batch size|the batch axis is missing"):
             batch_size(tree, axes)
 
-    @pytest.mark.parametrize(
-        "axes", [(Axes(), Axes(), Axes()), {"a": Axes(), "c": Axes()}, {"a": Axes()}, {"a": (Axes(),), "b": Axes()}]
-    )
+    @each("axes", [(Axes(), Axes(), Axes()), {"a": Axes(), "c": Axes()}, {"a": Axes()}, {"a": (Axes(),), "b": Axes()}])
     def test_refuses_axes_of_another_tree(self, axes: Any) -> None:
         tree = {"a": torch.zeros(3), "b": torch.zeros(3)}
         with pytest.raises(InputError, match="do not fit"):
@@ -131,7 +130,7 @@ class TestConcatenate:
                 row += 1
         assert joined["table"] is batches[0]["table"]
 
-    @pytest.mark.parametrize(
+    @each(
         ("dtype", "pad"),
         [(torch.float32, float("-inf")), (torch.bool, 1), (torch.long, 3), (torch.bfloat16, 0.5), (torch.int32, -2)],
     )
@@ -163,16 +162,14 @@ class TestConcatenate:
         assert joined["a"].tolist() == [0, 0]
         assert joined["b"].tolist() == [1, 1]
 
-    @pytest.mark.parametrize(
-        "second", [{"a": torch.ones(1), "c": torch.ones(1)}, {"a": torch.ones(1)}, (torch.ones(1), torch.ones(1))]
-    )
+    @each("second", [{"a": torch.ones(1), "c": torch.ones(1)}, {"a": torch.ones(1)}, (torch.ones(1), torch.ones(1))])
     def test_refuses_trees_that_differ(self, second: Any) -> None:
         with pytest.raises(InputError):
             concatenate([{"a": torch.zeros(1), "b": torch.zeros(1)}, second])
 
 
 class TestAtLength:
-    @pytest.mark.parametrize("length", [1, 3, 4, 9])
+    @each("length", [1, 3, 4, 9])
     def test_cut_or_repeated_from_the_start(self, length: int) -> None:
         whole = hidden(2, 4)
         found = at_length(whole, length, AXES)

@@ -8,6 +8,7 @@ from torch import Tensor, fx, nn
 
 from offramp.trunk import Axes
 from offramp.trunk.liveness import Liveness
+from tests.cases import each
 from tests.trunk.examples import (
     TEXT_AXES,
     WIDTH,
@@ -76,7 +77,7 @@ class TestCarried:
             assert names(liveness.crossing[position]) == {stream, "read"}
         assert rest(liveness, before(liveness, "head")) == {"add_4"}
 
-    @pytest.mark.parametrize("kind", [Layered, Branching])
+    @each("kind", [Layered, Branching])
     def test_weights_are_fetched_again(self, kind: Any) -> None:
         liveness = liveness_of(kind(), vectors())
         weights = [one for one in liveness.graph.nodes if one.op == "get_attr"]
@@ -142,9 +143,7 @@ class TestComputedAgain:
         assert names(liveness.light) == {"getitem", "getitem_1"}
         assert rest(liveness, before(liveness, "layer")) == {"mean"}
 
-    @pytest.mark.parametrize(
-        "change", [nn.ReLU(inplace=True), torch.relu_, lambda x: nn.functional.relu(x, inplace=True)]
-    )
+    @each("change", [nn.ReLU(inplace=True), torch.relu_, lambda x: nn.functional.relu(x, inplace=True)])
     def test_changes_in_place_are_repeated_on_what_was_computed_not_on_what_was_given(self, change: Any) -> None:
         class Changing(Function):
             def __init__(self, function: Any) -> None:

@@ -11,6 +11,7 @@ from offramp.cost import count_trunk
 from offramp.errors import InputError
 from offramp.testing import check_trunk
 from offramp.trunk import POOLINGS, ChainTrunk, CifarResNet, Trunk, build, chain, merge, scores
+from tests.cases import each
 
 IMAGES = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -83,7 +84,7 @@ def test_nothing_to_merge() -> None:
     assert merge(whole, (0, 1, 2)) is whole
 
 
-@pytest.mark.parametrize("ends", [(), (0, 4), (4, 0, 8), (-1, 8), (0, 9), (8, 8)])
+@each("ends", [(), (0, 4), (4, 0, 8), (-1, 8), (0, 9), (8, 8)])
 def test_ends_that_are_none(ends: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="expected ascending ends of stages"):
         merge(network(), ends)

@@ -15,6 +15,7 @@ from offramp.trunk import (
     Representation,
     Tokens,
 )
+from tests.cases import each
 
 quick = settings(deadline=None, max_examples=30)
 
@@ -72,7 +73,7 @@ class TestContract:
     def test_every_pooling_is_here(self) -> None:
         assert set(TAKES) == set(POOLINGS)
 
-    @pytest.mark.parametrize(("name", "kind"), TAKEN)
+    @each(("name", "kind"), TAKEN)
     def test_a_vector_a_sample(self, name: str, kind: str) -> None:
         pooling, given = POOLINGS.get(name), KINDS[kind]
         assert pooling.name == name
@@ -85,7 +86,7 @@ class TestContract:
             assert isinstance(given, Tensor)
             torch.testing.assert_close(pooling(given.contiguous(memory_format=torch.channels_last)), features)
 
-    @pytest.mark.parametrize(("name", "kind"), TAKEN)
+    @each(("name", "kind"), TAKEN)
     def test_features_outlive_a_stage_that_works_in_place(self, name: str, kind: str) -> None:
         given = KINDS[kind]
         features = POOLINGS.get(name)(given)
@@ -97,23 +98,23 @@ class TestContract:
         finally:
             numbers(given).copy_(kept)
 
-    @pytest.mark.parametrize(("name", "kind"), REFUSED)
+    @each(("name", "kind"), REFUSED)
     def test_what_it_cannot_take_is_refused(self, name: str, kind: str) -> None:
         with pytest.raises(InputError, match="use pooling 'auto'"):
             POOLINGS.get(name)(KINDS[kind])
 
-    @pytest.mark.parametrize("name", ["mean", "grid", "auto"])
+    @each("name", ["mean", "grid", "auto"])
     def test_every_number_of_a_map_is_added_once(self, name: str) -> None:
         assert POOLINGS.get(name).mul_adds(maps(1, 6, 8, 8)) == 384
         assert POOLINGS.get(name).mul_adds(maps(5, 6, 8, 8)) == 5 * 384
 
-    @pytest.mark.parametrize(("kind", "count"), [("patches", 5 * 17 * 6), ("words", 5 * 7 * 6), ("nodes", 17 * 6)])
+    @each(("kind", "count"), [("patches", 5 * 17 * 6), ("words", 5 * 7 * 6), ("nodes", 17 * 6)])
     def test_tokens_and_nodes_are_gone_through_as_often_as_needed(self, kind: str, count: int) -> None:
         assert MeanPooling().mul_adds(KINDS[kind]) == count
         assert AutoPooling().mul_adds(KINDS[kind]) == 2 * count
         assert FirstPooling().mul_adds(KINDS[kind]) == 0
 
-    @pytest.mark.parametrize("name", ["mean", "auto"])
+    @each("name", ["mean", "auto"])
     def test_no_samples(self, name: str) -> None:
         for none in (maps(0, 6), maps(0, 6, 8, 8), Tokens(maps(0, 17, 6), prefix=1), words(longest=4), graphs()):
             assert len(POOLINGS.get(name)(none)) == 0
@@ -133,7 +134,7 @@ class TestMean:
 
 
 class TestGrid:
-    @pytest.mark.parametrize(
+    @each(
         ("shape", "width"),
         [
             ((16, 32, 32), 256),
@@ -155,8 +156,8 @@ class TestGrid:
         for shape in ((16, 32, 32), (512, 7, 7), (10, 1, 1), (3, 5, 9)):
             assert torch.equal(AutoPooling()(maps(2, *shape)), GridPooling()(maps(2, *shape)))
 
-    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-    @pytest.mark.parametrize("shape", [(32, 32), (7, 7), (5, 9), (4, 4), (3, 2), (1, 1), (14, 11)])
+    @each("dtype", [torch.float64, torch.float32, torch.bfloat16])
+    @each("shape", [(32, 32), (7, 7), (5, 9), (4, 4), (3, 2), (1, 1), (14, 11)])
     def test_cells_are_cut_as_torch_does(self, shape: tuple[int, int], dtype: torch.dtype) -> None:
         given = maps(2, 3, *shape).to(dtype)
         expected = torch.nn.functional.adaptive_avg_pool2d(given, min(4, *shape)).flatten(1)
@@ -190,7 +191,7 @@ class TestGrid:
         cells = found.view(2, channels, side * side)
         torch.testing.assert_close(cells.mean(-1), MeanPooling()(given))
 
-    @pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (2, 3, 4, 5, 6)])
+    @each("shape", [(2, 3), (2, 3, 4), (2, 3, 4, 5, 6)])
     def test_refuses_what_is_no_map(self, shape: tuple[int, ...]) -> None:
         with pytest.raises(InputError, match=r"N x C x H x W.*use pooling 'auto'"):
             GridPooling()(torch.zeros(shape))
@@ -225,7 +226,7 @@ class TestWords:
         mean, largest = mean_largest([given.values[0, 1], given.values[0, 3]], 2)
         torch.testing.assert_close(AutoPooling()(given)[0, :4], torch.cat([mean, largest]))
 
-    @pytest.mark.parametrize("filling", [float("nan"), float("inf"), -float("inf")])
+    @each("filling", [float("nan"), float("inf"), -float("inf")])
     def test_a_text_without_words_is_a_number_whatever_fills_it(self, filling: float) -> None:
         values = torch.full((2, 3, 4), filling)
         values[:, 0] = 0.5  # the first token may be looked at
@@ -234,7 +235,7 @@ class TestWords:
         assert MeanPooling()(given).tolist() == [[0.0] * 4, [1.0] * 4]
         assert AutoPooling()(given).tolist() == [[0.0] * 8 + [0.5] * 4, [1.0] * 4 + [1.5] * 4 + [0.5] * 4]
 
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    @each("dtype", [torch.float16, torch.bfloat16])
     def test_a_long_text_in_half_precision(self, dtype: torch.dtype) -> None:
         values = torch.full((1, 2048, 1), 100.0, dtype=dtype)  # their sum is past the largest number of 16 bits
         given = Tokens(values, torch.ones(1, 2048, dtype=torch.bool))
@@ -260,7 +261,7 @@ class TestPatches:
         grid = AutoPooling()(Tokens(values, prefix=1))[0, 2:].view(4, 4)
         assert grid.nonzero().tolist() == [[1, 2]]
 
-    @pytest.mark.parametrize("count", [1, 2, 12, 15])
+    @each("count", [1, 2, 12, 15])
     def test_no_grid_where_they_form_no_square(self, count: int) -> None:
         given = Tokens(maps(2, 1 + count, 3), prefix=1)
         expected = torch.cat([given.values[:, 0], given.values[:, 1:].mean(1)], dim=1)

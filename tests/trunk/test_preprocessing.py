@@ -11,6 +11,7 @@ from torchvision import transforms
 from offramp.errors import InputError, UnknownNameError
 from offramp.trunk import STEPS, Preprocessing, image_preprocessing
 from offramp.trunk.preprocessing import photo_preprocessing
+from tests.cases import each
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -102,8 +103,8 @@ class TestShiftAndFlip:
 
 
 class TestResize:
-    @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
-    @pytest.mark.parametrize(("height", "width", "size"), [(24, 24, 8), (20, 31, 8), (31, 20, 12), (9, 14, 16)])
+    @each("mode", ["bilinear", "bicubic"])
+    @each(("height", "width", "size"), [(24, 24, 8), (20, 31, 8), (31, 20, 12), (9, 14, 16)])
     def test_against_pillow(self, height: int, width: int, size: int, mode: str) -> None:
         images = 255 * torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(0))
         found = Preprocessing().then("resize", size=size, mode=mode)(images)
@@ -126,7 +127,7 @@ class TestResize:
 
 
 class TestCenterCrop:
-    @pytest.mark.parametrize(("height", "width"), [(8, 8), (9, 12), (7, 11), (4, 5), (4, 4)])
+    @each(("height", "width"), [(8, 8), (9, 12), (7, 11), (4, 5), (4, 4)])
     def test_against_torchvision(self, height: int, width: int) -> None:
         images = torch.arange(2 * height * width).view(2, 1, height, width)
         found = Preprocessing().then("center_crop", size=4)(images)
@@ -138,8 +139,8 @@ class TestCenterCrop:
 
 
 class TestPhotos:
-    @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
-    @pytest.mark.parametrize(("height", "width"), [(40, 40), (40, 57), (64, 43)])
+    @each("mode", ["bilinear", "bicubic"])
+    @each(("height", "width"), [(40, 40), (40, 57), (64, 43)])
     def test_against_the_usual_transforms(self, height: int, width: int, mode: str) -> None:
         photos = np.random.default_rng(0).integers(0, 256, (2, height, width, 3), dtype=np.uint8)
         found = photo_preprocessing(28, resized=32, mode=mode, mean=MEAN, std=STD)(photos)
@@ -182,7 +183,7 @@ class TestLists:
         # Of both kinds they are prepared one by one, which rounds otherwise.
         torch.testing.assert_close(prepare([*arrays[:2], images[2]]), expected)
 
-    @pytest.mark.parametrize("kind", [np.asarray, Image.fromarray])
+    @each("kind", [np.asarray, Image.fromarray])
     def test_of_several_sizes(self, kind: Any) -> None:
         photos = self.photos(*self.SIZES)
         found = self.PHOTOS([kind(photo) for photo in photos])
@@ -234,7 +235,7 @@ class TestLists:
         with pytest.raises(InputError, match="expected a list of images or of texts, got one of"):
             self.PHOTOS([byte_images(1)[0], more])
 
-    @pytest.mark.parametrize("channels", [1, 2, 4])
+    @each("channels", [1, 2, 4])
     def test_other_channels(self, channels: int) -> None:
         grey = np.zeros((6, 6, channels), np.uint8)
         for inputs in ([grey, grey], [byte_images(1)[0], grey], [grey, byte_images(1)[0]], np.stack([grey])):
@@ -249,7 +250,7 @@ class TestLists:
         assert torch.equal(prepare(list(real)), prepare(real))
         assert torch.equal(prepare(real.tolist()), prepare(real.astype(np.float64)))
 
-    @pytest.mark.parametrize(
+    @each(
         ("inputs", "told"),
         [
             ([], "list"),
@@ -271,7 +272,7 @@ class TestLists:
         ):
             self.PHOTOS(inputs)
 
-    @pytest.mark.parametrize(
+    @each(
         ("name", "parameters"),
         [
             ("normalize", {"scale": 1.0, "mean": [0.5], "std": [1.0]}),
@@ -344,7 +345,7 @@ class TestCheck:
         image_preprocessing(mean=MEAN, std=STD).then("shift_and_flip", shift=0).check()
         photo_preprocessing(224, resized=256, mode="bicubic", mean=MEAN, std=STD, squash=True).check()
 
-    @pytest.mark.parametrize(
+    @each(
         ("name", "parameters"),
         [
             ("channels_first", {"order": 1}),

@@ -12,6 +12,7 @@ from PIL import Image
 
 from offramp.errors import InputError
 from offramp.trunk.raw import differ_in_size, listed, plain_containers, raw_batch, texts_of
+from tests.cases import each
 
 
 def photo(height: int = 4, width: int = 5, channels: int = 3, *, seed: int = 0) -> npt.NDArray[np.uint8]:
@@ -31,7 +32,7 @@ class TestBatches:
         mixed: list[Any] = [photos[0], Image.fromarray(photos[1])]
         assert np.array_equal(raw_batch(mixed), np.stack(photos[:2]))
 
-    @pytest.mark.parametrize("mode", ["L", "1", "P", "RGBA", "CMYK"])
+    @each("mode", ["L", "1", "P", "RGBA", "CMYK"])
     def test_other_modes_become_colours(self, mode: str) -> None:
         image = Image.fromarray(photo()).convert(mode)
         assert np.array_equal(raw_batch([image])[0], np.asarray(image.convert("RGB")))
@@ -66,12 +67,12 @@ class TestBatches:
         with pytest.raises(InputError, match=r"the batch axis is missing; put it into a list: \[(text|image)\]"):
             raw_batch(one)
 
-    @pytest.mark.parametrize("data", [b"a text", bytearray(4)])
+    @each("data", [b"a text", bytearray(4)])
     def test_bytes(self, data: Any) -> None:
         with pytest.raises(InputError, match=r"got bytes; decode them: \[data.decode\(\)\]"):
             raw_batch(data)
 
-    @pytest.mark.parametrize(
+    @each(
         ("inputs", "kinds"),
         [
             (["text", photo()], "ndarray, str"),
@@ -87,7 +88,7 @@ class TestBatches:
 
 
 class TestContainers:
-    @pytest.mark.parametrize(
+    @each(
         ("inputs", "expected"),
         [
             ([1, 2], np.array([1, 2])),
@@ -119,14 +120,14 @@ class TestContainers:
         pair = (["one"], [2])
         assert plain_containers(pair) is pair
 
-    @pytest.mark.parametrize("inputs", [[[1, 2], [3]], {"input_ids": [[1, 2], [3]]}, [[1], 2]])
+    @each("inputs", [[[1, 2], [3]], {"input_ids": [[1, 2], [3]]}, [[1], 2]])
     def test_several_lengths(self, inputs: Any) -> None:
         with pytest.raises(InputError, match=r'call the tokenizer with return_tensors="pt", padding=True'):
             plain_containers(inputs)
 
 
 class TestSizes:
-    @pytest.mark.parametrize(
+    @each(
         ("inputs", "differ"),
         [
             ([photo(4, 5), photo(4, 5)], False),
@@ -146,7 +147,7 @@ class TestSizes:
 
 
 class TestTexts:
-    @pytest.mark.parametrize(
+    @each(
         "inputs",
         [["one", "two"], np.array(["one", "two"]), np.array(["one", "two"], dtype=object), [np.str_("one"), "two"]],
     )
@@ -154,7 +155,7 @@ class TestTexts:
         assert texts_of(inputs) == ["one", "two"]
         assert texts_of(inputs[:0]) == []
 
-    @pytest.mark.parametrize(
+    @each(
         ("inputs", "told"),
         [
             ("one", "str"),

@@ -1,14 +1,14 @@
-import pytest
 import torch
 import torch.nn.functional as F
 
 from offramp.trunk import AutoPooling, Nodes, RichPooling, Tokens
+from tests.cases import each
 
 LAYOUTS = [torch.contiguous_format, torch.channels_last]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("shape", [(1, 16, 32, 32), (5, 16, 32, 32), (3, 8, 7, 7), (2, 8, 13, 5), (2, 3, 2, 2)])
+@each("layout", LAYOUTS)
+@each("shape", [(1, 16, 32, 32), (5, 16, 32, 32), (3, 8, 7, 7), (2, 8, 13, 5), (2, 3, 2, 2)])
 def test_means_and_maxima_of_the_same_cells(shape: tuple[int, ...], layout: torch.memory_format) -> None:
     maps = torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(memory_format=layout)
     side = min(4, *shape[2:])

@@ -10,10 +10,11 @@ import offramp
 from offramp.errors import InputError
 from offramp.trunk import make_trunk
 from offramp.trunk.spec import is_library_name, parse_spec
+from tests.cases import each
 
 
 class TestParsing:
-    @pytest.mark.parametrize(
+    @each(
         ("spec", "expected"),
         [
             ("timm", ("timm", {})),
@@ -33,7 +34,7 @@ class TestParsing:
         name, options = parse_spec(spec)
         assert (name.strip(), {key: _stripped(value) for key, value in options.items()}) == expected
 
-    @pytest.mark.parametrize("spec", ["", " ", ",", "a:b,", "a:b,depth", "a:b,=3", "a:b,3=x", ",x=1", "a:b,x,y=2"])
+    @each("spec", ["", " ", ",", "a:b,", "a:b,depth", "a:b,=3", "a:b,3=x", ",x=1", "a:b,x,y=2"])
     def test_refused(self, spec: str) -> None:
         with pytest.raises(InputError, match=r"expected package:function.* KEY=VALUE after commas, got '"):
             parse_spec(spec)
@@ -48,7 +49,7 @@ def test_a_module_called_otherwise_is_no_library() -> None:
     assert [is_library_name(name) for name in ("hfx:x", "timm", "hf", "models:make", "")] == [False] * 5
 
 
-@pytest.mark.parametrize("spec", ["hf:", "timm:", "hf:x,depth=3", "torchvision:resnet18,weight=x"])
+@each("spec", ["hf:", "timm:", "hf:x,depth=3", "torchvision:resnet18,weight=x"])
 def test_unknown_options_are_told_with_the_known_ones(spec: str) -> None:
     name, options = parse_spec(spec)
     with pytest.raises(InputError, match=r"any of the options .*=\.\.\."):
@@ -56,7 +57,7 @@ def test_unknown_options_are_told_with_the_known_ones(spec: str) -> None:
 
 
 class TestSplitting:
-    @pytest.mark.parametrize("spec", ["./my-model", "bert-base-uncased", "models:make"])
+    @each("spec", ["./my-model", "bert-base-uncased", "models:make"])
     def test_other_names_are_refused_with_the_prefixes(self, spec: str) -> None:
         with pytest.raises(InputError, match="hf:FOLDER, timm:NAME"):
             offramp.split(spec)

@@ -20,6 +20,7 @@ from offramp.frontier import outcomes, simulate
 from offramp.testing import check_trunk
 from offramp.trunk import POOLINGS, Axes, Hidden, SplitTrunk, Tokens, split
 from offramp.trunk.task import call_network, logits_of
+from tests.cases import each
 from tests.trunk.examples import (
     CLASSES,
     TEXT_AXES,
@@ -109,7 +110,7 @@ class Named(Layered):
 
 
 class TestContract:
-    @pytest.mark.parametrize("kind", [Layered, Branching, Skipping])
+    @each("kind", [Layered, Branching, Skipping])
     def test_vectors(self, kind: Any) -> None:
         trunk = hold(kind(), vectors(4), vectors(2, seed=1))
         assert trunk.num_exits == 5
@@ -129,7 +130,7 @@ class TestContract:
         trunk = hold(Words(), texts(3, 6, shortest=2), texts(2, 9, shortest=4, seed=1), mask="mask")
         assert trunk.num_exits == 5
 
-    @pytest.mark.parametrize("kind", [Patches, ChannelsLast])
+    @each("kind", [Patches, ChannelsLast])
     def test_other_images(self, kind: Any) -> None:
         assert hold(kind(), images(3, 16), images(2, 16, seed=1)).num_exits >= 4
 
@@ -144,11 +145,11 @@ class TestContract:
         batches = [(vectors(n, seed=n), vectors(n)) for n in (4, 2)]
         assert hold(Named(), *batches).num_exits == 5
 
-    @pytest.mark.parametrize("blocks", [1, 2])
+    @each("blocks", [1, 2])
     def test_few_blocks(self, blocks: int) -> None:
         assert hold(Layered(blocks), vectors(4), vectors(2, seed=1)).num_exits > blocks
 
-    @pytest.mark.parametrize("classes", [2, 1000])
+    @each("classes", [2, 1000])
     def test_few_and_many_classes(self, classes: int) -> None:
         trunk = hold(Layered(classes=classes), vectors(4), vectors(2, seed=1))
         assert trunk.num_classes == classes
@@ -205,7 +206,7 @@ class TestHalfPrecision:
 class TestMasks:
     """However a mask is made, nobody may see padding."""
 
-    @pytest.mark.parametrize("way", ["masked_fill_", "index", "subtract"])
+    @each("way", ["masked_fill_", "index", "subtract"])
     def test_changed_in_place(self, way: str) -> None:
         class Changed(Words):
             def bias(self, mask: Tensor) -> Tensor:
@@ -281,7 +282,7 @@ class TestRepresentations:
         found = self.shown(split(network, images(3, 16)), images(3, 16))
         assert torch.equal(found, network.blocks[:2](network.stem(images(3, 16))))
 
-    @pytest.mark.parametrize("prefix", [0, 1, 2])
+    @each("prefix", [0, 1, 2])
     def test_patches(self, prefix: int) -> None:
         network = Patches(prefix)
         found = self.shown(split(network, images(3, 16)), images(3, 16))
@@ -295,7 +296,7 @@ class TestRepresentations:
         assert found.values.shape == (3, 73, WIDTH)
         assert found.prefix == 0  # more than any network puts before its patches
 
-    @pytest.mark.parametrize("mask", ["mask", None])
+    @each("mask", ["mask", None])
     def test_words(self, mask: str | None) -> None:
         inputs = texts(3, 6, shortest=2)
         found = self.shown(split(Words(), inputs, mask=mask), inputs)  # the one input called a mask is found
@@ -362,7 +363,7 @@ class TestSizes:
         assert not trunk.grows
         assert trunk.sizes(vectors(3)).tolist() == [1, 1, 1]
 
-    @pytest.mark.parametrize("size", [1, 4, 17])
+    @each("size", [1, 4, 17])
     def test_resized(self, size: int) -> None:
         trunk = split(Words(), texts(), mask="mask")
         found = trunk.resized(texts(3, 6), size)
@@ -493,7 +494,7 @@ class TestWeights:
         assert sum(tensor.numel() for tensor in saved.values()) == distinct(network) == distinct(trunk)
         assert len({tensor.data_ptr() for tensor in saved.values()}) == len(saved)
 
-    @pytest.mark.parametrize("kind", [Layered, Branching, Encoder])
+    @each("kind", [Layered, Branching, Encoder])
     def test_each_stage_has_its_own(self, kind: Any) -> None:
         network = kind()
         trunk = split(network, texts() if kind is Encoder else vectors())
@@ -554,7 +555,7 @@ class TestModel:
         hold(Counting(), vectors(4), vectors(2))
 
 
-@pytest.mark.parametrize("kind", ["maps", "texts"])
+@each("kind", ["maps", "texts"])
 def test_fitted_and_chosen(kind: str, tmp_path: Path) -> None:
     """Exits on a network that was split: the simulator and the network that runs agree on who leaves where."""
     lengths = np.random.default_rng(0).integers(2, 17, 500)

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from offramp.errors import InputError, MissingExtraError
 from offramp.trunk import Attachment, Preprocessing, text_preprocessing
+from tests.cases import each
 
 LIBRARY: Any = transformers
 TEXTS = [
@@ -47,7 +48,7 @@ def step(content: bytes | str, **options: Any) -> Preprocessing:
 
 
 class TestAgainstTransformers:
-    @pytest.mark.parametrize("longest", [3, 16, 512])
+    @each("longest", [3, 16, 512])
     def test_tokens_and_marks(self, minilm: Any, longest: int) -> None:
         found = text_preprocessing(minilm, longest=longest)(TEXTS)
         expected = minilm(TEXTS, padding=True, truncation=True, max_length=longest, return_tensors="pt")
@@ -122,7 +123,7 @@ class TestEdges:
             with pytest.raises(InputError, match=f"'longest' above 2, the tokens .* adds to a text, got {longest}"):
                 text_preprocessing(tokenizer, longest=longest)
 
-    @pytest.mark.parametrize("longest", [0, -1, 2**17 + 1, 3.0, "8", None])
+    @each("longest", [0, -1, 2**17 + 1, 3.0, "8", None])
     def test_lengths_that_are_none(self, longest: Any) -> None:
         with pytest.raises(InputError, match="step 'tokenize': expected 'longest'"):
             text_preprocessing(words(), longest=longest)
@@ -160,7 +161,7 @@ class TestRefusals:
         with pytest.raises(InputError, match="JSON cannot be read"):
             broken(["good day"])
 
-    @pytest.mark.parametrize(
+    @each(
         "options",
         [
             {"tokenizer": "{}"},
@@ -178,7 +179,7 @@ class TestRefusals:
         with pytest.raises(InputError, match="step 'tokenize'"):
             step(words().to_str(), **options).check()
 
-    @pytest.mark.parametrize("inputs", [[1, 2], [b"good"], ["good", None], torch.zeros(2, 3), {"text": ["good"]}, None])
+    @each("inputs", [[1, 2], [b"good"], ["good", None], torch.zeros(2, 3), {"text": ["good"]}, None])
     def test_what_is_no_text(self, inputs: Any) -> None:
         with pytest.raises(InputError, match=r"expected a list of (images or of )?texts"):
             text_preprocessing(words(), longest=8)(inputs)

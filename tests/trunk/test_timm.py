@@ -21,6 +21,7 @@ from offramp.frontier.embedding import embed
 from offramp.testing import check_trunk
 from offramp.trunk import Factory, SplitTrunk, Tokens, build
 from offramp.trunk.timm import timm_by_name, timm_preprocessing, timm_trunk
+from tests.cases import each
 from tests.trunk.factory_examples import embedded
 
 
@@ -35,7 +36,7 @@ def photo(height: int, width: int) -> npt.NDArray[np.uint8]:
     return np.asarray(Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC))
 
 
-@pytest.mark.parametrize(("name", "blocks"), [("test_resnet", 4), ("test_vit", 6), ("test_efficientnet", 5)])
+@each(("name", "blocks"), [("test_resnet", 4), ("test_vit", 6), ("test_efficientnet", 5)])
 def test_trunks(name: str, blocks: int) -> None:
     network = model(name)
     trunk = timm_trunk(network)
@@ -60,7 +61,7 @@ def test_a_class_token_comes_before_the_patches() -> None:
 
 
 class TestByName:
-    @pytest.mark.parametrize("name", ["test_resnet", "test_vit", "test_efficientnet"])
+    @each("name", ["test_resnet", "test_vit", "test_efficientnet"])
     def test_made_again_and_given_its_weights(self, name: str) -> None:
         trunk = timm_trunk(model(name))
         made = embedded(trunk)
@@ -107,7 +108,7 @@ class TestByName:
         with pytest.raises(UnknownNameError, match="did you mean 'test_resnet'"):
             timm_by_name("test_resnets", num_classes=5)
 
-    @pytest.mark.parametrize("classes", [0, 1, 10**9, "5", 5.0, True, None])
+    @each("classes", [0, 1, 10**9, "5", 5.0, True, None])
     def test_classes(self, classes: Any) -> None:
         with pytest.raises(InputError, match="expected 2 to 1,000,000 classes"):
             timm_by_name("test_resnet", num_classes=classes)
@@ -140,7 +141,7 @@ class TestByName:
 
 
 class TestPreprocessing:
-    @pytest.mark.parametrize(
+    @each(
         "options",
         [
             {},
@@ -152,7 +153,7 @@ class TestPreprocessing:
             {"crop_mode": "squash", "crop_pct": 1.0, "interpolation": "bilinear"},
         ],
     )
-    @pytest.mark.parametrize(("height", "width"), [(300, 411), (411, 300), (233, 233), (120, 131)])
+    @each(("height", "width"), [(300, 411), (411, 300), (233, 233), (120, 131)])
     def test_against_timm(self, options: dict[str, Any], height: int, width: int) -> None:
         network = model("test_efficientnet", pretrained_cfg_overlay=options)
         library: Any = data
@@ -171,7 +172,7 @@ class TestPreprocessing:
         assert [name for name, _ in steps] == ["channels_first", "resize", "center_crop", "normalize"]
         assert steps[1][1] == {"size": 168, "mode": "bilinear"}  # 160 / 0.95
 
-    @pytest.mark.parametrize("options", [{"crop_mode": "border"}, {"input_size": (3, 160, 128)}])
+    @each("options", [{"crop_mode": "border"}, {"input_size": (3, 160, 128)}])
     def test_refuses_what_it_cannot_express(self, options: dict[str, Any]) -> None:
         with pytest.raises(InputError, match="expected square images, cropped from the center or squashed"):
             timm_preprocessing(model(pretrained_cfg_overlay=options))

@@ -17,6 +17,7 @@ from offramp.testing import check_trunk
 from offramp.trunk import Factory, build
 from offramp.trunk.preprocessing import AS_IS
 from offramp.trunk.torchvision import torchvision_by_name, torchvision_preprocessing, torchvision_trunk
+from tests.cases import each
 from tests.trunk.factory_examples import embedded
 
 
@@ -25,7 +26,7 @@ def model(name: str = "resnet18") -> Any:
     return models.get_model(name, weights=None, num_classes=5)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "blocks"), [("resnet18", 8), ("mobilenet_v3_small", 11), ("squeezenet1_1", 8), ("shufflenet_v2_x0_5", 16)]
 )
 def test_trunks(name: str, blocks: int) -> None:
@@ -48,7 +49,7 @@ def test_weights_say_how_images_are_prepared() -> None:
 
 
 class TestByName:
-    @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "regnet_y_400mf"])
+    @each("name", ["resnet18", "mobilenet_v3_small", "regnet_y_400mf"])
     def test_made_again_and_given_its_weights(self, name: str) -> None:
         trunk = torchvision_trunk(model(name), side=64, name=name)
         made = embedded(trunk)
@@ -67,7 +68,7 @@ class TestByName:
     def test_only_who_says_the_name_has_a_factory(self) -> None:
         assert torchvision_trunk(model(), side=64).factory is None
 
-    @pytest.mark.parametrize(
+    @each(
         "name",
         ["resnet", "quantized_resnet18", "fcn_resnet50", "retinanet_resnet50_fpn", "os:system", "", ["resnet18"], 3],
     )
@@ -77,12 +78,12 @@ class TestByName:
         with pytest.raises(InputError, match="'torchvision' cannot make a trunk"):
             build(Factory("torchvision", {"model": name, "num_classes": 5, "side": 64}))
 
-    @pytest.mark.parametrize("side", [0, 15, 1025, 10**9, "64", 64.0, True, None])
+    @each("side", [0, 15, 1025, 10**9, "64", 64.0, True, None])
     def test_sides(self, side: Any) -> None:
         with pytest.raises(InputError, match="images of 16 to 1024 pixels a side"):
             torchvision_by_name("resnet18", num_classes=5, side=side)
 
-    @pytest.mark.parametrize("classes", [1, 10**9, "5", None])
+    @each("classes", [1, 10**9, "5", None])
     def test_classes(self, classes: Any) -> None:
         with pytest.raises(InputError, match="expected 2 to 1,000,000 classes"):
             torchvision_by_name("resnet18", num_classes=classes)
@@ -115,7 +116,7 @@ class TestPreprocessing:
         ],
         ids=str,
     )
-    @pytest.mark.parametrize(("height", "width"), [(400, 517), (517, 400), (301, 301), (120, 131)])
+    @each(("height", "width"), [(400, 517), (517, 400), (301, 301), (120, 131)])
     def test_against_torchvision(self, weights: Any, height: int, width: int) -> None:
         noise = np.random.default_rng(0).integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
         photo = Image.fromarray(noise).resize((width, height), Image.Resampling.BICUBIC)
@@ -132,9 +133,7 @@ class TestPreprocessing:
         assert json.loads(json.dumps(steps)) == steps
         assert steps[1:3] == [["resize", {"size": 232, "mode": "bilinear"}], ["center_crop", {"size": 224}]]
 
-    @pytest.mark.parametrize(
-        "weights", ["DEFAULT", models.segmentation.FCN_ResNet50_Weights.DEFAULT, models.ResNet18_Weights]
-    )
+    @each("weights", ["DEFAULT", models.segmentation.FCN_ResNet50_Weights.DEFAULT, models.ResNet18_Weights])
     def test_refuses_what_is_no_classifier(self, weights: Any) -> None:
         with pytest.raises(InputError, match=r"expected an entry of torchvision's weights of a classifier"):
             torchvision_preprocessing(weights)
@@ -143,7 +142,7 @@ class TestPreprocessing:
 
 
 class TestPretrained:
-    @pytest.mark.parametrize("name", ["mobilenet_v3_small", "squeezenet1_1"])
+    @each("name", ["mobilenet_v3_small", "squeezenet1_1"])
     def test_weights_of_a_file(self, name: str, tmp_path: Path) -> None:
         network = model(name).eval()
         torch.save(network.state_dict(), tmp_path / "w.pth")
@@ -165,7 +164,7 @@ class TestPretrained:
         file.rename(other)
         assert offramp.split(f"torchvision:mobilenet_v3_small,weights={other}").classes == ()
 
-    @pytest.mark.parametrize("name", ["resnet18", "resnet1"])
+    @each("name", ["resnet18", "resnet1"])
     def test_refused(self, name: str, tmp_path: Path) -> None:
         torch.save(model("squeezenet1_1").state_dict(), tmp_path / "w.pth")
         with pytest.raises((InputError, UnknownNameError), match=r"name the architecture|did you mean"):

@@ -16,6 +16,7 @@ from offramp.trunk import Axes, Factory, Hidden, SplitTrunk, Tokens, build
 from offramp.trunk.factory import MOST_MODULES
 from offramp.trunk.preprocessing import AS_IS
 from offramp.trunk.transformers import MeanClassifier, text_by_config, text_trunk
+from tests.cases import each
 from tests.trunk.factory_examples import embedded
 
 LIBRARY: Any = transformers
@@ -196,7 +197,7 @@ class TestTokenizers:
         for sentences in ([""], ["", "word3 word4"]):
             assert trunk(trunk.prepare(trunk.preprocessing(sentences))).isfinite().all()
 
-    @pytest.mark.parametrize(
+    @each(
         ("options", "asked", "expected"),
         [({}, None, 40), ({"model_max_length": 7}, None, 7), ({"model_max_length": 7}, 12, 12), ({}, 5, 5)],
     )
@@ -229,7 +230,7 @@ SMALL = {**SIZES, "num_hidden_layers": 2}
 
 @pytest.mark.slow
 class TestByConfig:
-    @pytest.mark.parametrize(
+    @each(
         ("kind", "options", "pad"),
         [
             ("bert", {"id2label": {0: "no", 1: "_", 2: "n/a"}, "label2id": {"no": 0, "_": 1, "n/a": 2}}, 0),
@@ -254,7 +255,7 @@ class TestByConfig:
         assert (made.name, made.num_classes) == ("mine", 4)
         assert torch.equal(made(texts(3, 9, pad=0)), trunk(texts(3, 9, pad=0)))
 
-    @pytest.mark.parametrize("mean", [False, True])
+    @each("mean", [False, True])
     @pytest.mark.parametrize("named", [False, True], ids=["weights alone", "as its configuration says"])
     def test_in_half_precision(self, mean: bool, named: bool) -> None:
         given = MeanClassifier(distilbert(), nn.Linear(32, 3)) if mean else classifier("bert", num_hidden_layers=2)
@@ -304,7 +305,7 @@ class TestByConfig:
         assert said["hidden_size"] == 32
         assert not [key for key in said if key.startswith("_") or key in ("auto_map", "attn_implementation")]
 
-    @pytest.mark.parametrize("kind", ["vit", "somebody/model", "", "x" * 5000, None, 3, ["bert"]])
+    @each("kind", ["vit", "somebody/model", "", "x" * 5000, None, 3, ["bert"]])
     def test_other_kinds(self, kind: Any) -> None:
         options: dict[str, Any] = {
             "config": {**SMALL, "model_type": kind},
@@ -368,7 +369,7 @@ class TestByConfig:
         with pytest.raises((InputError, SplitRefusedError), match=r"'transformers' cannot make a trunk|offramp takes"):
             build(Factory("transformers", {**options, "mean": False}))
 
-    @pytest.mark.parametrize("classes", [1, 10**9, "3", None])
+    @each("classes", [1, 10**9, "3", None])
     def test_classes(self, classes: Any) -> None:
         with pytest.raises(InputError, match="expected 2 to 1,000,000 classes"):
             text_by_config(config={"model_type": "bert"}, num_classes=classes, name="x", mean=False)
@@ -388,7 +389,7 @@ class TestRefusals:
             ):
                 text_trunk(network)
 
-    @pytest.mark.parametrize("problem", ["multi_label_classification", "regression"])
+    @each("problem", ["multi_label_classification", "regression"])
     def test_other_tasks(self, problem: str) -> None:
         with pytest.raises(SplitRefusedError, match=f"tuned for {problem.replace('_', ' ')}; offramp takes"):
             text_trunk(classifier("bert", problem_type=problem))

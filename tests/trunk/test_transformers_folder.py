@@ -14,6 +14,7 @@ from transformers import BertConfig, BertModel
 import offramp
 from offramp.errors import InputError, MissingExtraError, SplitRefusedError
 from offramp.trunk.transformers import class_names
+from tests.cases import each
 from tests.trunk.factory_examples import embedded
 from tests.trunk.folder_examples import NAMES, save_text_folder, tiny_bert, tiny_tokenizer
 
@@ -55,7 +56,7 @@ class TestTexts:
         save_text_folder(tmp_path / "a", names=[f"LABEL_{number}" for number in range(4)])
         assert offramp.split(f"hf:{tmp_path / 'a'}").classes == ()
 
-    @pytest.mark.parametrize(
+    @each(
         "mapping", [None, {}, {0: "a"}, {0: "a", 1: "a"}, {0: "a", 2: "b"}, {0: "", 1: "b"}, {0: "a", 1: "b", 2: "c"}]
     )
     def test_a_mapping_that_is_not_one_name_a_class_says_nothing(self, mapping: dict[int, str] | None) -> None:
@@ -68,7 +69,7 @@ class TestRefused:
         with pytest.raises(InputError, match=r"nothing is downloaded.*save_pretrained"):
             offramp.split(f"hf:{tmp_path / 'bert-base-uncased'}")
 
-    @pytest.mark.parametrize(
+    @each(
         ("file", "told"),
         [
             ("config.json", "found no config.json"),
@@ -81,13 +82,13 @@ class TestRefused:
         with pytest.raises(InputError, match=told):
             offramp.split(f"hf:{folder}")
 
-    @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b'{"architectures": ["BertForSequenceClassif'])
+    @each("content", [b"", b"{", b"[]", b"\xff", b'{"architectures": ["BertForSequenceClassif'])
     def test_a_configuration_that_is_none(self, folder: Path, content: bytes) -> None:
         (folder / "config.json").write_bytes(content)
         with pytest.raises(InputError, match="save the folder again"):
             offramp.split(f"hf:{folder}")
 
-    @pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
+    @each("file", ["model.safetensors", "tokenizer.json"])
     def test_a_file_cut_short(self, folder: Path, file: str) -> None:
         content = (folder / file).read_bytes()
         (folder / file).write_bytes(content[: len(content) // 2])

@@ -10,9 +10,10 @@ from PIL import Image
 
 from offramp.errors import InputError
 from offramp.trunk.transformers_images import image_preparation
+from tests.cases import each
 
 
-@pytest.mark.parametrize(
+@each(
     ("kind", "options", "side"),
     [
         ("ViTImageProcessor", {"size": {"height": 48, "width": 48}}, 48),
@@ -37,7 +38,7 @@ def test_as_the_processor_does(kind: str, options: dict[str, Any], side: int) ->
 VIT = {"size": {"height": 64, "width": 64}, "resample": 2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 
 
-@pytest.mark.parametrize(
+@each(
     "changed",
     [
         {"size": {"height": 64, "width": 32}},

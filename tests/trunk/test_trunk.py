@@ -14,6 +14,7 @@ import offramp
 from offramp.errors import BudgetError, InputError, OfframpError, SplitError, UnknownNameError
 from offramp.features import ArraySource, extract
 from offramp.trunk import Axes, CifarResNet, Hidden, Preprocessing, Representation, Trunk
+from tests.cases import each
 from tests.trunk.examples import FirstToken
 
 
@@ -209,7 +210,7 @@ class TestTrunk:
 class TestExplaining:
     """What a stage stumbles over is told in terms of the inputs."""
 
-    @pytest.mark.parametrize("kind", [RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError])
+    @each("kind", [RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError])
     def test_an_error_of_a_stage(self, kind: type[Exception]) -> None:
         inputs = {"tokens": torch.zeros(2, 3), "mask": np.zeros((2, 5), np.int64), "other": "text"}
         with pytest.raises(InputError) as caught, TokenTrunk().explaining(inputs):
@@ -220,7 +221,7 @@ class TestExplaining:
             assert part in told
         assert isinstance(caught.value.__cause__, kind)
 
-    @pytest.mark.parametrize("kind", [InputError, UnknownNameError, SplitError, BudgetError])
+    @each("kind", [InputError, UnknownNameError, SplitError, BudgetError])
     def test_errors_of_offramp_are_left_alone(self, kind: type[OfframpError]) -> None:
         mine = kind("as it is")
         with pytest.raises(kind) as caught, TokenTrunk().explaining(torch.zeros(1)):
@@ -228,7 +229,7 @@ class TestExplaining:
         assert caught.value is mine
         assert mine.__cause__ is None
 
-    @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, AssertionError, OSError])
+    @each("kind", [KeyboardInterrupt, MemoryError, AssertionError, OSError])
     def test_what_is_not_about_inputs_is_left_alone(self, kind: type[BaseException]) -> None:
         with pytest.raises(kind), TokenTrunk().explaining(torch.zeros(1)):
             raise kind
@@ -265,14 +266,14 @@ def network() -> offramp.EarlyExitNetwork:
 
 
 class TestWrongInputs:
-    @pytest.mark.parametrize("name", WRONG)
+    @each("name", WRONG)
     def test_to_predict_from(self, network: offramp.EarlyExitNetwork, name: str) -> None:
         with pytest.raises(
             InputError, match=r"'cifar-resnet-8' (takes a tensor|takes batches of 4 axes|cannot take these inputs)"
         ):
             network.predict(WRONG[name])
 
-    @pytest.mark.parametrize("name", WRONG)
+    @each("name", WRONG)
     def test_to_extract_from(self, name: str, tmp_path: Path) -> None:
         source = ArraySource(WRONG[name], np.zeros(len(WRONG[name]), np.int64), name="wrong")
         with pytest.raises(

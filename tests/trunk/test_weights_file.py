@@ -11,6 +11,7 @@ from torch import nn
 
 from offramp.errors import InputError
 from offramp.trunk.weights_file import count_classes, read_weights
+from tests.cases import each
 
 
 def same(found: Any, expected: Any) -> bool:
@@ -32,7 +33,7 @@ class _Evil:
         return (eval, ("1/0",))
 
 
-@pytest.mark.parametrize("name", ["gone.pth", "text.safetensors", "text.pt", "evil.pt", "list.pt"])
+@each("name", ["gone.pth", "text.safetensors", "text.pt", "evil.pt", "list.pt"])
 def test_refused_with_what_to_do(tmp_path: Path, name: str) -> None:
     (tmp_path / "text.safetensors").write_text("no weights")
     (tmp_path / "text.pt").write_text("no weights")

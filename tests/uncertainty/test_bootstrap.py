@@ -7,6 +7,7 @@ from torch import Tensor
 
 from offramp.errors import InputError
 from offramp.uncertainty import bootstrap, bootstrap_ratio_interval
+from tests.cases import each
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -29,7 +30,7 @@ def mean_interval(
 
 
 class TestMeans:
-    @pytest.mark.parametrize(("confidence", "deviations"), [(0.95, 1.95996), (0.8, 1.28155)])
+    @each(("confidence", "deviations"), [(0.95, 1.95996), (0.8, 1.28155)])
     def test_agrees_with_the_normal_approximation(self, confidence: float, deviations: float) -> None:
         data = rows()
         lower, upper = mean_interval(data, confidence=confidence, draws=4000, generator=generator())
@@ -78,7 +79,7 @@ class TestMeans:
         ends = mean_interval(torch.zeros(1, 2, dtype=torch.float64), confidence=0.7, draws=37, generator=generator())
         np.testing.assert_allclose(torch.stack(ends).numpy(), np.quantile(sums[:, :2].numpy(), [0.15, 0.85], axis=0))
 
-    @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16, torch.float32, torch.float64])
+    @each("dtype", [torch.bool, torch.int64, torch.float16, torch.float32, torch.float64])
     def test_dtypes(self, dtype: torch.dtype) -> None:
         ends = mean_interval(rows()[:, :1].to(dtype), draws=20, generator=generator())
         expected = mean_interval(rows()[:, :1], draws=20, generator=generator())

@@ -14,13 +14,14 @@ from offramp.uncertainty.bounds import (
     fixed_bets,
     predictable_bets,
 )
+from tests.cases import each
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("samples", "most"), [(1, 0.5), (20, 0.1), (300, 0.02), (2000, 0.005)])
+@each(("samples", "most"), [(1, 0.5), (20, 0.1), (300, 0.02), (2000, 0.005)])
 def test_binomial_p_values_are_exact(samples: int, most: float) -> None:
     counts = range(min(samples, 12) + 1)
     chance = Fraction(most)
@@ -46,7 +47,7 @@ def plain_bets(losses: list[float], confidence: float) -> list[float]:
     return bets
 
 
-@pytest.mark.parametrize("samples", [1, 63, 64, 65, 200])
+@each("samples", [1, 63, 64, 65, 200])
 def test_bets_and_capital_are_those_of_plain_loops(samples: int) -> None:
     losses, most, confidence = drawn(3, samples), 0.6, 0.9
     bets = predictable_bets(losses, confidence=confidence)
@@ -86,7 +87,7 @@ def test_bound_of_losses_that_are_all_zero_has_a_closed_form() -> None:
     assert float(capital(torch.zeros(1, samples), torch.full((1, 1), 9.0), expected)) == pytest.approx(math.log(20))
 
 
-@pytest.mark.parametrize("risk", [0.05, 0.2])
+@each("risk", [0.05, 0.2])
 def test_predictable_bets_grow_rich_no_more_often_than_allowed(risk: float) -> None:
     draws = 2000
     allowed = risk + 2 * math.sqrt(risk * (1 - risk) / draws)
@@ -97,7 +98,7 @@ def test_predictable_bets_grow_rich_no_more_often_than_allowed(risk: float) -> N
         assert float(rich.double().mean()) <= allowed
 
 
-@pytest.mark.parametrize("risk", [0.05, 0.2])
+@each("risk", [0.05, 0.2])
 def test_p_values_are_small_no_more_often_than_allowed(risk: float) -> None:
     draws, samples, most = 2000, 300, 0.51  # gaps of 0.02 on average, mapped to [0, 1]
     noise = drawn(draws, samples, seed=3)

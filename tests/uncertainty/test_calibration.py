@@ -11,6 +11,7 @@ from torch import Tensor
 
 from offramp.errors import InputError
 from offramp.uncertainty import calibration_error, calibration_floor
+from tests.cases import each
 
 # A shared machine may stall for longer than hypothesis' deadline.
 quick = settings(deadline=None, max_examples=60)
@@ -42,8 +43,8 @@ samples = st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.35, 0.5, 0.7, 0.95, 1.
 
 
 class TestError:
-    @pytest.mark.parametrize("num_samples", [1, 2, 14, 15, 16, 97, 1000])
-    @pytest.mark.parametrize("bins", [1, 4, 15])
+    @each("num_samples", [1, 2, 14, 15, 16, 97, 1000])
+    @each("bins", [1, 4, 15])
     def test_agrees_with_a_loop(self, num_samples: int, bins: int) -> None:
         confidence, correct = calibrated(num_samples)
         expected = error_by_loop(confidence.numpy(), correct.numpy(), bins)
@@ -89,7 +90,7 @@ class TestError:
         assert calibration_error(confidence, correct).item() < 0.006
         assert calibration_error((confidence - 0.1).clamp_min(0), correct).item() == pytest.approx(0.1, abs=0.006)
 
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    @each("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
     def test_dtypes(self, dtype: torch.dtype) -> None:
         confidence, correct = calibrated(50)
         confidence = confidence.to(dtype)

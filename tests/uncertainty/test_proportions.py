@@ -5,15 +5,16 @@ from scipy import stats
 
 from offramp.errors import InputError
 from offramp.uncertainty import paired_interval, wilson_interval
+from tests.cases import each
 
 
-@pytest.mark.parametrize(("hits", "count"), [(0, 1), (1, 1), (3, 10), (10, 10), (931, 1000)])
+@each(("hits", "count"), [(0, 1), (1, 1), (3, 10), (10, 10), (931, 1000)])
 def test_wilson_agrees_with_scipy(hits: int, count: int) -> None:
     expected = stats.binomtest(hits, count).proportion_ci(method="wilson")
     assert wilson_interval(hits, count) == pytest.approx(tuple(expected), abs=1e-6)
 
 
-@pytest.mark.parametrize(("up", "down"), [(0.1, 0.05), (0.02, 0.02), (0.3, 0.0), (0.0, 0.0), (0.0, 0.1), (0.9, 0.0)])
+@each(("up", "down"), [(0.1, 0.05), (0.02, 0.02), (0.3, 0.0), (0.0, 0.0), (0.0, 0.1), (0.9, 0.0)])
 def test_paired_interval_covers_about_as_often_as_it_says(up: float, down: float) -> None:
     count, covered = 30, 0.0
     for gained, lost in itertools.product(range(count + 1), repeat=2):

@@ -15,6 +15,7 @@ from offramp.uncertainty import (
     smoothed,
     walk,
 )
+from tests.cases import each
 
 BOUNDS: tuple[RiskBound, ...] = ("ltt", "wsr")
 
@@ -61,8 +62,8 @@ class TestWalk:
         assert self.order([0.05, 0.02, 0.005, 0.0, 0.0], samples=0) == [0]
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
-@pytest.mark.parametrize("loss", list(LOSSES))
+@each("bound", BOUNDS)
+@each("loss", list(LOSSES))
 def test_zero_losses_pass_from_some_number_of_samples_on(loss: str, bound: RiskBound) -> None:
     asked, variances = {"most": 0.02, "confidence": 0.95}, torch.full((1,), 1e-4)
     needed = samples_needed(0.0, 0.0, LOSSES[loss], **asked)
@@ -78,7 +79,7 @@ def reached(losses: Tensor, bound: RiskBound) -> int | None:
     return last_passed(losses, LOSSES["disagreement"], most=0.1, confidence=0.9, bound=bound, variances=variances)
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
+@each("bound", BOUNDS)
 def test_the_walk_stops_before_the_first_that_fails(bound: RiskBound) -> None:
     shares = torch.cat([torch.linspace(0, 0.3, 40), torch.zeros(3)])  # safe ones behind the wall are out of reach
     losses = flips(shares, 400)
@@ -90,7 +91,7 @@ def test_the_walk_stops_before_the_first_that_fails(bound: RiskBound) -> None:
     assert reached(losses[:0], bound) is None
 
 
-@pytest.mark.parametrize("bound", BOUNDS)
+@each("bound", BOUNDS)
 def test_promises_are_broken_no_more_often_than_allowed(bound: RiskBound) -> None:
     shares, draws, risk = torch.linspace(0, 0.2, 41), 600, 0.1
     steps = [reached(flips(shares, 300, seed=seed), bound) for seed in range(draws)]
@@ -99,7 +100,7 @@ def test_promises_are_broken_no_more_often_than_allowed(bound: RiskBound) -> Non
     assert 0 < broken <= risk + 2 * math.sqrt(risk * (1 - risk) / draws)
 
 
-@pytest.mark.parametrize(("plus", "minus"), [(0.004, 0.002), (0.02, 0.012), (0.0, 0.0)])
+@each(("plus", "minus"), [(0.004, 0.002), (0.02, 0.012), (0.0, 0.0)])
 def test_so_many_samples_as_are_told_do_half_the_time(plus: float, minus: float) -> None:
     mean, loss, asked = plus - minus, LOSSES["accuracy"], {"most": 0.02, "confidence": 0.95}
     variance = (plus + minus - mean**2) / 4

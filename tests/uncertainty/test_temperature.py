@@ -9,6 +9,7 @@ from torch import Tensor
 
 from offramp.errors import InputError
 from offramp.uncertainty import fit_temperatures, scale
+from tests.cases import each
 
 Batches = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 
@@ -64,7 +65,7 @@ def temperature_by_lbfgs(logits: Tensor, labels: Tensor) -> float:
 
 
 class TestFit:
-    @pytest.mark.parametrize("solver", [temperature_by_scipy, temperature_by_lbfgs])
+    @each("solver", [temperature_by_scipy, temperature_by_lbfgs])
     def test_every_problem_agrees_with_a_solver_of_its_own(self, solver: Callable[[Tensor, Tensor], float]) -> None:
         logits, labels = problem()
         fitted = fit_temperatures(once(logits, labels))
@@ -72,7 +73,7 @@ class TestFit:
         assert fitted.shape == (2, 3)
         torch.testing.assert_close(fitted, torch.tensor(expected, dtype=torch.float64), rtol=2e-6, atol=0)
 
-    @pytest.mark.parametrize("num_classes", [2, 1000])
+    @each("num_classes", [2, 1000])
     def test_few_and_many_classes(self, num_classes: int) -> None:
         logits, labels = problem(100, num_classes)
         fitted = fit_temperatures(once(logits[0], labels))
@@ -97,7 +98,7 @@ class TestFit:
         expected[0] = 1 / 100  # the optimum, 0.0046, lies beyond the bound
         torch.testing.assert_close(fit_temperatures(once(logits, labels)), expected)
 
-    @pytest.mark.parametrize("true_temperature", [0.3, 1.0, 2.5])
+    @each("true_temperature", [0.3, 1.0, 2.5])
     def test_recovers_the_temperature_the_labels_were_drawn_with(self, true_temperature: float) -> None:
         logits = 2 * torch.randn(20_000, 5, generator=generator())
         labels = labels_drawn_from(logits / true_temperature)
@@ -112,7 +113,7 @@ class TestFit:
                 alone = fit_temperatures(once(logits[w, :, exit, None], labels))
                 torch.testing.assert_close(at_once[w, exit], alone[0], rtol=1e-10, atol=0)
 
-    @pytest.mark.parametrize("chunk", [1, 7, 23])
+    @each("chunk", [1, 7, 23])
     def test_chunks_do_not_matter(self, chunk: int) -> None:
         logits, labels = problem(24, dtype=torch.float32)
 
@@ -135,7 +136,7 @@ class TestFit:
         fit_temperatures(batches)
         assert passes <= 10
 
-    @pytest.mark.parametrize("seed", range(5))
+    @each("seed", range(5))
     def test_samples_of_every_scale_in_one_problem(self, seed: int) -> None:
         # Sums of kinks at scales from .001 to 10: far from the parabola Newton would like.
         logits, labels = problem()
@@ -186,24 +187,24 @@ class TestFit:
 
 
 class TestFitRefuses:
-    @pytest.mark.parametrize("batches", [list, once(torch.zeros(2, 0, 3, 4), torch.zeros(0, dtype=torch.long))])
+    @each("batches", [list, once(torch.zeros(2, 0, 3, 4), torch.zeros(0, dtype=torch.long))])
     def test_no_data(self, batches: Batches) -> None:
         with pytest.raises(InputError, match="at least one labelled sample"):
             fit_temperatures(batches)
 
-    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+    @each("value", [math.nan, math.inf, -math.inf])
     def test_logits_that_are_not_finite(self, value: float) -> None:
         logits, labels = problem(20)
         logits[1, 3, 2, 0] = value
         with pytest.raises(InputError, match="finite logits"):
             fit_temperatures(once(logits, labels))
 
-    @pytest.mark.parametrize("label", [-1, 4])
+    @each("label", [-1, 4])
     def test_labels_that_are_no_classes(self, label: int) -> None:
         with pytest.raises(InputError, match=r"labels in 0\.\.3"):
             fit_temperatures(once(torch.zeros(2, 1, 4), torch.tensor([0, label])))
 
-    @pytest.mark.parametrize(
+    @each(
         ("logits", "labels"),
         [
             (torch.zeros(2, 4), torch.zeros(2, dtype=torch.long)),
@@ -252,7 +253,7 @@ class TestScale:
                 assert best < loss(logits[w, :, exit], labels, 1)
                 assert best < min(loss(scaled[w, :, exit], labels, 1.01), loss(scaled[w, :, exit], labels, 0.99))
 
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+    @each("dtype", [torch.float16, torch.float32, torch.float64])
     def test_dtypes(self, dtype: torch.dtype) -> None:
         scaled = scale(torch.ones(1, 1, 2, dtype=dtype), torch.tensor([3.0], dtype=torch.float64))
         assert scaled.dtype == torch.promote_types(dtype, torch.float32)

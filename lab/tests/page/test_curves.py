@@ -11,6 +11,7 @@ from offramp_bench.page import parse_results
 from offramp_bench.page.card import Picture
 from offramp_bench.page.curves import ACCURACY, CALIBRATION, SETS, against_cost, compared
 from offramp_bench.page.pictures import calibration_by_depth, convergence, coverage, decomposition
+from tests.cases import each
 from tests.report.test_pictures import texts
 
 RESULTS = parse_results(content("cifar10", "cifar10-chain", "nci1"))
@@ -22,7 +23,7 @@ def lines(picture: Picture) -> dict[str, Any]:
     return {title: found[gid] for gid, title in picture.titles.items() if gid in found and gid.startswith("line")}
 
 
-@pytest.mark.parametrize(("shown", "scale"), [(ACCURACY, 100), (CALIBRATION, 100), (SETS, 1)])
+@each(("shown", "scale"), [(ACCURACY, 100), (CALIBRATION, 100), (SETS, 1)])
 def test_lines_are_the_curves(shown: Any, scale: float) -> None:
     task = RESULTS.tasks["nci1"]
     drawn = lines(against_cost(RESULTS, task, shown))

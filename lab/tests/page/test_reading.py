@@ -7,6 +7,7 @@ import pytest
 from lab.tests.page.examples import content, write
 from offramp.errors import InputError
 from offramp_bench.page import parse_results, read_results
+from tests.cases import each
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_what_may_be_missing(told: dict[str, Any]) -> None:
     assert found.bars[0].figure is None
 
 
-@pytest.mark.parametrize(
+@each(
     ("broken", "message"),
     [
         ([], "something else"),
@@ -85,7 +86,7 @@ def test_a_curve_of_something_else_is_refused(told: dict[str, Any]) -> None:
         parse_results(broken)
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
+@each("text", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
 def test_files_that_are_no_json(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "r.json").write_bytes(text)
     with pytest.raises(InputError, match="does not read"):

@@ -1,10 +1,10 @@
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from offramp.exits import all_logits
 from offramp_bench.rivals.boosted_exits import BoostedExits
+from tests.cases import each
 
 WIDTHS = (6, 5, 4, 7)
 STAGES = (0, 2, 3)
@@ -63,7 +63,7 @@ class TestAnswers:
 
 
 class TestGradients:
-    @pytest.mark.parametrize("exit", range(3))
+    @each("exit", range(3))
     def test_an_answer_teaches_its_own_exit_alone(self, exit: int) -> None:
         bank = made()
         bank(features(7))[exit].square().sum().backward()

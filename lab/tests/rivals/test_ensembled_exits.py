@@ -5,6 +5,7 @@ from torch import Tensor
 from offramp.errors import InputError
 from offramp.exits import Averaging, LinearExits, all_logits
 from offramp_bench.rivals.ensembled_exits import EnsembledExits
+from tests.cases import each
 
 WIDTHS = (6, 5, 4)
 STAGES = (0, 1, 2)
@@ -83,7 +84,7 @@ class TestState:
 
 
 class TestPoints:
-    @pytest.mark.parametrize("points", [[False], [True], [False, True]])
+    @each("points", [[False], [True], [False, True]])
     def test_copied_whole_or_not_at_all(self, points: list[bool]) -> None:
         bank, other = made(), made(seed=2)
         expected = (other if any(points) else bank)(features(7))

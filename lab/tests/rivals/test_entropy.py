@@ -5,10 +5,11 @@ import torch
 
 from offramp.policy import Observation
 from offramp_bench.rivals.entropy import EntropyPolicy, relative_entropy
+from tests.cases import each
 
 
 class TestRelativeEntropy:
-    @pytest.mark.parametrize("classes", [2, 10, 1000])
+    @each("classes", [2, 10, 1000])
     def test_from_certain_to_even(self, classes: int) -> None:
         certain, even = torch.zeros(classes), torch.full((classes,), 1 / classes)
         certain[1] = 1

@@ -1,16 +1,16 @@
-import pytest
 import torch
 from torch import Tensor
 
 from offramp.functional import evidence, log_probabilities
 from offramp_bench.rivals.evidence_gradient import differentiable_evidence
+from tests.cases import each
 
 
 def logits(*shape: int, seed: int = 0) -> Tensor:
     return 2 * torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("shape", [(3, 5, 4, 7), (1, 5, 4, 2), (2, 1, 1, 10), (5, 4, 3)])
+@each("shape", [(3, 5, 4, 7), (1, 5, 4, 2), (2, 1, 1, 10), (5, 4, 3)])
 def test_statistics_and_their_gradients(shape: tuple[int, ...]) -> None:
     given = logits(*shape).requires_grad_()
     weights = logits(*shape[:-1], 4, seed=1)
@@ -21,7 +21,7 @@ def test_statistics_and_their_gradients(shape: tuple[int, ...]) -> None:
     assert gradients[0].abs().max() > 0.01
 
 
-@pytest.mark.parametrize("statistic", range(4))
+@each("statistic", range(4))
 def test_by_finite_differences(statistic: int) -> None:
     given = logits(2, 3, 2, 5, seed=2).requires_grad_()
     assert torch.autograd.gradcheck(

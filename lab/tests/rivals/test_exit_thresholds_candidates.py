@@ -1,13 +1,13 @@
-import pytest
 import torch
 
 from offramp.frontier import simulate
+from tests.cases import each
 from tests.frontier.candidates.examples import EXITS, answers, candidates, seen, tuning
 
 COUNT = 2000
 
 
-@pytest.mark.parametrize("active", [tuple(range(EXITS)), (0, 3, EXITS - 1)])
+@each("active", [tuple(range(EXITS)), (0, 3, EXITS - 1)])
 def test_shares_are_a_geometric_series(active: tuple[int, ...]) -> None:
     tune = seen(*answers(COUNT))
     points = candidates("exit_thresholds", tuning(tune, active=active))

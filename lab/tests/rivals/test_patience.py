@@ -1,12 +1,12 @@
 from itertools import pairwise
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offramp.policy import Observation
 from offramp_bench.rivals.patience import PatiencePolicy
+from tests.cases import each
 
 
 def first(row: list[int], patience: int) -> int | None:
@@ -46,6 +46,6 @@ class TestPatiencePolicy:
         for earlier, later in pairwise(exits):
             assert (earlier < later).logical_or(later == 8).all()
 
-    @pytest.mark.parametrize("classes", [2, 150])
+    @each("classes", [2, 150])
     def test_needs_no_softmax(self, classes: int) -> None:
         assert PatiencePolicy().mul_adds(classes) == classes

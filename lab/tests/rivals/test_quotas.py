@@ -1,8 +1,8 @@
-import pytest
 import torch
 from torch import Tensor
 
 from offramp_bench.rivals.exit_thresholds import NEVER, quota_thresholds
+from tests.cases import each
 
 
 def left_at(scores: Tensor, thresholds: Tensor) -> list[int]:
@@ -15,7 +15,7 @@ def left_at(scores: Tensor, thresholds: Tensor) -> list[int]:
     return [*counts, len(waiting)]
 
 
-@pytest.mark.parametrize("shares", [(0.1, 0.2, 0.3), (0.29, 0.0, 0.71), (0.0, 0.0, 0.0), (0.57, 0.43, 0.0)])
+@each("shares", [(0.1, 0.2, 0.3), (0.29, 0.0, 0.71), (0.0, 0.0, 0.0), (0.57, 0.43, 0.0)])
 def test_quotas_are_filled(shares: tuple[float, ...]) -> None:
     scores = torch.rand(100, 3, generator=torch.Generator().manual_seed(0))
     thresholds = quota_thresholds(scores, torch.tensor(shares))

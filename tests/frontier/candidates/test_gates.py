@@ -1,10 +1,11 @@
 import pytest
 import torch
 
+from tests.cases import each
 from tests.frontier.candidates.examples import EXITS, answers, candidates, seen, tuning
 
 
-@pytest.mark.parametrize("policy", ["gates", "sampled_gates", "branch_gates"])
+@each("policy", ["gates", "sampled_gates", "branch_gates"])
 def test_every_cost_weight_with_every_offset(policy: str) -> None:
     given = tuning(seen(*answers(50)), weights=3)
     points = candidates(policy, given)

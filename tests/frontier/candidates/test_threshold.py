@@ -3,6 +3,7 @@ import math
 import pytest
 
 from offramp.frontier import simulate
+from tests.cases import each
 from tests.frontier.candidates.examples import EXITS, answers, by_threshold, candidates, seen, tuning
 
 
@@ -31,7 +32,7 @@ def test_entropies_and_margins_of_every_sample() -> None:
     assert by_margin == pytest.approx([*margins.tolist(), 2.0], abs=1e-5)
 
 
-@pytest.mark.parametrize("policy", ["entropy", "margin"])
+@each("policy", ["entropy", "margin"])
 def test_from_leaving_at_once_to_staying(policy: str) -> None:
     tune = seen(*answers(60))
     exits = simulate(candidates(policy, tuning(tune)), tune)

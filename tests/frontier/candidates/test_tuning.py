@@ -10,10 +10,11 @@ from offramp.cost import Costs, CostTable
 from offramp.errors import InputError
 from offramp.frontier import Outcomes, area, simulate, thin
 from offramp.policy import POLICIES, OperatingPoint
+from tests.cases import each
 from tests.frontier.candidates.examples import CLASSES, EXITS, answers, candidates, costs, seen, tuning
 
 NAMES = sorted({*POLICIES} - {"sampled_gates"})  # which draws
-every_choice = pytest.mark.parametrize("name", NAMES)
+every_choice = each("name", NAMES)
 SOME = (1, 2, EXITS - 1)
 
 
@@ -29,7 +30,7 @@ def chosen(name: str, active: tuple[int, ...]) -> list[OperatingPoint]:
 
 class TestContract:
     @every_choice
-    @pytest.mark.parametrize("active", [tuple(range(EXITS)), SOME])
+    @each("active", [tuple(range(EXITS)), SOME])
     def test_points_are_whole(self, name: str, active: tuple[int, ...]) -> None:
         points = chosen(name, active)
         assert len({point.policy for point in points}) == 1
@@ -67,7 +68,7 @@ class TestContract:
         assert (simulate(points, tune()) == EXITS - 1).all()
 
     # Gates are not trained here; waiting for others to agree says less than how sure an exit is.
-    @pytest.mark.parametrize("name", sorted({*NAMES} - {"gates", "branch_gates", "patience"}))
+    @each("name", sorted({*NAMES} - {"gates", "branch_gates", "patience"}))
     def test_better_than_an_exit_for_all(self, name: str) -> None:
         accuracy = tune().correct[0].double().mean(0)
         alone = [
@@ -80,12 +81,12 @@ class TestContract:
         ]
         assert area(thin(chosen(name, tuple(range(EXITS))), tune(), costs())) > area(fixed)
 
-    @pytest.mark.parametrize("name", ["entropy", "eenet"])
+    @each("name", ["entropy", "eenet"])
     def test_says_what_is_missing(self, name: str) -> None:
         with pytest.raises(InputError, match=r"outcomes\(\.\.\., probabilities=True\)"):
             candidates(name, tuning(replace(tune(), probabilities=None)))
 
-    @pytest.mark.parametrize("name", ["gates", "branch_gates"])
+    @each("name", ["gates", "branch_gates"])
     def test_says_that_gates_are_missing(self, name: str) -> None:
         with pytest.raises(InputError, match="expected exits with gates"):
             candidates(name, tuning(tune(), gated=False))

@@ -12,6 +12,7 @@ from offramp.uncertainty import (
     conformal_thresholds,
     prediction_set,
 )
+from tests.cases import each
 from tests.uncertainty.conformal.examples import exact_rank, exits_and_labels, quick
 
 
@@ -25,7 +26,7 @@ class TestScores:
                 assert at_all[sample, exit] == 1 - probabilities[sample, exit, labels[sample]]
         assert torch.equal(conformal_scores(probabilities[:, 1], labels.int()), at_all[:, 1])
 
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    @each("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
     def test_dtypes(self, dtype: torch.dtype) -> None:
         probabilities, labels, _ = exits_and_labels(40, 0, dtype)
         found = conformal_scores(probabilities, labels)
@@ -33,15 +34,15 @@ class TestScores:
         expected = conformal_scores(probabilities.double(), labels)
         torch.testing.assert_close(found.double(), expected, rtol=0, atol=1e-7)
 
-    @pytest.mark.parametrize("labels", [torch.tensor([-1, 0]), torch.tensor([0, 2]), torch.tensor([0]), torch.zeros(2)])
+    @each("labels", [torch.tensor([-1, 0]), torch.tensor([0, 2]), torch.tensor([0]), torch.zeros(2)])
     def test_refuses_what_are_no_labels(self, labels: Tensor) -> None:
         with pytest.raises(InputError, match="labels"):
             conformal_scores(torch.full((2, 2), 0.5), labels)
 
 
 class TestSets:
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-    @pytest.mark.parametrize("variant", ["general", "pooled"])
+    @each("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+    @each("variant", ["general", "pooled"])
     def test_hold_the_samples_their_thresholds_came_from(self, variant: ConformalVariant, dtype: torch.dtype) -> None:
         # On the calibration split itself exactly rank of n samples conform, to the last bit of rounding.
         probabilities, labels, exits = exits_and_labels(500, 7, dtype)

@@ -1,9 +1,9 @@
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from offramp.uncertainty.conformal.sharing import pooled
+from tests.cases import each
 from tests.uncertainty.conformal.examples import quick
 
 
@@ -27,7 +27,7 @@ class TestPooled:
         found = pooled(torch.tensor([[20, 5, 17, 300]]), 20)[0]
         assert found.int().tolist() == [[1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 0, 1]]
 
-    @pytest.mark.parametrize("counts", [[0], [1], [500]])
+    @each("counts", [[0], [1], [500]])
     def test_one_exit(self, counts: list[int]) -> None:
         assert pooled(torch.tensor([counts]), 20).all()
 

@@ -16,6 +16,7 @@ from offramp.uncertainty import (
     conformal_thresholds,
     prediction_set,
 )
+from tests.cases import each
 from tests.uncertainty.conformal.examples import exact_rank, exits_and_labels, generator, quick
 
 
@@ -41,7 +42,7 @@ class TestThreshold:
             # numpy's "higher" at the level rank / n lands on the next order statistic: safe, but not tight.
             assert found <= np.quantile(scores.numpy(), rank / n, method="higher")
 
-    @pytest.mark.parametrize(("n", "percent"), [(99, 29), (99, 57), (9, 70), (999, 5), (19, 5), (99, 1)])
+    @each(("n", "percent"), [(99, 29), (99, 57), (9, 70), (999, 5), (19, 5), (99, 1)])
     def test_decimals_mean_what_they_say(self, n: int, percent: int) -> None:
         # In binary, 100 * 0.29 is 28.999...96 and 100 * (1 - 0.29) is 71.0...01 or so: a rank too many.
         scores = torch.arange(1, n + 1, dtype=torch.float64) / n
@@ -55,7 +56,7 @@ class TestThreshold:
         everything = prediction_set(torch.tensor([[1.0, 0.0, 0.0]]), threshold(scores, miscoverage=0.05)[None])
         assert everything.all()
 
-    @pytest.mark.parametrize(("n", "alpha"), [(19, 0.1), (50, 0.1), (33, 0.25)])
+    @each(("n", "alpha"), [(19, 0.1), (50, 0.1), (33, 0.25)])
     def test_marginal_coverage_is_exact(self, n: int, alpha: float) -> None:
         # Uniform scores: the coverage of a threshold is the threshold. Its mean over splits is rank / (n + 1).
         splits = torch.rand(3000, n, dtype=torch.float64, generator=generator())
@@ -64,13 +65,13 @@ class TestThreshold:
         assert 1 - alpha - error <= covered.mean().item() <= 1 - alpha + 1 / (n + 1) + error
         assert covered.mean().item() == pytest.approx(math.ceil((n + 1) * (1 - alpha)) / (n + 1), abs=error)
 
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+    @each("dtype", [torch.float16, torch.float32, torch.float64])
     def test_dtypes(self, dtype: torch.dtype) -> None:
         found = threshold(torch.full((30,), 0.3, dtype=dtype), miscoverage=0.1)
         assert found.dtype == torch.promote_types(dtype, torch.float32)
         assert found.item() == torch.tensor(0.3, dtype=dtype).item()
 
-    @pytest.mark.parametrize("miscoverage", [0.0, 1.0, -0.1, 5.0, math.nan])
+    @each("miscoverage", [0.0, 1.0, -0.1, 5.0, math.nan])
     def test_refuses_a_miscoverage_out_of_range(self, miscoverage: float) -> None:
         with pytest.raises(InputError, match="miscoverage between 0 and 1"):
             threshold(torch.tensor([0.5]), miscoverage=miscoverage)
@@ -147,8 +148,8 @@ class TestThresholds:
         # What a variant does not claim it need not deliver: the overconfident exit falls short.
         assert at_exits["general"][0].item() < 0.7
 
-    @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-    @pytest.mark.parametrize("variant", get_args(ConformalVariant))
+    @each("dtype", [torch.float16, torch.float32, torch.float64])
+    @each("variant", get_args(ConformalVariant))
     def test_dtypes(self, variant: ConformalVariant, dtype: torch.dtype) -> None:
         scores = torch.rand(60, 2, generator=generator()).to(dtype)
         found = conformal_thresholds(variant, scores, torch.zeros(60, dtype=torch.int32), miscoverage=0.1)
@@ -196,8 +197,8 @@ class TestThresholds:
 
 
 class TestClassThresholds:
-    @pytest.mark.parametrize("variant", get_args(ConformalVariant))
-    @pytest.mark.parametrize("num_classes", [2, 5])
+    @each("variant", get_args(ConformalVariant))
+    @each("num_classes", [2, 5])
     def test_are_those_of_each_class_by_itself(self, variant: ConformalVariant, num_classes: int) -> None:
         probabilities, labels, exits = exits_and_labels(300, 5)
         scores, labels = conformal_scores(probabilities, labels), labels % num_classes

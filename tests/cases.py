@@ -1,0 +1,50 @@
+"""Many cases in one test: hundreds of collected items say no more than a loop does."""
+
+import inspect
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+__all__ = ["each"]
+
+Test = Callable[..., None]
+
+FRESH = ("folder", "tmp_path")
+"""Fixtures that are folders to write to: every case gets a copy of its own."""
+
+
+def each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test], Test]:
+    """Run a test for each of some values, as one item; the case that fails is named.
+
+    Args:
+        names: Names of the arguments that differ, as `pytest.mark.parametrize` takes them.
+        values: One value, or a tuple of as many as names, per case.
+    """
+    split = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+    cases = [dict(zip(split, value if len(split) > 1 else (value,), strict=True)) for value in values]
+    assert cases, "a test without cases cannot fail"
+
+    def decorate(test: Test) -> Test:
+        def run_all(*arguments: Any, **fixtures: Any) -> None:
+            for number, case in enumerate(cases):
+                given = {name: _copied(value, number) if name in FRESH else value for name, value in fixtures.items()}
+                try:
+                    test(*arguments, **given, **case)
+                except BaseException as error:
+                    error.add_note(f"case: {case!r}"[:500])
+                    raise
+
+        signature = inspect.signature(test)
+        rest = [parameter for name, parameter in signature.parameters.items() if name not in split]
+        run_all.__signature__ = signature.replace(parameters=rest)  # type: ignore[attr-defined]
+        for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            setattr(run_all, name, getattr(test, name))
+        run_all.pytestmark = list(getattr(test, "pytestmark", []))  # type: ignore[attr-defined]
+        return run_all
+
+    return decorate
+
+
+def _copied(folder: Path, number: int) -> Path:
+    return Path(shutil.copytree(folder, folder.with_name(f"{folder.name}-case-{number}"), symlinks=True))
