@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from types import ModuleType
 
@@ -77,3 +78,19 @@ def test_the_library_does_not_know_the_laboratory() -> None:
     assert files
     for file in files:
         assert not re.search(r"^\s*(from|import) (offramp_bench|lab)\b", file.read_text(encoding="utf-8"), re.M), file
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_library_alone(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    root = Path(__file__).parents[1]
+    for source, name in ((root, "offramp"), (root / "lab", "offramp_bench")):
+        subprocess.run([*command, "--wheel-dir", str(tmp_path), str(source)], check=True, capture_output=True)
+        (wheel,) = tmp_path.glob(f"{name}-*.whl")
+        names = zipfile.ZipFile(wheel).namelist()
+        assert {file.partition("/")[0].partition("-")[0] for file in names} <= {name, "offramp_onnx.py"}
+        assert not [file for file in names if file.endswith((".safetensors", ".npz", ".th"))]
+        rivals = [
+            file for file in names if re.search(r"rivals|ztw|boosted|l2w|eenet|entropy|t2t|graph_", file)
+        ]
+        assert bool(rivals) == (name == "offramp_bench"), rivals
