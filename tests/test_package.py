@@ -90,7 +90,5 @@ def test_the_wheel_holds_the_library_alone(tmp_path: Path) -> None:
         names = zipfile.ZipFile(wheel).namelist()
         assert {file.partition("/")[0].partition("-")[0] for file in names} <= {name, "offramp_onnx.py"}
         assert not [file for file in names if file.endswith((".safetensors", ".npz", ".th"))]
-        rivals = [
-            file for file in names if re.search(r"rivals|ztw|boosted|l2w|eenet|entropy|t2t|graph_", file)
-        ]
+        rivals = [file for file in names if re.search(r"rivals|ztw|boosted|l2w|eenet|entropy|t2t|graph_", file)]
         assert bool(rivals) == (name == "offramp_bench"), rivals

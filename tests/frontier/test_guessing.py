@@ -1,7 +1,7 @@
 """The check of the full network against guessing: against scipy's exact test, and at the edges."""
 
-import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import offramp
 from offramp.errors import GuessingError, GuessingWarning, InputError
 from offramp.features import ArraySource, StoreSource, extract
 from offramp.frontier.guessing import check_not_guessing
+from offramp.methods import METHODS, FittedExits
 from tests.cases import each
 from tests.frontier.examples import LINEAR, PREPROCESSING, images, trunk
 
@@ -90,6 +91,11 @@ class TestMessages:
             check_not_guessing(torch.tensor([0, 1]), torch.tensor([1, 0]), split="tune", anyway=True)
 
 
+def never(fit: Any, tune: Any, costs: Any, settings: Any = None) -> FittedExits:
+    """A method that is not to be reached."""
+    pytest.fail("fitted")
+
+
 class TestWhereItStops:
     """Labels in another order than the network's: right answers, wrong names."""
 
@@ -97,15 +103,12 @@ class TestWhereItStops:
         inputs, labels = images(count, seed=seed)
         return PREPROCESSING(inputs), (labels + 1) % 3
 
-    def test_fit(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        # By the module: the package's name for it stands for the function.
-        monkeypatch.setattr(sys.modules["offramp.frontier.fit"], "fit_joint", lambda *_, **__: pytest.fail("fitted"))
+    def test_fit(self) -> None:
         with pytest.raises(GuessingError, match="validation split"):
-            offramp.fit(trunk(), self.data(60, 1), self.data(120, 2), settings=LINEAR, progress=False)
+            offramp.fit(trunk(), self.data(60, 1), self.data(120, 2), method=never, settings=LINEAR, progress=False)
 
     def test_estimate(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        # By the module: the package's name for it stands for the function.
-        monkeypatch.setattr(sys.modules["offramp.frontier.fit"], "fit_joint", lambda *_, **__: pytest.fail("fitted"))
+        monkeypatch.setitem(METHODS._entries, "default", never)
         with pytest.raises(GuessingError, match="estimate split"):
             offramp.estimate(trunk(), self.data(120, 1), settings=LINEAR, progress=False)
 
