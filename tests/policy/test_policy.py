@@ -51,6 +51,19 @@ class TestContract:
         assert 0 < policy.mul_adds(10) <= policy.mul_adds(100)
 
     @every_policy
+    def test_nobody_leaves_where_it_says_so(self, name: str) -> None:
+        policy = POLICIES.get(name)
+        carry = policy.initial_carry(torch.zeros(N))
+        for exit in range(L - 1):
+            values = {
+                key: torch.full(policy.shape(key, num_exits=L, num_classes=K), policy.staying.get(key, 0.0))
+                for key in policy.parameters
+            }
+            here = {key: value[exit] if key in policy.per_exit else value for key, value in values.items()}
+            leave, carry = policy.step(seen_at(policy, exit), carry, here)
+            assert not leave.any()
+
+    @every_policy
     def test_says_what_shape_parameters_have(self, name: str) -> None:
         policy = POLICIES.get(name)
         for parameter, values in parameters_of(name, P).items():

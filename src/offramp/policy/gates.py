@@ -78,6 +78,7 @@ class GatePolicy(Policy):
     per_exit = frozenset({"weight", "bias"})
     vectors = MappingProxyType({"weight": EVIDENCE_SIZE})
     counts_earlier = True
+    staying = MappingProxyType({"offset": -100.0})
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where twice the score and the sum of the earlier ones reach 1."""
@@ -111,6 +112,7 @@ class SampledGatePolicy(Policy):
     per_exit = frozenset({"weight", "bias"})
     vectors = MappingProxyType({"weight": EVIDENCE_SIZE})
     counts_earlier = True
+    staying = MappingProxyType({"offset": -100.0})
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where the draw falls below the probability of leaving."""

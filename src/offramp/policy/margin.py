@@ -1,6 +1,7 @@
 """One threshold for all exits on how far the likeliest class is ahead."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -46,6 +47,7 @@ class MarginPolicy(Policy):
     reads = frozenset({"margin"})
     parameters = frozenset({"threshold"})
     per_exit = frozenset()
+    staying = MappingProxyType({"threshold": 2.0})
 
     def initial_carry(self, zeros: Tensor) -> Any:
         """Nothing."""

@@ -56,6 +56,8 @@ class Policy(ABC):
     """Of the former, those with more than one number an exit: how many."""
     per_class: frozenset[str] = frozenset()
     """Of the former, those with a number a class."""
+    staying: Mapping[str, float] = MappingProxyType({})
+    """Values of parameters at which nobody leaves early, for those that are not 0; decisions are timed there."""
     counts_earlier: bool = False
     """Whether a decision depends on the exits before: points with all exits in force are then offered too."""
 

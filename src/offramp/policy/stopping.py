@@ -113,6 +113,7 @@ class StoppingPolicy(Policy):
     parameters = frozenset({"weight", "offset"})
     per_exit = frozenset({"weight"})
     vectors = MappingProxyType({"weight": BASIS_SIZE})
+    staying = MappingProxyType({"offset": -100.0})
 
     def initial_carry(self, zeros: Tensor) -> Any:
         """Log-odds of the confidence at the exit before, and the class predicted there, which is none yet."""

@@ -1,6 +1,7 @@
 """One threshold on confidence for all exits: the control every learned policy has to beat."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -77,6 +78,7 @@ class ThresholdPolicy(Policy):
     reads = frozenset({"confidence"})
     parameters = frozenset({"threshold"})
     per_exit = frozenset()
+    staying = MappingProxyType({"threshold": 2.0})
 
     def initial_carry(self, zeros: Tensor) -> Any:
         """Nothing."""

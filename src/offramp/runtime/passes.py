@@ -21,9 +21,6 @@ __all__ = ["Job", "staying"]
 SAMPLES = 8
 """Timed at every turn at least: single samples are over so quickly that one of them says little."""
 
-STAYING = {"limit": -1.0, "offset": -100.0, "patience": 1e6, "threshold": 2.0}
-"""Parameters at which nobody leaves: what is timed is a decision, and not what follows it."""
-
 _Pass = dict[str, float]
 
 
@@ -140,7 +137,9 @@ def staying(policy: Policy, active: Iterable[int], bank: ExitBank) -> OperatingP
     """
     length = len(bank.widths)
     parameters = {
-        name: torch.full(policy.shape(name, num_exits=length, num_classes=bank.num_classes), STAYING.get(name, 0.0))
+        name: torch.full(
+            policy.shape(name, num_exits=length, num_classes=bank.num_classes), policy.staying.get(name, 0.0)
+        )
         for name in policy.parameters
     }
     return OperatingPoint(policy.name, parameters, tuple(sorted({*active} - {-1})), torch.ones(length))

@@ -35,6 +35,7 @@ class BranchGatePolicy(Policy):
     parameters = frozenset({"weight", "bias", "offset"})
     per_exit = frozenset({"weight", "bias"})
     vectors = MappingProxyType({"weight": EVIDENCE_SIZE})
+    staying = MappingProxyType({"offset": -100.0})
 
     def initial_carry(self, zeros: Tensor) -> Any:
         """Nothing."""

@@ -81,6 +81,7 @@ class EENetPolicy(Policy):
     per_exit = parameters
     vectors = MappingProxyType({"weight": 3})
     per_class = frozenset({"class_weight"})
+    staying = MappingProxyType({"threshold": 2.0})
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where the score reaches the threshold; it is what the next exit remembers."""

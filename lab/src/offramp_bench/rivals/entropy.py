@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -48,6 +49,7 @@ class EntropyPolicy(Policy):
     reads = frozenset({"probabilities"})
     parameters = frozenset({"limit"})
     per_exit = frozenset()
+    staying = MappingProxyType({"limit": -1.0})
 
     def initial_carry(self, zeros: Tensor) -> Any:
         """Nothing."""

@@ -1,6 +1,7 @@
 """A threshold on confidence for each exit."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -66,6 +67,7 @@ class ExitThresholdsPolicy(Policy):
     reads = frozenset({"confidence"})
     parameters = frozenset({"threshold"})
     per_exit = frozenset({"threshold"})
+    staying = MappingProxyType({"threshold": 2.0})
 
     def initial_carry(self, zeros: Tensor) -> Any:
         """Nothing."""

@@ -1,6 +1,7 @@
 """Leave when exits have agreed for long enough."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ class PatiencePolicy(Policy):
     reads = frozenset({"prediction"})
     parameters = frozenset({"patience"})
     per_exit = frozenset()
+    staying = MappingProxyType({"patience": 1e6})
 
     def initial_carry(self, zeros: Tensor) -> Any:
         """The class predicted last, which is none yet, and how many exits in a row have agreed with the one before."""
