@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 __all__ = ["each"]
 
 Test = Callable[..., None]
@@ -31,6 +33,8 @@ def each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test]
                 given = {name: _copied(value, number) if name in FRESH else value for name, value in fixtures.items()}
                 try:
                     test(*arguments, **given, **case)
+                except pytest.skip.Exception as error:
+                    raise AssertionError(f"a case of `each` may not skip: {case!r}") from error
                 except BaseException as error:
                     error.add_note(f"case: {case!r}"[:500])
                     raise

@@ -1,4 +1,4 @@
-"""Where files may be written, files that are whole or not there, and locks that a dying process releases."""
+"""Atomic file writes, locks that a dying process releases, and a check for local paths."""
 
 import os
 import re

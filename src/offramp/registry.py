@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from offramp.errors import DuplicateNameError, InputError, UnknownNameError, UntrustedNameError
 
-__all__ = ["Registry", "import_trusted", "unknown_name"]
+__all__ = ["Registry", "check_own_name", "import_trusted", "unknown_name"]
 
 T = TypeVar("T")
 
@@ -54,6 +54,22 @@ def import_trusted(name: str, trust: Collection[str] | str) -> Any:
         return getattr(import_module(module), attribute)
     except Exception as error:  # whatever importing third-party code ends with
         raise InputError(f"cannot import '{name}': {error}; install the package it is part of") from error
+
+
+def check_own_name(entry: Any, name: str) -> None:
+    """Refuse an object that has another name than it was asked for by: points and artifacts know it by its own.
+
+    Args:
+        entry: A policy or a pooling.
+        name: The name it was asked for by.
+
+    Raises:
+        InputError: If it is a class, or its `name` is another.
+    """
+    if isinstance(entry, type) or getattr(entry, "name", None) != name:
+        raise InputError(
+            f"expected an object with name = '{name}', got {entry!r}; set its name, and give an instance, not its class"
+        )
 
 
 class Registry(Generic[T]):
@@ -105,6 +121,17 @@ class Registry(Generic[T]):
             entry = cast(T, getattr(import_module(module), attribute))
             self._entries[name] = entry
         return entry
+
+    def name_of(self, entry: T) -> str:
+        """Return the name that an object is registered under, or `package.module:name` of where it is defined.
+
+        Args:
+            entry: The object.
+        """
+        self._discover()
+        place = f"{entry.__module__}:{getattr(entry, '__qualname__', type(entry).__qualname__)}"
+        names = (name for name in sorted(self._entries) if self._entries[name] is entry or self._entries[name] == place)
+        return next(names, place)
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names, sorted."""

@@ -12,12 +12,13 @@ import pytest
 import torch
 
 import offramp
-from offramp.errors import InputError, UnknownNameError, UntrustedNameError
+from offramp.errors import ArtifactError, InputError, UnknownNameError, UntrustedNameError
+from offramp.exits import EXITS
 from offramp.frontier import Frontier
 from offramp.methods import METHODS, JointSettings, default_settings
 from offramp.policy import POLICIES
 from offramp.trunk import CifarResNet
-from tests.artifact_examples import assert_same
+from tests.artifact_examples import assert_same, change_manifest
 from tests.cases import each
 
 GUIDE = Path(__file__).parents[2] / "docs" / "method.md"
@@ -98,6 +99,22 @@ def test_a_method_and_a_policy_in_one_file(mine: Path, tmp_path: Path) -> None:
     assert frontier.preferred == "mine:ahead"
     offramp.save(frontier, tmp_path / "saved", weights=True)
     assert_same(frontier, offramp.load(tmp_path / "saved", trust=["mine:ahead"]), images(40, 2)[0])
+
+
+def test_a_policy_that_is_a_class_or_has_another_name(mine: Path) -> None:
+    (mine / "other.py").write_text("from mine import Ahead, ahead\n")
+    for name in ("other:Ahead", "other:ahead"):
+        with pytest.raises(InputError, match=f"expected an object with name = '{name}'"):
+            offramp.fit(CifarResNet(8), images(20, 0), images(20, 1), policies=[name], trust=[name])
+        POLICIES._entries.pop(name)
+
+
+def test_exits_that_are_no_class_are_refused(mine: Path, tmp_path: Path) -> None:
+    offramp.save(fitted("classifiers"), tmp_path / "saved", weights=True)
+    change_manifest(tmp_path / "saved", lambda whole: whole["content"]["exits"].update(kind="mine:fit"))
+    with pytest.raises(ArtifactError, match="expected a class of exits"):
+        offramp.load(tmp_path / "saved", trust=["mine:fit"])
+    EXITS._entries.pop("mine:fit")
 
 
 @pytest.mark.slow

@@ -58,7 +58,12 @@ def check(context: typer.Context, name: NameArgument) -> None:
 def run(
     context: typer.Context,
     name: NameArgument,
-    into: Annotated[Path | None, typer.Option(metavar="FILE", help="Where results go: lab/results/NAME.json.")] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Where to write the results; without it lab/results/, as the module is called."
+        ),
+    ] = None,
 ) -> None:
     """Run a benchmark and write its results.
 

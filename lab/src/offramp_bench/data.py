@@ -20,7 +20,7 @@ SOURCES = {
     "svhn": "TheArchitect326/svhn-dataset 05ad7ed, non-commercial",
     "tu_graphs": "muhanzhang/pytorch_DGCNN 50f5041, MIT",
 }
-"""Where the files of each folder come from, and their licences as stated there."""
+"""Origin and licence of the files in each folder, as stated there."""
 
 HASHES = Path(__file__).with_name("data.sha256")
 

@@ -1,4 +1,4 @@
-"""Where a checkout of offramp keeps what the laboratory reads and writes."""
+"""Folders of a checkout that the laboratory reads and writes."""
 
 from pathlib import Path
 

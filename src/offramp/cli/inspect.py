@@ -27,6 +27,7 @@ from offramp.errors import InputError
 if TYPE_CHECKING:
     from offramp.cli.datasets import Columns
     from offramp.frontier import Frontier
+    from offramp.methods import JointSettings
     from offramp.trunk import Pooling, Preprocessing, Representation, Trunk
 
 __all__ = ["inspect"]
@@ -40,6 +41,9 @@ LENGTHS = 64
 
 TIMES = "Times"
 """Title of the options that say what to time."""
+
+OWN_METHODS = ("classifiers", "default", "distilled", "paper")
+"""Methods whose exits are known before they are fitted."""
 
 
 def inspect(
@@ -117,9 +121,9 @@ def inspect(
     [bold]Example[/bold]: offramp inspect my-offramp
     """
     from offramp.cli.datasets import Columns
-    from offramp.cli.networks import make_network, open_artifact
+    from offramp.cli.networks import find_modules_here, make_network, open_artifact
     from offramp.cost import count_trunk, thinned
-    from offramp.methods import METHODS, JointSettings, default_settings, fresh_exits
+    from offramp.methods import fresh_exits
     from offramp.policy import POLICIES
     from offramp.runtime import BACKENDS, measure_latency
     from offramp.trunk import POOLINGS
@@ -134,6 +138,7 @@ def inspect(
             "nothing to write; add --measure"
         )
     computing = "eager" if backend is None else backend
+    find_modules_here()
     BACKENDS.get(computing)  # one that is unknown, or not installed, is told of now
     if out is not None:
         check_writable(out.parent, "--out")
@@ -158,15 +163,14 @@ def inspect(
     example = network.prepare(preprocessing(raw))
     if exits is not None:
         network = thinned(network, example, exits=exits)
-    pool = POOLINGS.get(pooling) if frontier is None else frontier.pooling
-    settings = default_settings(METHODS.get(method))
-    if not isinstance(settings, JointSettings):
-        raise InputError(f"expected a method of the library, default or paper, got {method}: its exits are not known")
+    pool = POOLINGS.get(pooling, trust=trust or ()) if frontier is None else frontier.pooling
     stages = _stages(network, example, pool)
     counted = count_trunk(network, example, pool)
-    widths = tuple(one["features"] for one in stages)
-    fresh = fresh_exits(widths, network.own_heads, network.num_classes, settings=settings)
-    bank = fresh if frontier is None else frontier.bank
+    if frontier is None:
+        widths = tuple(stage["features"] for stage in stages)
+        bank = fresh_exits(widths, network.own_heads, network.num_classes, settings=_settings(method))
+    else:
+        bank = frontier.bank
     priced = counted.price(bank, POLICIES.get("threshold"))
     table = priced.average(network.sizes(example))
     bare = float(table.bare)
@@ -281,6 +285,19 @@ def _described(shown: "Representation") -> str:
             return f"nodes x {values.shape[1]}"
         case _:
             return " x ".join(map(str, shown.shape[1:]))
+
+
+def _settings(method: str) -> "JointSettings":
+    """Return the settings of a method of the library: the exits of others are known only once they are fitted."""
+    from offramp.methods import METHODS, default_settings
+
+    if method not in OWN_METHODS:
+        raise InputError(
+            f"expected --method {', '.join(OWN_METHODS)}, got {method}: the exits of other methods are known only once "
+            "they are fitted"
+        )
+    settings: JointSettings = default_settings(METHODS.get(method))
+    return settings
 
 
 def _some(path: str, columns: "Columns", network: "Trunk", preprocessing: "Preprocessing", count: int) -> Any:

@@ -42,7 +42,7 @@ def make_network(specs: Sequence[str], *, to_save: bool = False) -> Trunk:
 
 
 def trusting(frontier: Frontier) -> str:
-    """What has to be typed for the code that makes a frontier's network to run: nothing where it needs none."""
+    """Return the `--trust` options that loading a frontier needs; empty where it needs none."""
     parts = (frontier.bank.kind, frontier.pooling.name, *frontier.points)
     names = dict.fromkeys((*_names(frontier.trunk.factory), *(name for name in parts if ":" in name)))
     return "".join(f" --trust {name}" for name in names)

@@ -74,7 +74,8 @@ TrustOption = Annotated[
         "--trust",
         metavar="NAME",
         help="[bold]package:function[/bold] of third-party code that you allow to run: what makes the artifact's "
-        "network, a method, a policy. Give it again for each. [dim]Without it: only registered names.[/dim]",
+        "network, a method, a policy, exits, a pooling. Give it again for each. [dim]Without it: only registered "
+        "names.[/dim]",
         rich_help_panel=_NETWORK,
     ),
 ]

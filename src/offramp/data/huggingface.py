@@ -153,7 +153,13 @@ class _Inputs:
         kinds = [cells.type for cells in first]
         kind, name = kinds[0], self._names[0]
         if len(kinds) == 1 and (_is_text(kind) or _is_image(kind)):
-            path = chosen and name != "text" and _is_text(kind) and is_image_name(str(first[0][0].as_py()))
+            path = (
+                chosen
+                and name != "text"
+                and _is_text(kind)
+                and len(first[0]) > 0
+                and is_image_name(str(first[0][0].as_py()))
+            )
             self._read = self._texts if _is_text(kind) and name != "image" and not path else self._images
             if self._read == self._images:
                 decode_files(folder, [])  # a missing Pillow is told now, not at the first row

@@ -60,8 +60,7 @@ class ExitBank(nn.Module, ABC):
     @property
     def kind(self) -> str:
         """Name that artifacts give such exits: the registered one, or `package.module:Class`."""
-        own = type(self)
-        return next((name for name in EXITS if EXITS.get(name) is own), f"{own.__module__}:{own.__qualname__}")
+        return EXITS.name_of(type(self))
 
     @classmethod
     def make(

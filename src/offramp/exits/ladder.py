@@ -65,7 +65,7 @@ class LadderExits(ExitBank):
         self.head_bias = nn.Parameter(torch.zeros(rungs, num_classes))
 
     def options(self) -> dict[str, Any]:
-        """Numbers in the state; dropout is for training alone."""
+        """Return the width of the state; dropout matters in training alone."""
         return {"width": self.width}
 
     def standardize(self, features: Tensor) -> None:

@@ -42,7 +42,7 @@ class LinearExits(ExitBank):
             self.biases[str(stage)] = nn.Parameter(bias.repeat(1, stacked))
 
     def options(self) -> dict[str, Any]:
-        """W, how many cost weights have classifiers of their own."""
+        """Return W, the number of cost weights with classifiers of their own."""
         return {"stacked": self.stacked}
 
     def reads(self, stage: int) -> int:

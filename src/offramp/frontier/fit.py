@@ -47,6 +47,7 @@ from offramp.frontier.tuning import tuning_of
 from offramp.methods import METHODS, EpochRecord, FittedExits, JointSettings, Method, default_settings
 from offramp.policy import OFFERED, POLICIES, threshold_candidates
 from offramp.progress import progress_bar
+from offramp.registry import check_own_name
 from offramp.runtime import LatencyTable, Milliseconds
 from offramp.trunk import DEFAULT_POOLING, POOLINGS, ChainTrunk, Hidden, Preprocessing, Trunk
 from offramp.trunk.raw import listed
@@ -132,9 +133,9 @@ def fit(
     classes = check_names(names, trunk) if names else ()
     preprocessing = trunk.preprocessing if preprocessing is None else preprocessing
     method, settings = _method(method, settings, trust)
-    POOLINGS.get(pooling, trust=trust)
+    check_own_name(POOLINGS.get(pooling, trust=trust), pooling)
     for policy in policies or ():
-        POLICIES.get(policy, trust=trust)
+        check_own_name(POLICIES.get(policy, trust=trust), policy)
     sources = [as_source(train, "train", classes), as_source(validation, "validation", classes)]
     # Copies are noticed now, before the long work; whatever else the two share, once all rows have been read.
     names_alike = sources[0].name.removeprefix("train-") == sources[1].name.removeprefix("validation-")
@@ -173,7 +174,7 @@ def fit(
             told = (
                 names,
                 pooling,
-                _name(method),
+                METHODS.name_of(method),
                 settings,
                 part.name,
                 part.fingerprint(),
@@ -182,7 +183,8 @@ def fit(
                 batch_size,
             )
             key = stable_hash(str(told))
-            epochs = settings.warmup_epochs + settings.epochs if isinstance(settings, JointSettings) else 1
+            reports = "on_epoch" in inspect.signature(method).parameters
+            epochs = settings.warmup_epochs + settings.epochs if reports and isinstance(settings, JointSettings) else 1
             with progress_bar(f"fitting exits of {part.name}", epochs, unit="epochs", show=progress) as advance:
                 return fit_frontier(
                     part,
@@ -276,7 +278,7 @@ def fit_frontier(
     checkpoint: Path | None = None,
     on_epoch: Callable[[EpochRecord], object] | None = None,
 ) -> Frontier:
-    """The same from cached features and explicit splits.
+    """Fit a frontier from cached features and explicit splits.
 
     Args:
         trunk: The frozen network.
@@ -287,7 +289,8 @@ def fit_frontier(
         example: A batch of inputs as the trunk takes them: costs are counted on it.
         preprocessing: From raw inputs to what the trunk takes; the trunk's own if left out.
         pooling: Name of the pooling the features were made with.
-        method: How exits are trained: a registered name, or a method itself.
+        method: How exits are trained: a registered name, or a method itself. Third-party names are imported before, by
+            `METHODS.get(name, trust=...)`; policies likewise.
         settings: The method's settings; its own default if left out.
         policies: Names of the policies to offer points of; as for `fit` if left out.
         conformal: How prediction sets are calibrated; what each way claims, and what not: docs/conformal.md.
@@ -312,7 +315,7 @@ def fit_frontier(
     extras = {"checkpoint": checkpoint, "on_epoch": on_epoch}
     fitted = method(fit, tune, prices, settings, **{name: extras[name] for name in extras if name in takes})
     bank = fitted.bank
-    policies = _offered(fitted) if policies is None else tuple(policies)
+    policies = _default_policies(fitted) if policies is None else tuple(policies)
     costs = {policy: prices.price(bank, POLICIES.get(policy)) for policy in dict.fromkeys((*OFFERED, *policies))}
     temperatures = tune_temperatures(bank, tune)
     probabilities = any("probabilities" in POLICIES.get(policy).reads for policy in policies)
@@ -352,7 +355,7 @@ def fit_frontier(
             name: IdSketch.of(keys.ids for keys in source.keys())
             for name, source in (("fit", fit), ("tune", tune), ("calibrate", calibrate))
         },
-        provenance=provenance(_name(method), settings, fit=fit, tune=tune, calibrate=calibrate)
+        provenance=provenance(METHODS.name_of(method), settings, fit=fit, tune=tune, calibrate=calibrate)
         | ({} if latency is None else {"latency": told_of(latency)}),
         bare_ms=None if latency is None else float(costs["threshold"].average(seen.sizes).bare),
     )
@@ -360,17 +363,11 @@ def fit_frontier(
 
 def _method(method: str | Method, settings: Any, trust: Collection[str] = ()) -> tuple[Method, Any]:
     """Return a method and its settings."""
-    found = METHODS.get(method, trust=trust) if isinstance(method, str) else method
-    return found, default_settings(found) if settings is None else settings
+    function = METHODS.get(method, trust=trust) if isinstance(method, str) else method
+    return function, default_settings(function) if settings is None else settings
 
 
-def _name(method: Method) -> str:
-    """Return the name that a method is registered under, or where it is defined."""
-    known = (name for name in METHODS if METHODS.get(name) is method)
-    return next(known, f"{method.__module__}:{getattr(method, '__qualname__', type(method).__name__)}")
-
-
-def _offered(fitted: FittedExits) -> tuple[str, ...]:
+def _default_policies(fitted: FittedExits) -> tuple[str, ...]:
     """Return the policies that a fit offers points of unless others are asked for."""
     return ("stopping", "threshold", *(() if fitted.gates is None else (fitted.gate_policy,)))
 

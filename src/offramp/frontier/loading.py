@@ -19,7 +19,7 @@ from offramp.frontier.stored_losses import read_losses
 from offramp.frontier.stored_points import MOST, TEMPERATURES, read_costs, read_points
 from offramp.frontier.tensors import Tensors
 from offramp.policy import POLICIES
-from offramp.registry import Registry
+from offramp.registry import Registry, check_own_name
 from offramp.trunk import POOLINGS, STEPS, Attachment, Factory, Preprocessing, Trunk, build
 from offramp.trunk.factory import MOST_CLASSES
 
@@ -43,14 +43,15 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
     Args:
         path: The folder.
         trunk: The network, where it is not to be made from its name. It is left as it is, weights included.
-        trust: Names `package.module:function` that may be imported and called.
+        trust: Names `package.module:name` of third-party code that may be imported: the network's factory, exits, a
+            pooling, policies.
 
     Returns:
         The frontier.
 
     Raises:
         ArtifactError: If anything in the folder is not as docs/artifact.md says; it names the file and the field.
-        UntrustedNameError: If the network's factory is code that `trust` does not name.
+        UntrustedNameError: If the artifact names code that `trust` does not list.
         UnknownNameError: If the network's factory is not registered here.
         MissingExtraError: If a library that the network or its preprocessing needs is not installed.
     """
@@ -67,7 +68,8 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
     exits, points = Tensors(artifact, "exits"), Tensors(artifact, "points")
     costs = {policy: read_costs(field, policy, points, bank) for policy, field in content.at("costs").entries().items()}
     for policy in content.at("points").entries():
-        _registered(Field(content.file, f"points.{policy}", policy), POLICIES, trust)
+        place = Field(content.file, f"points.{policy}", policy)
+        _check_own_name(_registered(place, POLICIES, trust), place)
     listed = {
         policy: read_points(field, policy, points, bank, costs.get(policy))
         for policy, field in content.at("points").entries().items()
@@ -79,7 +81,7 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
     return Frontier(
         trunk=trunk,
         preprocessing=_preprocessing(content.at("preprocessing"), attached),
-        pooling=_registered(content.at("pooling"), POOLINGS, trust),
+        pooling=_check_own_name(_registered(content.at("pooling"), POOLINGS, trust), content.at("pooling")),
         bank=bank,
         costs=costs,
         bare_ms=_bare_ms(content.at("bare_ms")),
@@ -124,6 +126,15 @@ def _registered(field: Field, known: Registry[T], trust: Collection[str]) -> T:
         raise UntrustedNameError(f"{field.file}, field '{field.place}': {error}") from error
     except InputError as error:
         raise ArtifactError(f"{field.file}, field '{field.place}': {error}") from error
+
+
+def _check_own_name(entry: T, field: Field) -> T:
+    """Refuse an object that has another name than the manifest gives it."""
+    try:
+        check_own_name(entry, field.text())
+    except InputError as error:
+        raise ArtifactError(f"{field.file}, field '{field.place}': {error}") from error
+    return entry
 
 
 def _contribution(field: Field) -> Contribution:
@@ -263,12 +274,14 @@ def _bank(artifact: Artifact, trust: Collection[str]) -> ExitBank:
     length = trunk.at("num_exits").integer(low=1, high=MOST_EXITS)
     classes = trunk.at("num_classes").integer(low=2, high=MOST_CLASSES)
     kind = _registered(field.at("kind"), EXITS, trust)
+    if not (isinstance(kind, type) and issubclass(kind, ExitBank)):
+        raise field.at("kind").wrong("a class of exits (offramp.exits.ExitBank)")
     precision = PRECISIONS[_one_of(field.at("precision"), PRECISIONS)]
     widths = field.at("widths").integers(low=1, high=MOST)
     if len(widths) != length:
         raise field.at("widths").wrong(f"{length} numbers, one a stage")
     stages, averaging = (field.at(name).integers(high=length - 1) for name in ("stages", "averaging"))
-    options = _options(field.at("options"))
+    options = _options(field.at("options"), trust)
     tensors = Tensors(artifact, "exits")
     state = {name: tensor for name, tensor in tensors.named.items() if name != "temperatures"}
     for name, tensor in state.items():
@@ -278,20 +291,22 @@ def _bank(artifact: Artifact, trust: Collection[str]) -> ExitBank:
             bank = kind.make(widths, stages, classes, options)
             bank.averaging = Averaging(averaging, torch.zeros(len(averaging)), torch.ones(len(averaging)))
         bank.load_state_dict(state, assign=True)
-    except (InputError, UnknownNameError, UntrustedNameError, RuntimeError, TypeError, KeyError) as error:
+    except (InputError, UnknownNameError, RuntimeError, TypeError, KeyError) as error:
         reason = str(error)[:500]
         raise ArtifactError(f"{tensors.file}: does not fit {field.file}, field '{field.place}': {reason}") from error
     return bank.eval()
 
 
-def _options(field: Field, depth: int = 2) -> dict[str, Any]:
+def _options(field: Field, trust: Collection[str], depth: int = 2) -> dict[str, Any]:
     """Return options of exits: counts, names, and what exits that hold others say of those."""
     options: dict[str, Any] = {}
     for name, entry in field.entries().items():
         if isinstance(entry.value, dict) and depth:
-            options[name] = _options(entry, depth - 1)
+            options[name] = _options(entry, trust, depth - 1)
         elif isinstance(entry.value, str):
             options[name] = entry.text()
+            if name == "kind":  # of exits that these hold: known from here on, where the caller trusts it
+                _registered(entry, EXITS, trust)
         else:
             options[name] = entry.integer(low=1, high=MOST)
     return options

@@ -13,7 +13,7 @@ __all__ = ["provenance"]
 
 
 def provenance(method: str, settings: Any, **splits: BatchSource) -> dict[str, Any]:
-    """How a frontier was obtained, as JSON holds it.
+    """Return how a frontier was obtained, as JSON holds it.
 
     Args:
         method: Name of the method that trained the exits.

@@ -1,4 +1,4 @@
-"""The tune split as policies see it."""
+"""Conversion of outcomes into what policies see of the tune split."""
 
 from torch import Tensor
 

@@ -19,7 +19,7 @@ class FittedExits:
         >>> from offramp.exits import LinearExits
         >>> FittedExits(LinearExits((2, 2), (0,), 3), None, torch.ones(1)).trained_gates
         Traceback (most recent call last):
-        offramp.errors.InputError: expected exits with gates, ... which does, or leave by a threshold
+        offramp.errors.InputError: expected exits with gates, ... choose the policy 'threshold'
     """
 
     bank: ExitBank
@@ -36,7 +36,7 @@ class FittedExits:
         """The gates, where there must be some."""
         if self.gates is None:
             raise InputError(
-                "expected exits with gates, got some of a method that trains none; fit with method 'joint', which "
-                "does, or leave by a threshold"
+                "expected exits with gates, got exits of a method that trains none; fit with method='default' or "
+                "'paper', or choose the policy 'threshold'"
             )
         return self.gates

@@ -38,7 +38,7 @@ class Observation:
 
 
 class Policy(ABC):
-    """When to leave, and which operating points to offer.
+    """Rule for leaving, and the operating points it offers.
 
     A policy is stateless. What it remembers of a sample is its carry, a pytree that travels with the sample; what sets
     operating points apart are its parameters, which come a row a sample, so one batch may mix points. Everything
@@ -62,11 +62,11 @@ class Policy(ABC):
     """Whether a decision depends on the exits before: points with all exits in force are then offered too."""
 
     def initial_carry(self, zeros: Tensor) -> Any:
-        """What is remembered of samples before their first exit, given a zero for each of them."""
+        """Return the carry of samples before their first exit, given a zero for each of them."""
         return zeros
 
     def shape(self, name: str, *, num_exits: int, num_classes: int) -> tuple[int, ...]:
-        """Of one parameter at one operating point.
+        """Return the shape of one parameter at one operating point.
 
         Args:
             name: The parameter's.

@@ -17,7 +17,7 @@ __all__ = ["BASIS_SIZE", "StoppingPolicy", "basis", "ridge"]
 BASIS_SIZE = EVIDENCE_SIZE + 4
 
 PRICES = torch.logspace(-1.7, 0.48, 24, dtype=torch.float64)
-"""What the whole network costs, in correct answers: from .02 to 3."""
+"""Price of the whole network, in correct answers: from 0.02 to 3."""
 
 OFFSETS = torch.linspace(-0.1, 0.1, 25)
 """On advantages, in correct answers. Where accuracy grows faster and faster with cost, as with weak exits, prices reach

@@ -81,7 +81,7 @@ class ThresholdPolicy(Policy):
     staying = MappingProxyType({"threshold": 2.0})
 
     def initial_carry(self, zeros: Tensor) -> Any:
-        """Nothing."""
+        """Return no carry."""
         return ()
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:

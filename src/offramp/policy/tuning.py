@@ -1,4 +1,4 @@
-"""What a policy may look at when it offers operating points."""
+"""The tune split as a policy sees it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -62,8 +62,8 @@ class Tuning:
         """Weights and biases of the gates, where there must be some."""
         if self.gate_weight is None or self.gate_bias is None:
             raise InputError(
-                "expected exits with gates, got some of a method that trains none; fit with method 'joint', which "
-                "does, or leave by a threshold"
+                "expected exits with gates, got exits of a method that trains none; fit with method='default' or "
+                "'paper', or choose the policy 'threshold'"
             )
         return self.gate_weight, self.gate_bias
 

@@ -38,7 +38,7 @@ class BranchGatePolicy(Policy):
     staying = MappingProxyType({"offset": -100.0})
 
     def initial_carry(self, zeros: Tensor) -> Any:
-        """Nothing."""
+        """Return no carry."""
         return ()
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:

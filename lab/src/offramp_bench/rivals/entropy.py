@@ -52,7 +52,7 @@ class EntropyPolicy(Policy):
     staying = MappingProxyType({"limit": -1.0})
 
     def initial_carry(self, zeros: Tensor) -> Any:
-        """Nothing."""
+        """Return no carry."""
         return ()
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
