@@ -51,4 +51,6 @@ def each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test]
 
 
 def _copied(folder: Path, number: int) -> Path:
-    return Path(shutil.copytree(folder, folder.with_name(f"{folder.name}-case-{number}"), symlinks=True))
+    place = folder.with_name(f"{folder.name}-case-{number}")
+    earlier = shutil.ignore_patterns("*-case-*")  # one of these folders may lie in another
+    return Path(shutil.copytree(folder, place, symlinks=True, ignore=earlier))

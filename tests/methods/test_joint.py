@@ -259,7 +259,7 @@ def test_classifiers_alone_are_a_warm_up_as_long_as_the_fit() -> None:
         assert torch.equal(found.bank.state_dict()[key], value)
     assert found.gates is None
     assert found.bank.stacked == 1
-    with pytest.raises(InputError, match="leave by a threshold"):
+    with pytest.raises(InputError, match="choose the policy 'threshold'"):
         _ = found.trained_gates
 
 
