@@ -16,7 +16,6 @@ import torch
 import offramp_onnx
 from offramp.network import EarlyExitNetwork
 from offramp.runtime import Dial
-from tests.cases import each
 from tests.runtime.onnx.examples import COUNT, KINDS, Example, engine, example, mixed
 
 
@@ -26,7 +25,7 @@ def network(given: Example, row: int) -> EarlyExitNetwork:
     return EarlyExitNetwork(*parts, frontier.costs[point.policy], point)
 
 
-@each("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_point_answers_as_the_network_does(kind: str) -> None:
     given = example(kind)
     runner = offramp_onnx.load(given.folder)
@@ -44,7 +43,7 @@ def test_every_point_answers_as_the_network_does(kind: str) -> None:
     assert len(left) > 1
 
 
-@each("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_sample_may_have_a_point_of_its_own(kind: str) -> None:
     given = example(kind)
     probabilities, exits = engine(given).run(given.inputs, point=mixed())
@@ -65,7 +64,7 @@ def test_prediction_sets_by_class() -> None:
     assert 0 < found.mean() < 1
 
 
-@each("size", [1, 7])
+@pytest.mark.parametrize("size", [1, 7])
 def test_batches_of_any_size(size: int) -> None:
     given = example("ladder")
     runner = offramp_onnx.load(given.folder)
@@ -112,7 +111,7 @@ print(json.dumps([answer.exits.tolist(), answer.labels.tolist()]))
     assert json.loads(done.stdout) == [expected.exits.tolist(), expected.labels.tolist()]
 
 
-@each(
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({}, "either point=0 to 5 or budget"),
@@ -195,7 +194,7 @@ def _without(part: str) -> Callable[[Path], None]:
     return change
 
 
-@each(
+@pytest.mark.parametrize(
     ("spoil", "message"),
     [
         (lambda folder: (folder / "manifest.json").unlink(), "there is no"),

@@ -7,7 +7,6 @@ import pytest
 
 from offramp.errors import InputError
 from offramp.monitor import Monitor, Traffic, Verdict
-from tests.cases import each
 
 
 def traffic(
@@ -37,14 +36,14 @@ def random() -> np.random.Generator:
     return np.random.default_rng(1)
 
 
-@each("sure", [6.0, 14.0])
+@pytest.mark.parametrize("sure", [6.0, 14.0])
 def test_surer_or_less_sure_is_to_be_calibrated_again(random: np.random.Generator, sure: float) -> None:
     verdict = seen(traffic(random, 1000, sure=sure), reference=traffic(random, 1000))
     assert (verdict.action, verdict.alarms[0]) == ("recalibrate", "confidence")
     assert "disagreement" not in verdict.alarms
 
 
-@each("late", [0.4, 0.6])
+@pytest.mark.parametrize("late", [0.4, 0.6])
 def test_earlier_or_later_is_to_be_calibrated_again(random: np.random.Generator, late: float) -> None:
     verdict = seen(traffic(random, 1000, late=late), reference=traffic(random, 1000))
     assert (verdict.action, verdict.alarms) == ("recalibrate", ("exit",))
@@ -60,7 +59,7 @@ def test_less_disagreement_is_no_alarm(random: np.random.Generator) -> None:
     assert seen(traffic(random, 3000, shadow=1, differs=0.0), reference=reference).action == "keep"
 
 
-@each(("promised", "action"), [(0.02, "fall back"), (0.3, "keep")])
+@pytest.mark.parametrize(("promised", "action"), [(0.02, "fall back"), (0.3, "keep")])
 def test_a_promise_decides_what_is_too_much(random: np.random.Generator, promised: float, action: str) -> None:
     late = traffic(random, 1000, differs=0.25)
     assert seen(late, reference=traffic(random, 1000, shadow=0), promised=promised).action == action
@@ -90,7 +89,7 @@ def test_the_sample_of_an_alarm_is_counted_in_all_traffic(random: np.random.Gene
     assert verdict.tests["disagreement"].samples == len(loud.shadowed)
 
 
-@each("step", [1, 7, 400])
+@pytest.mark.parametrize("step", [1, 7, 400])
 def test_batches_do_not_matter(random: np.random.Generator, step: int) -> None:
     reference, all_of_it = traffic(random, 300), traffic(random, 400, sure=7)
     monitor = Monitor(reference)

@@ -13,7 +13,6 @@ from offramp.runtime import EagerBackend
 from offramp.runtime.onnx import OnnxBackend, onnx_backend
 from offramp.runtime.onnx.export import identity
 from offramp.trunk import POOLINGS, CifarResNet, Trunk
-from tests.cases import each
 from tests.runtime.onnx.examples import COUNT, KINDS, Example, engine, example, mixed
 
 
@@ -22,7 +21,7 @@ def backend(given: Example) -> OnnxBackend:
     return OnnxBackend(given.folder, frontier.trunk, frontier.pooling, frontier.bank, given.inputs)
 
 
-@each("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_engine_answers_as_with_torch(kind: str) -> None:
     given = example(kind)
     for point in given.points:
@@ -32,7 +31,7 @@ def test_the_engine_answers_as_with_torch(kind: str) -> None:
         torch.testing.assert_close(found, probabilities, atol=1e-5, rtol=1e-5)
 
 
-@each("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_points_mix_and_flights_join(kind: str) -> None:
     given = example(kind)
     expected, exits = engine(given).run(given.inputs, point=mixed())
@@ -92,7 +91,7 @@ def test_the_graphs_of_another_network() -> None:
         OnnxBackend(given.folder, trunk, given.frontier.pooling, bank, given.inputs)
 
 
-@each("part", ["trunk", "pooling", "exits"])
+@pytest.mark.parametrize("part", ["trunk", "pooling", "exits"])
 def test_graphs_of_other_weights_are_refused(part: str) -> None:
     given = example("ladder")
     frontier = given.frontier
@@ -108,7 +107,7 @@ def test_graphs_of_other_weights_are_refused(part: str) -> None:
         OnnxBackend(given.folder, trunk, pooling, bank, given.inputs)
 
 
-@each("shares", [(0.0, 0.3, 0.6), (0.0, 0.3, 0.0), (0.0, 0.0, 0.6)])
+@pytest.mark.parametrize("shares", [(0.0, 0.3, 0.6), (0.0, 0.3, 0.0), (0.0, 0.0, 0.6)])
 def test_own_heads_are_averaged(shares: tuple[float, ...]) -> None:
     torch.manual_seed(0)
     heads: dict[int, nn.Module] = {stage: nn.Linear(4, 3) for stage in (1, 2, 3)}
