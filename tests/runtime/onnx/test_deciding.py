@@ -15,7 +15,6 @@ from offramp.policy import POLICIES, OperatingPoint
 from offramp.runtime import Engine
 from offramp.runtime.onnx import export_onnx, write_single
 from offramp.trunk import POOLINGS, CifarResNet
-from tests.cases import each
 from tests.policy.examples import drawn
 
 MEAN, COUNT = POOLINGS.get("mean"), 40
@@ -76,7 +75,7 @@ def test_all_of_them_in_one_batch(folder: Path) -> None:
     np.testing.assert_array_equal(offramp_onnx.load(folder).predict(inputs.numpy(), point=chosen.numpy()).exits, exits)
 
 
-@each("policy", QUIET)
+@pytest.mark.parametrize("policy", QUIET)
 def test_in_one_graph(policy: str, folder: Path) -> None:
     trunk, bank, inputs = network()
     row = 1 + 3 * QUIET.index(policy)

@@ -18,7 +18,6 @@ from offramp.exits import LinearExits
 from offramp.policy import OperatingPoint
 from offramp.runtime.onnx import export_onnx
 from offramp.trunk import POOLINGS, CifarResNet, Trunk, merge
-from tests.cases import each
 from tests.runtime.onnx.examples import KINDS, example
 
 MEAN = POOLINGS.get("mean")
@@ -28,7 +27,7 @@ def simple(*stages: nn.Module) -> tuple[Trunk, LinearExits]:
     return Trunk("simple", stages, {len(stages) - 1: nn.Linear(4, 2)}, 2), LinearExits((4,) * len(stages), (0,), 2)
 
 
-@each("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_manifest_says_what_is_there(kind: str) -> None:
     given = example(kind)
     manifest = json.loads((given.folder / "manifest.json").read_text())
@@ -69,7 +68,7 @@ def test_batch_norms_are_folded() -> None:
 
 
 @pytest.mark.slow
-@each("kind", ["merged", "transformer"])
+@pytest.mark.parametrize("kind", ["merged", "transformer"])
 def test_other_networks(kind: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     trunk = merge(CifarResNet(20), (2, 5, 8)) if kind == "merged" else digits_transformer()
@@ -110,7 +109,7 @@ class _Joined(nn.Module):
         return hidden["kept"] + 10 * hidden["changed"] + 100 * hidden["hidden"]
 
 
-@each("inference", [False, True])
+@pytest.mark.parametrize("inference", [False, True])
 def test_stages_that_work_in_place(inference: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)
     first, last = nn.Linear(4, 4), nn.Linear(4, 2)
@@ -146,7 +145,7 @@ class _Gathered(nn.Module):
         return inputs.repeat(2, 1)
 
 
-@each(
+@pytest.mark.parametrize(
     ("stages", "message"),
     [
         ((_Bound(), nn.Linear(4, 4)), "stage 0 of 'simple' cannot be written as an ONNX graph"),

@@ -13,11 +13,10 @@ import torch
 import offramp_onnx
 from offramp.errors import InputError
 from offramp.runtime.onnx import write_single
-from tests.cases import each
 from tests.runtime.onnx.examples import COUNT, KINDS, engine, example
 
 
-@each("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_answers_are_those_of_the_engine(kind: str, tmp_path: Path) -> None:
     given = example(kind)
     folder, trunk = shutil.copytree(given.folder, tmp_path / "copy"), given.frontier.trunk
