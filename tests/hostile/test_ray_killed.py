@@ -5,8 +5,6 @@ import sys
 
 import pytest
 
-from tests.cases import each
-
 DRIVER = """
 import os, signal, subprocess, sys, time
 import ray
@@ -50,7 +48,7 @@ print("again", flush=True)
 
 
 @pytest.mark.slow
-@each("kind", ["raylet", "gcs_server", "agent"])
+@pytest.mark.parametrize("kind", ["raylet", "gcs_server", "agent"])
 def test_is_an_error_that_says_to_run_the_same_call_again(kind: str) -> None:
     ran = subprocess.run([sys.executable, "-c", DRIVER, kind], capture_output=True, text=True, timeout=400)
     assert ran.returncode == 0, ran.stderr
