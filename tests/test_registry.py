@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import offramp.registry
-from offramp.errors import DuplicateNameError, UnknownNameError
+from offramp.errors import DuplicateNameError, UnknownNameError, UntrustedNameError
 from offramp.exits import EXITS
 from offramp.methods import METHODS
 from offramp.policy import POLICIES
@@ -96,6 +96,15 @@ class TestUnknownNames:
         things.add("threshold", 0)
         with pytest.raises(UnknownNameError, match="unknown thing 'qqq'; Known: threshold"):
             things.get("qqq")
+
+
+def test_trusted_names_are_remembered_but_not_listed() -> None:
+    things: Registry[float] = Registry("thing")
+    things.add("mine", 1.0)
+    with pytest.raises(UntrustedNameError, match="pass trust="):
+        things.get("math:e")
+    assert things.get("math:e", trust=["math:e"]) == things.get("math:e") == pytest.approx(2.71828, abs=1e-5)
+    assert list(things) == ["mine"]
 
 
 class TestOtherPackages:

@@ -95,6 +95,7 @@ class Registry(Generic[T]):
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self._entries: dict[str, T | str] = {}
+        self._trusted: dict[str, T] = {}  # what was imported by a name the caller trusts
         self._discovered = False
 
     def add(self, name: str, entry: T | str) -> None:
@@ -112,7 +113,9 @@ class Registry(Generic[T]):
         """
         self._discover()
         if name not in self._entries and ":" in name:
-            self._entries[name] = cast(T, import_trusted(name, trust))
+            if name not in self._trusted:
+                self._trusted[name] = cast(T, import_trusted(name, trust))
+            return self._trusted[name]
         if name not in self._entries:
             raise unknown_name(self.kind, name, self._entries)
         entry = self._entries[name]
@@ -134,7 +137,7 @@ class Registry(Generic[T]):
         return next(names, place)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the names, sorted."""
+        """Iterate over the registered names, sorted."""
         self._discover()
         return iter(sorted(self._entries))
 

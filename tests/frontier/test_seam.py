@@ -89,7 +89,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     for registry in (METHODS, POLICIES):
         for name in TRUST:
-            registry._entries.pop(name, None)
+            registry._trusted.pop(name, None)
     sys.modules.pop("mine", None)
 
 
@@ -106,7 +106,7 @@ def test_a_policy_that_is_a_class_or_has_another_name(mine: Path) -> None:
     for name in ("other:Ahead", "other:ahead"):
         with pytest.raises(InputError, match=f"expected an object with name = '{name}'"):
             offramp.fit(CifarResNet(8), images(20, 0), images(20, 1), policies=[name], trust=[name])
-        POLICIES._entries.pop(name)
+        POLICIES._trusted.pop(name)
 
 
 def test_exits_that_are_no_class_are_refused(mine: Path, tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_exits_that_are_no_class_are_refused(mine: Path, tmp_path: Path) -> None
     change_manifest(tmp_path / "saved", lambda whole: whole["content"]["exits"].update(kind="mine:fit"))
     with pytest.raises(ArtifactError, match="expected a class of exits"):
         offramp.load(tmp_path / "saved", trust=["mine:fit"])
-    EXITS._entries.pop("mine:fit")
+    EXITS._trusted.pop("mine:fit")
 
 
 @pytest.mark.slow
