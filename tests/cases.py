@@ -12,8 +12,8 @@ __all__ = ["each"]
 
 Test = Callable[..., None]
 
-FRESH = ("folder", "tmp_path")
-"""Fixtures that are folders to write to: every case gets a copy of its own."""
+FRESH = ("folder", "path", "texts", "tmp_path")
+"""Fixtures that are folders or files to write to: every case gets a copy of its own."""
 
 
 def each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test], Test]:
@@ -32,7 +32,9 @@ def each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test]
             for number, case in enumerate(cases):
                 given = {name: _copied(value, number) if name in FRESH else value for name, value in fixtures.items()}
                 try:
-                    test(*arguments, **given, **case)
+                    with pytest.MonkeyPatch.context() as patch:
+                        given |= {"monkeypatch": patch} if "monkeypatch" in fixtures else {}
+                        test(*arguments, **given, **case)
                 except pytest.skip.Exception as error:
                     raise AssertionError(f"a case of `each` may not skip: {case!r}") from error
                 except BaseException as error:
@@ -50,7 +52,12 @@ def each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test]
     return decorate
 
 
-def _copied(folder: Path, number: int) -> Path:
-    place = folder.with_name(f"{folder.name}-case-{number}")
-    earlier = shutil.ignore_patterns("*-case-*")  # one of these folders may lie in another
-    return Path(shutil.copytree(folder, place, symlinks=True, ignore=earlier))
+def _copied(original: Path, number: int) -> Path:
+    place = original.with_name(f"{original.name}-case-{number}")
+    if original.is_dir():
+        earlier = shutil.ignore_patterns("*-case-*")  # one of these folders may lie in another
+        return Path(shutil.copytree(original, place, symlinks=True, ignore=earlier))
+    place.mkdir()
+    if original.exists():
+        shutil.copy(original, place)
+    return place / original.name

@@ -209,7 +209,7 @@ HOSTILE += [
 ]
 
 
-@pytest.mark.parametrize(("change", "told"), [pytest.param(*rest, id=name) for name, *rest in HOSTILE])
+@each(("change", "told"), [rest for _, *rest in HOSTILE])
 def test_a_made_up_manifest_is_refused(
     folder: Path, change: Callable[[dict[str, Any]], object], told: str, tmp_path: Path
 ) -> None:
@@ -330,7 +330,7 @@ class TestWriting:
         assert read["empty"].shape == (0, 3)
         assert bool(read["one"])
 
-    @pytest.mark.parametrize("broken", ["exits-", "points-", "manifest.json"])
+    @each("broken", ["exits-", "points-", "manifest.json"])
     def test_what_is_not_read_back_as_it_was_written_is_refused(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, broken: str
     ) -> None:

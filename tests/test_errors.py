@@ -31,19 +31,24 @@ def test_every_error_is_here() -> None:
     assert defined == set(errors.__all__)
 
 
-@pytest.mark.parametrize("name", list(BUILTINS))
+every_error = each("name", list(BUILTINS))
+
+
 class TestEachError:
+    @every_error
     def test_inherits_both(self, name: str) -> None:
         error = getattr(errors, name)
         assert issubclass(error, OfframpError)
         assert issubclass(error, BUILTINS[name])
 
+    @every_error
     @each("caught_as", ["offramp", "builtin"])
     def test_is_caught_either_way(self, name: str, caught_as: str) -> None:
         error = getattr(errors, name)
         with pytest.raises(OfframpError if caught_as == "offramp" else BUILTINS[name], match="what to do next"):
             raise error("what to do next")
 
+    @every_error
     def test_crosses_processes(self, name: str) -> None:
         # Worker processes send their errors home.
         again = pickle.loads(pickle.dumps(getattr(errors, name)("what to do next")))

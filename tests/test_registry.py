@@ -127,9 +127,7 @@ class TestOtherPackages:
         with pytest.raises(DuplicateNameError, match="'mine'"):
             things.get("mine")
 
-    @pytest.mark.parametrize(
-        "registry", [EXITS, METHODS, POLICIES, POOLINGS, STEPS], ids=lambda registry: registry.kind
-    )
+    @each("registry", [EXITS, METHODS, POLICIES, POOLINGS, STEPS])
     def test_the_group_is_one_that_packaging_allows(
         self, registry: Registry[Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:

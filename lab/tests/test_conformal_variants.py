@@ -55,7 +55,7 @@ def covered(variant: PaperVariant, bag: Bag, percent: int, minimum: int) -> Tens
     return torch.stack(inside)
 
 
-@pytest.mark.parametrize("variant", ["per_exit", "strict", "gated"])
+@each("variant", ["per_exit", "strict", "gated"])
 @quick
 @given(st.integers(1, 120), st.integers(1, 5), st.integers(1, 99), st.integers(0, 40))
 def test_agrees_with_a_loop(

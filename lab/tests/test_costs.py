@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import pytest
 import torch
 from fvcore.nn import FlopCountAnalysis
 from torch import Tensor, nn
@@ -24,7 +23,7 @@ class Einsum(nn.Module):
         return torch.einsum(self.equation, first, second)
 
 
-@pytest.mark.parametrize("published", TABLES, ids=lambda published: published.name)
+@each("published", TABLES)
 def test_every_cell_but_the_known_ones(published: Published) -> None:
     found = counted(published)
     differences = differing(published, found)

@@ -16,6 +16,7 @@ from offramp_bench.paper import tasks
 from offramp_bench.paper.cell import Cell, identity, run_cell
 from offramp_bench.paper.contestants import EXITS
 from offramp_bench.paper.tasks import Task, splits_of
+from tests.cases import each
 
 QUICK = {"cost_weights": (0.1, 1.0, 3.0), "warmup_epochs": 2, "epochs": 1, "ladder_width": 8}
 
@@ -77,7 +78,7 @@ class TestSplits:
 
 
 class TestCell:
-    @pytest.mark.parametrize("exits", ["ladder", "linear", "weighted", "boosted", "diff branch"])
+    @each("exits", ["ladder", "linear", "weighted", "boosted", "diff branch"])
     def test_every_rule_has_an_area(self, made: Callable[..., Task], exits: str) -> None:
         cell = run_cell(made("tiny"), EXITS[exits], 0)
         assert set(EXITS[exits].rules) <= set(cell.figures["rules"])

@@ -4,6 +4,7 @@ import pytest
 
 from offramp.errors import InputError
 from offramp_bench.scale.arithmetic import Constants, forecast
+from tests.cases import each
 
 BASE = Constants(
     worker_s=3.0,
@@ -41,7 +42,7 @@ def test_fewer_rows_than_a_shard() -> None:
     assert forecast(BASE, 1, 1).worker_cpu_s == pytest.approx(3.01)
 
 
-@pytest.mark.parametrize(("rows", "workers"), [(0, 1), (1, 0)])
+@each(("rows", "workers"), [(0, 1), (1, 0)])
 def test_refused(rows: int, workers: int) -> None:
     with pytest.raises(InputError, match="at least one row and one worker"):
         forecast(BASE, rows, workers)

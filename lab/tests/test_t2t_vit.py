@@ -61,7 +61,7 @@ class TestCosts:
         assert found.stage.sum().item() == pytest.approx(published, abs=5e3)
         assert not found.pooling.any()
 
-    @pytest.mark.parametrize("depth", SHAPES)
+    @each("depth", SHAPES)
     def test_against_fvcore(self, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
         def attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             return (queries @ keys.mT / math.sqrt(queries.shape[-1])).softmax(-1) @ values

@@ -11,11 +11,12 @@ import torch
 
 from offramp.cli.choosing import Wish, asking, warn_of_full_sets
 from offramp.frontier import Frontier
+from tests.cases import each
 from tests.cli.workshop import MODELS, Shell, opened, samples
 from tests.frontier.timing_examples import BARE_MS, table_of
 
 
-@pytest.mark.parametrize(
+@each(
     ("wish", "told"),
     [
         ("--cost 0.001", "no point costs 0.001 or less; the cheapest costs 0.1"),
@@ -89,7 +90,7 @@ def test_a_budget_that_cannot_be_met_speaks_no_python(offramp: Shell, artifact: 
     assert "ask for that or more, or fit smaller exits, such as the paper's" in ran.told
 
 
-@pytest.mark.parametrize("policy", ["stopping", "threshold", "gates", None])
+@each("policy", ["stopping", "threshold", "gates", None])
 def test_nothing_asked_for_is_what_the_library_takes(offramp: Shell, artifact: Path, policy: str | None) -> None:
     frontier = opened(artifact)
     with pytest.warns(UserWarning, match="no guarantee") as caught:  # 60 calibrate samples
@@ -121,8 +122,8 @@ def test_a_guarantee_that_nobody_asked_for_is_told(
     assert "nothing is promised" in coarse.told
 
 
-@pytest.mark.parametrize("loss", ["accuracy", "disagreement"])
-@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+@each("loss", ["accuracy", "disagreement"])
+@each("verb", ["evaluate", "predict"])
 def test_for_a_promise(offramp: Shell, artifact: Path, tmp_path: Path, verb: str, loss: str) -> None:
     wish = ("--max-drop", "0.4", "--confidence", "0.8", "--loss", loss)
     out = ("--out", tmp_path / "answers.csv") if verb == "predict" else ("--report", tmp_path / "report")
@@ -159,7 +160,7 @@ def test_a_backend_that_is_slow_here(
     assert "Promised:" not in ran.told
 
 
-@pytest.mark.parametrize("verb", ["evaluate", "predict"])
+@each("verb", ["evaluate", "predict"])
 def test_by_milliseconds(offramp: Shell, artifact: Path, tmp_path: Path, verb: str) -> None:
     frontier = opened(artifact)
     table_of(frontier, whole=(BARE_MS,)).save(tmp_path / "latency.json")

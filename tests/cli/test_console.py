@@ -18,11 +18,12 @@ from offramp.cli.console import (
     warn,
 )
 from offramp.errors import OfframpWarning
+from tests.cases import each
 
 HOSTILE = "a[/b] [bold]c [link=x]"
 
 
-@pytest.mark.parametrize("tell", [say, warn, tell_error, print_text])
+@each("tell", [say, warn, tell_error, print_text])
 def test_brackets_are_no_markup(tell: object, capsys: pytest.CaptureFixture[str]) -> None:
     assert callable(tell)
     tell(HOSTILE)

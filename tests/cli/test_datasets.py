@@ -9,10 +9,11 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
+from tests.cases import each
 from tests.cli.workshop import MODELS, NAMES, Shell, opened, samples
 
 
-@pytest.mark.parametrize(
+@each(
     "data",
     [
         "test.npz",
@@ -82,7 +83,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TestRefused:
-    @pytest.mark.parametrize(
+    @each(
         ("trunk", "data", "told"),
         [
             ("make", "no-such.csv", "found nothing at .*no-such.csv; offramp opens .arrow, .csv"),
@@ -146,7 +147,7 @@ class TestRefused:
 
 
 class TestClasses:
-    @pytest.mark.parametrize(
+    @each(
         ("content", "told"),
         [
             (None, "cannot read the classes from .*names: .*; give a text file, one name a line"),

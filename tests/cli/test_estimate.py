@@ -12,6 +12,7 @@ from offramp.cli.estimate import sentences
 from offramp.data import open_data, sample
 from offramp.frontier import Estimate, EstimatedPoint
 from offramp.trunk import make_trunk
+from tests.cases import each
 from tests.cli.workshop import MODELS, QUICK, Shell, samples, stopped_after
 
 LINE = ("estimate", "--trunk", f"{MODELS}:make", "--data", "train.npz")
@@ -62,7 +63,7 @@ def test_too_few_samples(offramp: Shell, tmp_path: Path) -> None:
         assert f"expected at least 40 samples to estimate from, better 1,000; got {count}" in ran.told
 
 
-@pytest.mark.parametrize("kept", [True, False])
+@each("kept", [True, False])
 def test_interrupted(offramp: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool) -> None:
     store = ("--store", tmp_path) if kept else ()
     with stopped_after(monkeypatch, "offramp.methods.joint.cosine_step", 3):

@@ -16,6 +16,7 @@ from offramp.features import StoreSource, extract
 from offramp.frontier import compare
 from offramp.report import find
 from offramp.trunk import make_trunk
+from tests.cases import each
 from tests.cli.workshop import EXTRACTION, MODELS, NAMES, Shell, opened, samples, stopped_after
 
 LINE = ("--data", "test.npz", "--trust", f"{MODELS}:make")
@@ -107,7 +108,7 @@ def test_a_store_is_kept_and_used_again(
     assert offramp.json("evaluate", artifact, *LINE, "--store", tmp_path) == first
 
 
-@pytest.mark.parametrize("kept", [True, False])
+@each("kept", [True, False])
 def test_interrupted(
     offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
@@ -136,7 +137,7 @@ def test_texts(offramp: Shell, of_texts: Path, tmp_path: Path) -> None:
     assert "very" in Path(found["report"]).read_text()  # texts that leave first and last
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@each("count", [1, 2])
 def test_hardly_any_samples(offramp: Shell, artifact: Path, tmp_path: Path, count: int) -> None:
     inputs, labels = samples(count, seed=2)
     np.savez(tmp_path / "few.npz", x=inputs, y=labels)
@@ -232,7 +233,7 @@ class TestAgainst:
         assert ran.status == 1
         assert "expected --against or --against-trunk, got both" in ran.told
 
-    @pytest.mark.parametrize(
+    @each(
         ("network", "told"),
         [
             ("make,depth=2", "expected a network of 4 stages and 3 classes .* got 3, 3 and"),

@@ -9,6 +9,7 @@ import pytest
 
 import offramp_onnx
 from offramp.runtime import Dial
+from tests.cases import each
 from tests.cli.workshop import MODELS, Shell, opened, samples
 
 TRUST = ("--trust", f"{MODELS}:make")
@@ -65,7 +66,7 @@ def test_texts_in_eight_bits_are_refused(offramp: Shell, of_texts: Path, tmp_pat
     assert not (tmp_path / "graphs").exists()
 
 
-@pytest.mark.parametrize(
+@each(
     ("format", "more", "message"),
     [
         ("tflite", (), "expected onnx, the format that can be written, got 'tflite'"),

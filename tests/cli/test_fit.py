@@ -24,6 +24,7 @@ from offramp.features import extract
 from offramp.frontier import Frontier
 from offramp.runtime import LatencyTable
 from offramp.trunk import make_trunk
+from tests.cases import each
 from tests.cli.workshop import EXTRACTION, MODELS, NAMES, QUICK, Shell, opened, samples, stopped_after
 
 TRUNK = ("--trunk", f"{MODELS}:make")
@@ -170,7 +171,7 @@ class TestWithoutValidation:
         assert ran.status == 1
         assert max(most) <= 250
 
-    @pytest.mark.parametrize("count", [1, 2, 9])
+    @each("count", [1, 2, 9])
     def test_too_few(self, offramp: Shell, tmp_path: Path, count: int) -> None:
         inputs, labels = samples(count, seed=0)
         np.savez(tmp_path / "few.npz", x=inputs, y=labels)
@@ -212,7 +213,7 @@ class TestRefusedBeforeTheLongWork:
     def no_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("offramp.frontier.fit", lambda *_, **__: pytest.fail("the long work began"))
 
-    @pytest.mark.parametrize(
+    @each(
         ("out", "told"),
         [
             ("others", "others is there and is no artifact; choose another --out"),
@@ -243,7 +244,7 @@ class TestRefusedBeforeTheLongWork:
         assert "unknown class 'nice'. 1 of 3 names of labels are no classes: 'nice'; 1 of 3 classes have no" in ran.told
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
+@each("count", [1, 2, 3])
 def test_a_validation_of_hardly_any_samples(offramp: Shell, tmp_path: Path, count: int) -> None:
     inputs, labels = samples(count, seed=9)
     np.savez(tmp_path / "val.npz", x=inputs, y=labels)
@@ -265,7 +266,7 @@ def test_an_unknown_pooling(offramp: Shell, tmp_path: Path) -> None:
 
 
 class TestInterrupted:
-    @pytest.mark.parametrize(
+    @each(
         ("target", "count"),
         [
             ("offramp.features.extract._extract_batch", 0),

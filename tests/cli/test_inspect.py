@@ -6,6 +6,7 @@ import pytest
 
 from offramp.runtime import LatencyTable
 from offramp.trunk import make_trunk
+from tests.cases import each
 from tests.cli.workshop import MODELS, Shell, opened
 
 
@@ -100,14 +101,14 @@ def test_texts_are_timed_by_their_lengths(offramp: Shell, tmp_path: Path) -> Non
     assert len(LatencyTable.load(out).others) >= 1
 
 
-@pytest.mark.parametrize("more", [("--out", "latency.json"), ("--batch-size", "4"), ("--backend", "onnx")])
+@each("more", [("--out", "latency.json"), ("--batch-size", "4"), ("--backend", "onnx")])
 def test_nothing_is_written_that_was_not_measured(offramp: Shell, more: tuple[str, ...]) -> None:
     ran = offramp("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", *more)
     assert ran.status == 1
     assert f"expected --measure with {more[0]}, got none: without it nothing is timed" in ran.told
 
 
-@pytest.mark.parametrize("busy", [True, False])
+@each("busy", [True, False])
 def test_times_that_do_not_add_up_are_warned_of(offramp: Shell, monkeypatch: pytest.MonkeyPatch, busy: bool) -> None:
     table = LatencyTable("eager", 1, (1,), *(((1.0,),) * 4,) * 4, whole=(1.0,), adds_up=(1.41 if busy else 1.1,))
     monkeypatch.setattr("offramp.runtime.measure_latency", lambda *arguments, **options: table)
@@ -149,7 +150,7 @@ class TestArtifact:
         assert found["frontier"]["network"] == found["network"] == "tiny"
         assert opened(artifact).timed(LatencyTable.load(tmp_path / "latency.json")).bare_ms is not None
 
-    @pytest.mark.parametrize(
+    @each(
         ("more", "told"),
         [
             (("--trunk", f"{MODELS}:make"), "expected an artifact, or a network with --trunk: one of the two"),

@@ -52,7 +52,7 @@ def test_run_as_a_module() -> None:
 class TestUsage:
     """What typer finds: told with the usage, and status 2."""
 
-    @pytest.mark.parametrize(
+    @each(
         ("line", "told"),
         [
             ("inspects", "No such command 'inspects'. Did you mean 'inspect'?"),
@@ -95,14 +95,14 @@ class TestUnforeseen:
         assert ran.err.count("╭") == 1
 
     @pytest.mark.usefixtures("broken")
-    @pytest.mark.parametrize("place", [0, 1, 2])
+    @each("place", [0, 1, 2])
     def test_is_raised_with_debug_wherever_that_stands(self, offramp: Shell, place: int) -> None:
         line = ["inspect", "anything"]
         line.insert(place, "--debug")
         with pytest.raises(ZeroDivisionError):
             offramp(*line)
 
-    @pytest.mark.parametrize("file", ["report.html", None])
+    @each("file", ["report.html", None])
     def test_a_full_disk_is_not(self, offramp: Shell, monkeypatch: pytest.MonkeyPatch, file: str | None) -> None:
         def fail(path: Path, trust: object) -> None:
             raise OSError(28, "No space left on device", file)
@@ -127,8 +127,8 @@ def test_an_error_of_the_library_names_options_not_arguments(offramp: Shell) -> 
 class TestHelp:
     """As a new user reads it."""
 
-    @pytest.mark.parametrize("width", [80, 120])
-    @pytest.mark.parametrize("name", ["", *NAMES])
+    @each("width", [80, 120])
+    @each("name", ["", *NAMES])
     def test_is_whole_and_without_markup(
         self, offramp: Shell, monkeypatch: pytest.MonkeyPatch, name: str, width: int
     ) -> None:

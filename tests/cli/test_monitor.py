@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from offramp.cli.monitor import STATUSES
+from tests.cases import each
 from tests.cli.workshop import MODELS, Shell
 
 TRUST = ("--trust", f"{MODELS}:make")
@@ -50,7 +51,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-@pytest.mark.parametrize(
+@each(
     ("traffic", "action", "first"),
     [
         (("same",), "keep", None),
@@ -124,7 +125,7 @@ def test_a_word_of_a_point_that_moves(offramp: Shell, files: dict[str, Path]) ->
     assert "budget" not in offramp("monitor", files["same"], "-r", files["reference"]).told
 
 
-@pytest.mark.parametrize("suffix", [".svg", ".png"])
+@each("suffix", [".svg", ".png"])
 def test_a_picture(offramp: Shell, files: dict[str, Path], tmp_path: Path, suffix: str) -> None:
     picture = tmp_path / f"evidence{suffix}"
     ran = offramp("monitor", files["same"], "-r", files["reference"], "--picture", picture)
@@ -152,7 +153,7 @@ def test_from_answers_to_a_recommendation(offramp: Shell, artifact: Path, tmp_pa
     assert "expected answers at one operating point, got 'stopping 0." in ran.told
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "told"),
     [
         (("same", "-r", "none"), "cannot read none: No such file or directory; give a .csv or .jsonl file that"),

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from offramp.artifact import write_artifact
+from tests.cases import each
 from tests.cli.workshop import MODELS, Shell
 from tests.trunk.folder_examples import NAMES, save_text_folder, tiny_tokenizer
 
 
 class TestMaking:
-    @pytest.mark.parametrize(
+    @each(
         ("spec", "told"),
         [
             ("no_such_module:make", "no module 'no_such_module' in .*; --trunk takes package:function"),
@@ -140,7 +141,7 @@ class TestOpening:
         assert ran.status == 1
         assert ".safetensors: weights do not fit the network" in ran.told
 
-    @pytest.mark.parametrize(
+    @each(
         ("ruin", "told"),
         [
             ("gone", "no frontier was saved in this folder"),

@@ -22,7 +22,7 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     assert [place.name for place in tmp_path.rglob("*")] == ["a"]
 
 
-@pytest.mark.parametrize("place", ["file", "file/below", "file/far/below", "x" * 300])
+@each("place", ["file", "file/below", "file/far/below", "x" * 300])
 def test_refused(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"cannot write into .*; choose another --store"):

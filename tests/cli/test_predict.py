@@ -13,6 +13,7 @@ import torch
 from pyarrow import parquet
 
 from offramp.network import EarlyExitNetwork
+from tests.cases import each
 from tests.cli.workshop import MODELS, NAMES, Shell, opened, samples, stopped_after
 
 TRUST = ("--trust", f"{MODELS}:make")
@@ -35,8 +36,8 @@ def rows_of(file: Path) -> list[dict[str, Any]]:
         ]
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-@pytest.mark.parametrize("miscoverage", [0.05, 0.1])
+@each("suffix", [".csv", ".jsonl"])
+@each("miscoverage", [0.05, 0.1])
 def test_the_file_has_what_the_network_answers(
     offramp: Shell, artifact: Path, tmp_path: Path, suffix: str, miscoverage: float
 ) -> None:
@@ -91,7 +92,7 @@ def test_a_column_of_labels_is_passed_over(offramp: Shell, artifact: Path, tmp_p
     assert "cannot take these inputs (float32 of shape (1, 17))" in ran.told
 
 
-@pytest.mark.parametrize("size", [1, 7, 1000])
+@each("size", [1, 7, 1000])
 def test_any_number_at_a_time(offramp: Shell, artifact: Path, tmp_path: Path, size: int) -> None:
     line = ("--data", "bare.npz", "--out", tmp_path / "a.csv", "--batch-size", size, *TRUST)
     assert offramp.json("predict", artifact, *line)["rows"] == 90
@@ -103,8 +104,8 @@ def test_one_sample(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
     assert offramp.json("predict", artifact, *line)["rows"] == 1
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-@pytest.mark.parametrize("count", [0, 1, 3])
+@each("suffix", [".csv", ".jsonl"])
+@each("count", [0, 1, 3])
 def test_interrupted_it_goes_on_to_the_same_file(
     offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, count: int
 ) -> None:
@@ -160,7 +161,7 @@ class TestBudget:
         assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "b.csv").read_bytes()
         assert ran.told.endswith("(asked for: 0.800)")
 
-    @pytest.mark.parametrize(
+    @each(
         ("options", "told"),
         [
             (("--budget", "0.0001"), "no point costs 0.0001 or less; the cheapest costs"),
@@ -178,7 +179,7 @@ class TestBudget:
 
 
 class TestRefused:
-    @pytest.mark.parametrize(
+    @each(
         ("out", "told"),
         [
             ("a.txt", "expected --out to end with .csv or .jsonl, got 'a.txt'"),
@@ -200,7 +201,7 @@ class TestRefused:
         assert ran.status == 1
         assert "expected --miscoverage to be one that was calibrated (0.05, 0.1), got 0.2" in ran.told
 
-    @pytest.mark.parametrize(
+    @each(
         ("data", "told"),
         [
             ("gone.csv", "gone.csv; offramp opens"),
@@ -216,7 +217,7 @@ class TestRefused:
         assert told in ran.told
         assert not any(tmp_path.iterdir())
 
-    @pytest.mark.parametrize("wrong", [np.nan, np.inf])
+    @each("wrong", [np.nan, np.inf])
     def test_numbers_that_are_none_say_where(
         self, offramp: Shell, artifact: Path, tmp_path: Path, wrong: float
     ) -> None:

@@ -3,17 +3,17 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 
 from offramp.features import ArraySource
 from offramp.frontier import recalibrated
+from tests.cases import each
 from tests.cli.workshop import MODELS, Shell, opened, samples
 
 TRUST = ("--trust", f"{MODELS}:make")
 
 
-@pytest.mark.parametrize("labelled", [False, True])
+@each("labelled", [False, True])
 def test_as_the_library_does(offramp: Shell, artifact: Path, tmp_path: Path, labelled: bool) -> None:
     data, how = ("test.npz", ("--labelled",)) if labelled else ("bare.npz", ())
     ran = offramp("recalibrate", artifact, "--data", data, "--out", tmp_path / "new", *how, *TRUST)
@@ -50,7 +50,7 @@ def test_what_it_makes_is_used_by_others(offramp: Shell, artifact: Path, tmp_pat
     assert "loss=" not in ran.told
 
 
-@pytest.mark.parametrize(
+@each(
     ("line", "told"),
     [
         (("--data", "bare.npz", "--labelled"), "bare.npz has no labels; name their column with --label"),

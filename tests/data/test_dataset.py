@@ -50,7 +50,7 @@ def test_rows_are_what_was_written(written: Path) -> None:
     assert len(set(rows.ids.tolist())) == 5
 
 
-@pytest.mark.parametrize(("start", "stop"), [(0, 1), (1, 4), (2, 5), (4, 5), (3, 3), (5, 5)])
+@each(("start", "stop"), [(0, 1), (1, 4), (2, 5), (4, 5), (3, 3), (5, 5)])
 def test_a_range_is_a_piece_of_the_whole(written: Path, start: int, stop: int) -> None:
     data = open_data(written)
     rows, whole = data.read(start, stop), data.read(0, 5)
@@ -59,7 +59,7 @@ def test_a_range_is_a_piece_of_the_whole(written: Path, start: int, stop: int) -
     np.testing.assert_array_equal(rows.ids, whole.ids[start:stop])
 
 
-@pytest.mark.parametrize(("start", "stop"), [(-1, 2), (0, 6), (3, 2)])
+@each(("start", "stop"), [(-1, 2), (0, 6), (3, 2)])
 def test_a_range_beyond_the_data_is_refused(written: Path, start: int, stop: int) -> None:
     with pytest.raises(InputError, match="row range within 0 to 5"):
         open_data(written).read(start, stop)

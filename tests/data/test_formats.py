@@ -58,9 +58,7 @@ def test_a_split_of_what_has_none_is_refused(tmp_path: Path, name: str) -> None:
         open_data(tmp_path / name, split="train")
 
 
-@pytest.mark.parametrize(
-    ("name", "library", "extra"), [("a.csv", "PIL", "images"), ("a.jsonl", "datasets", "datasets")]
-)
+@each(("name", "library", "extra"), [("a.csv", "PIL", "images"), ("a.jsonl", "datasets", "datasets")])
 def test_a_missing_library_names_its_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str, extra: str
 ) -> None:

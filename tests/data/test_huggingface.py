@@ -182,7 +182,7 @@ def test_texts_are_a_list(kind: str) -> None:
     assert data.read(0, 3).labels.tolist() == [0, 1, 0]
 
 
-@pytest.mark.parametrize(
+@each(
     "cells",
     [
         [png(1), png(2)],
@@ -190,7 +190,6 @@ def test_texts_are_a_list(kind: str) -> None:
         [{"bytes": png(1), "path": None}, {"bytes": None, "path": "b.png"}],
         ["a.png", "b.png"],
     ],
-    ids=["bytes", "structs", "structs with paths", "paths"],
 )
 def test_images_are_decoded(cells: list[Any], tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(png(1))

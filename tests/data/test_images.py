@@ -27,7 +27,7 @@ def decoded(content: bytes) -> npt.NDArray[np.uint8]:
     return decode_image(content, place="it")
 
 
-@pytest.mark.parametrize(
+@each(
     ("image", "expected"),
     [
         (Image.fromarray(COLOUR), COLOUR),
@@ -37,7 +37,6 @@ def decoded(content: bytes) -> npt.NDArray[np.uint8]:
         (Image.fromarray(np.dstack([GRAY, 255 - GRAY])), np.stack([GRAY] * 3, 2)),
         (Image.fromarray(GRAY.astype(np.uint16) * 256 + 77), np.stack([GRAY] * 3, 2)),
     ],
-    ids=["RGB", "L", "1", "RGBA", "LA", "I;16"],
 )
 def test_modes_become_rgb(image: Image.Image, expected: npt.NDArray[np.uint8]) -> None:
     array = decoded(encoded(image))
@@ -111,8 +110,8 @@ def test_broken_images_are_named(content: bytes, tmp_path: Path) -> None:
         decode_image(tmp_path / "broken.png", place="my file")
 
 
-@pytest.mark.parametrize("limit", [30, 13])
-@pytest.mark.parametrize("action", ["error", "ignore"])
+@each("limit", [30, 13])
+@each("action", ["error", "ignore"])
 def test_bombs_are_refused(limit: int, action: Literal["error", "ignore"], monkeypatch: pytest.MonkeyPatch) -> None:
     content = encoded(Image.new("RGB", (6, 6)))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)  # just above it Pillow warns, above twice it raises

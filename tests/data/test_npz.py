@@ -6,6 +6,7 @@ import pytest
 
 from offramp.data import open_data
 from offramp.errors import InputError, UnknownNameError
+from tests.cases import each
 
 
 @pytest.fixture
@@ -13,8 +14,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "arrays.npz"
 
 
-@pytest.mark.parametrize("label", ["y", "labels", "label"])
-@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@each("label", ["y", "labels", "label"])
+@each("save", [np.savez, np.savez_compressed])
 def test_one_other_array_is_the_inputs(path: Path, label: str, save: object) -> None:
     assert callable(save)
     images = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
@@ -42,7 +43,7 @@ def test_labels_may_be_elsewhere_or_nowhere(path: Path) -> None:
     assert not open_data(path).labelled
 
 
-@pytest.mark.parametrize(
+@each(
     ("arrays", "message"),
     [
         ({"x": np.array([{}, None], object), "y": np.zeros(2, int)}, "without pickles"),
@@ -80,7 +81,7 @@ def test_what_is_not_read_may_be_anything(path: Path) -> None:
     assert open_data(path, column="x").read(0, 1).inputs.tolist() == [[1, 0]]
 
 
-@pytest.mark.parametrize(("label", "option"), [("y", None), ("labels", None), ("kind", "kind")])
+@each(("label", "option"), [("y", None), ("labels", None), ("kind", "kind")])
 def test_the_labels_are_no_inputs(path: Path, label: str, option: str | None) -> None:
     np.savez(path, x=np.eye(2), **{label: np.array([0, 1])})  # type: ignore[arg-type]
     with pytest.raises(InputError, match=f"array of inputs, got '{label}', that of the labels"):
@@ -92,7 +93,7 @@ def test_labels_that_are_all_empty_are_none(path: Path) -> None:
     assert not open_data(path).labelled
 
 
-@pytest.mark.parametrize("cut", [0, 10, 100, -30])
+@each("cut", [0, 10, 100, -30])
 def test_broken_files_are_named(path: Path, cut: int) -> None:
     np.savez_compressed(path, x=np.arange(1000), y=np.zeros(1000, int))
     path.write_bytes(path.read_bytes()[:cut])
@@ -109,9 +110,7 @@ def test_a_flipped_byte_is_noticed(path: Path) -> None:
         open_data(path)
 
 
-@pytest.mark.parametrize(
-    "content", [b"not an array", b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f8'}", b"\x93NUMPY\x01\x00v\x00"]
-)
+@each("content", [b"not an array", b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f8'}", b"\x93NUMPY\x01\x00v\x00"])
 def test_members_that_are_no_arrays_are_refused(path: Path, content: bytes) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("x.npy", content)

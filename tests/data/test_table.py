@@ -35,7 +35,7 @@ def test_a_named_column_is_texts(path: Path) -> None:
     assert (other.read(0, 2).ids != data.read(0, 2).ids).all()  # of the inputs, and no other column
 
 
-@pytest.mark.parametrize("option", ["label", "column"])
+@each("option", ["label", "column"])
 def test_an_unknown_column_suggests_the_nearest(path: Path, option: str) -> None:
     path.write_text("text,kind\none,b\n")
     with pytest.raises(UnknownNameError, match="unknown column 'kinds'; did you mean 'kind'"):
@@ -92,7 +92,7 @@ def test_other_columns_are_numbers(path: Path) -> None:
     np.testing.assert_array_equal(inputs, np.array([[1, -2.5], [1000, 0.1]], np.float32))
 
 
-@pytest.mark.parametrize("cell", ["", "nan", "inf", "1e39", "x", "1,5"])
+@each("cell", ["", "nan", "inf", "1e39", "x", "1,5"])
 def test_the_first_cell_that_is_no_number_is_named(path: Path, cell: str) -> None:
     path.write_text(f'a,b,label\n1,2,0\n3,"{cell}",1\nx,x,0\n')
     with pytest.raises(InputError, match=f"number in column 'b', line 3 of .*got '{cell}'"):
@@ -107,7 +107,7 @@ def test_a_nameless_column_of_row_numbers_is_refused(path: Path) -> None:
     assert open_data(path).read(0, 1).inputs == ["two"]
 
 
-@pytest.mark.parametrize(
+@each(
     ("content", "message"),
     [
         ("label\n0\n", "column of inputs beside 'label'"),

@@ -62,9 +62,9 @@ def test_in_order_is_exact(store: Store, rows: np.ndarray | None, batch_size: in
     assert_rows(joined(batches), store, "grid", torch.from_numpy(wanted))
 
 
-@pytest.mark.parametrize("rows", SUBSETS)
-@pytest.mark.parametrize("batch_size", [1, 7, 16, 100])
-@pytest.mark.parametrize("buffer_mb", [0.0001, 0.1, 48])
+@each("rows", SUBSETS)
+@each("batch_size", [1, 7, 16, 100])
+@each("buffer_mb", [0.0001, 0.1, 48])
 def test_shuffled_has_every_row_once(
     store: Store,
     rows: np.ndarray | None,

@@ -86,7 +86,7 @@ class TestExits:
         assert [one.name for one in found] == ["0", "1", "2"]
         assert all(one.gain > 0 and one.kept for one in found)
 
-    @pytest.mark.parametrize("place", [0, 1, 2, 3])
+    @each("place", [0, 1, 2, 3])
     def test_one_that_answers_at_random_is_dropped(self, place: int) -> None:
         strengths = (*STRENGTHS[:place], None, *STRENGTHS[place:])
         active, found = paying(answers(strengths))

@@ -75,7 +75,7 @@ class Watched:
 
 
 class TestFolds:
-    @pytest.mark.parametrize(("samples", "folds"), [(40, 2), (60, 4), (61, 3), (63, 4), (50, 7)])
+    @each(("samples", "folds"), [(40, 2), (60, 4), (61, 3), (63, 4), (50, 7)])
     def test_every_sample_is_scored_once_by_a_fit_that_has_not_seen_it(
         self, samples: int, folds: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:

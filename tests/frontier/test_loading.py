@@ -155,9 +155,7 @@ def test_fields_nobody_knows_change_nothing(ladder: tuple[Frontier, Path], folde
     assert_same(ladder[0], offramp.load(folder), PICTURES)
 
 
-@pytest.mark.parametrize(
-    "name", ["os:system", "builtins:eval", "builtins:__import__", "subprocess:run", "posix:system"]
-)
+@each("name", ["os:system", "builtins:eval", "builtins:__import__", "subprocess:run", "posix:system"])
 def test_code_is_refused_without_trust_and_must_give_a_trunk_with_it(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,9 +335,7 @@ def test_points_out_of_order_are_refused(folder: Path) -> None:
     refused(folder, "content.points.threshold[1].promised", "no lower")
 
 
-@pytest.mark.parametrize(
-    ("path", "value"), [("exits.options.stacked", 3), ("exits.options.width", 8), ("exits.kind", "cumulative")]
-)
+@each(("path", "value"), [("exits.options.stacked", 3), ("exits.options.width", 8), ("exits.kind", "cumulative")])
 def test_linear_exits_of_other_sizes(linear: tuple[Frontier, Path], tmp_path: Path, path: str, value: Any) -> None:
     folder = Path(shutil.copytree(linear[1], tmp_path / "copy"))
     change_manifest(folder, put(f"content.{path}", value))
@@ -429,7 +425,7 @@ class TestAttachments:
     def test_untouched(self, spoken: tuple[Frontier, Path], texts: Path) -> None:
         assert_same(spoken[0], offramp.load(texts), RAW)
 
-    @pytest.mark.parametrize("given", [False, True], ids=["made", "given"])
+    @each("given", [False, True])
     def test_other_content_than_its_hash_says(self, spoken: tuple[Frontier, Path], texts: Path, given: bool) -> None:
         name = self.hash_of(texts)
         change_tensors(texts, "attachments", lambda named: named[name][7].add_(1))
@@ -439,7 +435,7 @@ class TestAttachments:
             trunk=spoken[0].trunk if given else None,
         )
 
-    @pytest.mark.parametrize(
+    @each(
         "change",
         [
             Tensor.float,
@@ -449,7 +445,6 @@ class TestAttachments:
             lambda content: content[None],
             lambda content: content.view(-1, 1),
         ],
-        ids=["float", "long", "char", "bool", "row", "column"],
     )
     def test_what_are_no_bytes(self, texts: Path, change: Callable[[Tensor], Tensor]) -> None:
         name = self.hash_of(texts)
@@ -467,8 +462,8 @@ class TestAttachments:
         file.unlink()
         refused(texts, "manifest.json", "preprocessing[0][1].tokenizer'")
 
-    @pytest.mark.parametrize("place", ["content", "content.trunk.factory"])
-    @pytest.mark.parametrize(
+    @each("place", ["content", "content.trunk.factory"])
+    @each(
         ("value", "told"),
         [
             ({"sha256": "0" * 64}, "the hash of a tensor of the file"),
@@ -489,11 +484,7 @@ class TestAttachments:
         given = spoken[0].trunk if place == "content" else None  # the quicker way there
         refused(texts, "manifest.json", f"field '{place}.preprocessing", told, trunk=given)
 
-    @pytest.mark.parametrize(
-        "content",
-        [b"", b"{}", b"\x80\x04]", b"null", b'{"model": {"type": "Magic"}}', b"\xff" * 99, b"[" * 10_000],
-        ids=range(7),
-    )
+    @each("content", [b"", b"{}", b"\x80\x04]", b"null", b'{"model": {"type": "Magic"}}', b"\xff" * 99, b"[" * 10_000])
     def test_what_is_no_tokenizer(self, texts: Path, content: bytes) -> None:
         self.exchange(texts, content)
         refused(texts, "manifest.json", "preprocessing'", "JSON cannot be read")
@@ -529,7 +520,7 @@ class TestAttachments:
 @pytest.mark.slow
 class TestTextNetworks:
     @pytest.mark.timeout(60)
-    @pytest.mark.parametrize(
+    @each(
         "options",
         [
             {"hidden_size": 2**20},
@@ -544,13 +535,12 @@ class TestTextNetworks:
             {"num_hidden_layers": 1},
             {"chunk_size_feed_forward": 1},
         ],
-        ids=str,
     )
     def test_of_other_sizes(self, texts: Path, options: dict[str, Any]) -> None:
         change_manifest(texts, lambda whole: whole["content"]["trunk"]["factory"]["options"]["config"].update(options))
         refused(texts)
 
-    @pytest.mark.parametrize(
+    @each(
         "banned",
         [
             {"attn_implementation": "somebody/kernel"},
@@ -558,7 +548,6 @@ class TestTextNetworks:
             {"auto_map": {"AutoModelForSequenceClassification": "somebody/code--modeling.Mine"}},
             {"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": True}},
         ],
-        ids=lambda banned: next(iter(banned)),
     )
     def test_what_may_be_fetched_changes_nothing(
         self, spoken: tuple[Frontier, Path], texts: Path, banned: dict[str, Any]
@@ -566,7 +555,7 @@ class TestTextNetworks:
         change_manifest(texts, lambda whole: whole["content"]["trunk"]["factory"]["options"]["config"].update(banned))
         assert_same(spoken[0], offramp.load(texts), RAW)
 
-    @pytest.mark.parametrize("config", [None, [], "bert", {}, [["model_type", "bert"]]], ids=str)
+    @each("config", [None, [], "bert", {}, [["model_type", "bert"]]])
     def test_configurations_that_are_none(self, texts: Path, config: Any) -> None:
         change_manifest(texts, put("content.trunk.factory.options.config", config))
         refused(texts, "content.trunk.factory")

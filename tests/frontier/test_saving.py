@@ -328,7 +328,7 @@ class TestFactoriesThatMakeAnotherNetwork:
         offramp.save(saved, tmp_path, weights=False)  # to be given when it is loaded
         offramp.load(tmp_path, trunk=saved.trunk)
 
-    @pytest.mark.parametrize(
+    @each(
         "change",
         [
             lambda trunk: setattr(trunk.stages, "1", Other(trunk.stages[1])),
@@ -336,7 +336,6 @@ class TestFactoriesThatMakeAnotherNetwork:
             lambda trunk: trunk.register_buffer("more", torch.zeros(1)),
             lambda trunk: setattr(trunk, "name", "mine"),
         ],
-        ids=["wrapped", "a layer more", "a buffer more", "another name"],
     )
     def test_a_layer_changed_since(self, frontier: Frontier, tmp_path: Path, change: Callable[[Any], None]) -> None:
         other: Any = examples.trunk()

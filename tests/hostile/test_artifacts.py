@@ -17,6 +17,7 @@ from offramp.errors import ArtifactError, InputError, UnknownNameError, Untruste
 from offramp.frontier import Frontier
 from offramp.trunk import Factory, build
 from tests.artifact_examples import assert_same, at, change_manifest, change_tensors
+from tests.cases import each
 from tests.frontier.artifact_examples import PICTURES, resnet
 
 REFUSALS = (ArtifactError, UnknownNameError, UntrustedNameError)
@@ -49,9 +50,7 @@ OUT_OF_RANGE: dict[str, list[Any]] = {
 """Values of the manifest's content that nothing measures, counts or fits."""
 
 
-@pytest.mark.parametrize(
-    ("place", "value"), [(place, value) for place, values in OUT_OF_RANGE.items() for value in values]
-)
+@each(("place", "value"), [(place, value) for place, values in OUT_OF_RANGE.items() for value in values])
 def test_a_value_out_of_range_is_refused_by_its_field(folder: Path, place: str, value: Any) -> None:
     def change(whole: dict[str, Any]) -> None:
         holder, key = at(whole["content"], place)
@@ -84,9 +83,7 @@ TENSORS_OUT_OF_RANGE: dict[str, tuple[str, str, Callable[[Tensor], Tensor]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("file", "name", "change"), [pytest.param(*rest, id=name) for name, rest in TENSORS_OUT_OF_RANGE.items()]
-)
+@each(("file", "name", "change"), TENSORS_OUT_OF_RANGE.values())
 def test_a_tensor_out_of_range_is_refused_by_its_name(
     folder: Path, file: str, name: str, change: Callable[[Tensor], Tensor]
 ) -> None:
@@ -183,7 +180,7 @@ class TestChains:
         with torch.device("meta"), pytest.raises(InputError, match="at most 10,000,000 parameters"):
             build(self.DEEP)
 
-    @pytest.mark.parametrize("kind", ["cifar_resnet", "timm", "transformers"])
+    @each("kind", ["cifar_resnet", "timm", "transformers"])
     def test_of_every_kind(self, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
         options: dict[str, dict[str, Any]] = {
             "cifar_resnet": {"layers": 8, "num_classes": 3},

@@ -78,7 +78,7 @@ def test_is_refused_with_the_next_step_and_little_memory(tmp_path: Path, name: s
     assert found["grown"] < 100 * 10**6
 
 
-@pytest.mark.parametrize("name", ["long.csv.gz", "rows.csv.gz", "image", "zeros.npz"])
+@each("name", ["long.csv.gz", "rows.csv.gz", "image", "zeros.npz"])
 def test_the_limit_can_be_lowered_and_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     path = bomb(tmp_path, name, megabytes=5 if name.startswith("rows") else 30)
     assert len(open_data(path).read(0, 1).ids) == 1
@@ -89,7 +89,7 @@ def test_the_limit_can_be_lowered_and_raised(tmp_path: Path, monkeypatch: pytest
     assert len(open_data(path).read(0, 1).ids) == 1
 
 
-@pytest.mark.parametrize("given", ["many", "0", "-5", ""])
+@each("given", ["many", "0", "-5", ""])
 def test_a_limit_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     monkeypatch.setenv("OFFRAMP_MAX_BYTES", given)
     with pytest.raises(InputError, match="expected a number of bytes in OFFRAMP_MAX_BYTES"):

@@ -232,14 +232,13 @@ def test_a_pillow_image_and_its_bytes_without_a_list() -> None:
         network("byte images").predict(images(1, seed=3)[0][0])
 
 
-@pytest.mark.parametrize(
+@each(
     ("model", "example"),
     [
         (Convolutions(), torch.ones(3, 8, 8)),
         (nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)), torch.ones(4)),
         (nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), torch.tensor(1.0)),
     ],
-    ids=["image", "vector", "number"],
 )
 def test_an_example_without_a_batch_axis(model: nn.Module, example: Tensor) -> None:
     with pytest.raises(InputError, match=r"batch axis is missing; add it with (example|inputs)\[None\]"):

@@ -242,7 +242,7 @@ def fit_command(validation: str, out: Path) -> tuple[object, ...]:
     return ("fit", "--trunk", f"{MODELS}:make", *data, "--out", out, "--epochs", "1")
 
 
-@pytest.mark.parametrize("validation", ["train", "reversed", "half"])
+@each("validation", ["train", "reversed", "half"])
 def test_fit_by_files_refuses_a_leak(command: Shell, validation: str, tmp_path: Path) -> None:
     ran = command(*fit_command(f"{validation}.csv", tmp_path / "out"))
     assert ran.status == 1
@@ -267,7 +267,7 @@ def test_a_fifth_held_out_of_data_that_repeats_shares_no_row(command: Shell, tmp
     assert counts == {"fit": 480, "tune": 60, "calibrate": 60}  # multiples of three: equal rows stay together
 
 
-@pytest.mark.parametrize("data", ["train", "reversed", "half", "validation", "validation-reversed"])
+@each("data", ["train", "reversed", "half", "validation", "validation-reversed"])
 def test_commands_refuse_data_that_was_used(command: Shell, artifact: Path, data: str, tmp_path: Path) -> None:
     given = ("--data", f"{data}.csv", *TRUST)
     for arguments in (

@@ -19,6 +19,7 @@ from offramp.cli.predictions import Predictions
 from offramp.errors import BusyError, InputError, StoreError
 from offramp.methods import METHODS
 from offramp.network import Answer
+from tests.cases import each
 from tests.cli.workshop import MODELS, furnish, quick
 
 ROWS, BATCH = 400, 20
@@ -146,7 +147,7 @@ class TestLinks:
         yield file
         assert file.read_text() == "precious"
 
-    @pytest.mark.parametrize("name", ["a.csv.part", "a.csv.part.key", "a.csv", ".a.csv.lock.owner"])
+    @each("name", ["a.csv.part", "a.csv.part.key", "a.csv", ".a.csv.lock.owner"])
     def test_is_replaced(self, tmp_path: Path, precious: Path, name: str) -> None:
         out = tmp_path / "a.csv"
         (tmp_path / name).symlink_to(precious)

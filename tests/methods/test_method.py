@@ -18,7 +18,7 @@ from tests.methods.examples import COSTS, QUICK, WIDTHS, clusters, costs, weight
 GATED = {"default": "gates", "paper": "gates", "diff_branch": "branch_gates", "pteenet": "branch_gates"}
 UNGATED = ("boosted", "classifiers", "distilled", "l2w_den", "ztw")
 LONG = replace(QUICK, warmup_epochs=10, epochs=10, batch_size=50, cost_weights=(0.01, 10.0), scale_rates_by_depth=False)
-every_method = pytest.mark.parametrize("name", list(METHODS))
+every_method = each("name", list(METHODS))
 
 
 def answers(fitted: FittedExits, source: MemorySource) -> tuple[Tensor, Tensor]:

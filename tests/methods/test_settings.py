@@ -44,7 +44,7 @@ class TestSamplesAStep:
     def test_as_many_steps_as_asked_for(self, samples: int) -> None:
         assert samples // DEFAULT.samples_a_step(samples) >= DEFAULT.least_steps
 
-    @pytest.mark.parametrize(("least_steps", "size"), [(1, 200), (4, 50), (5, 40), (100, 32)])
+    @each(("least_steps", "size"), [(1, 200), (4, 50), (5, 40), (100, 32)])
     def test_a_fit_takes_them(self, least_steps: int, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
         source = noisy_clusters(200)
         asked = []

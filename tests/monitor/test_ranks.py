@@ -9,6 +9,7 @@ from scipy import stats
 
 from offramp.errors import InputError
 from offramp.monitor.ranks import Ranks
+from tests.cases import each
 
 
 def by_definition(
@@ -32,9 +33,9 @@ def by_definition(
     return np.array(ranks)
 
 
-@pytest.mark.parametrize("most_edges", [2, 7, 1024])
-@pytest.mark.parametrize("values", [2, 5, 10**6])
-@pytest.mark.parametrize("samples", [1, 127, 128, 129, 700])
+@each("most_edges", [2, 7, 1024])
+@each("values", [2, 5, 10**6])
+@each("samples", [1, 127, 128, 129, 700])
 def test_as_defined(values: int, samples: int, most_edges: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("offramp.monitor.ranks._MOST_EDGES", most_edges)
     random = np.random.default_rng(values + samples)
@@ -55,8 +56,8 @@ def test_batches_do_not_matter() -> None:
     assert np.array_equal(np.concatenate(parts), whole)
 
 
-@pytest.mark.parametrize(("reference", "most_edges"), [(5, 1024), (40, 6)])
-@pytest.mark.parametrize("values", [3, 10**6])
+@each(("reference", "most_edges"), [(5, 1024), (40, 6)])
+@each("values", [3, 10**6])
 def test_uniform_and_independent_though_reference_or_bins_are_few(
     reference: int, most_edges: int, values: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

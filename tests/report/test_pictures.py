@@ -7,7 +7,6 @@ from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
-import pytest
 
 from offramp.report import Findings, find
 from offramp.report.answers import Sample
@@ -21,6 +20,7 @@ from offramp.report.pictures import (
     exits_used,
     reliability_diagram,
 )
+from tests.cases import each
 from tests.report.examples import at, drawn, found, toy, with_gates
 
 HOSTILE = ("$x_1$ \\frac{", "<b>&amp;\"'", "nul\x00 \ud800 line\nbreak", "喵", "--> ]]>")
@@ -36,9 +36,7 @@ def every(findings: Findings) -> list[Figure]:
     return [draw(findings) for draw in drawing]
 
 
-@pytest.mark.parametrize(
-    ("samples", "exits", "threshold"), [(1, 2, 0.8), (40, 2, 0.0), (60, 30, 0.8)], ids=["sample", "exit", "exits"]
-)
+@each(("samples", "exits", "threshold"), [(1, 2, 0.8), (40, 2, 0.0), (60, 30, 0.8)])
 def test_all_kinds_of_findings_can_be_drawn(samples: int, exits: int, threshold: float) -> None:
     for figure in every(found(samples=samples, exits=exits, classes=2, threshold=threshold)):
         assert texts(figure)

@@ -171,7 +171,7 @@ def test_functions_in_a_chain_are_not_copied() -> None:
     assert hidden["hidden"].dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("settings", [LINEAR, SMALL], ids=["linear", "ladder"])
+@each("settings", [LINEAR, SMALL])
 def test_few_samples_leave_elsewhere(settings: offramp.JointSettings) -> None:
     data = images(200, seed=1), images(120, seed=2)
     frontier = offramp.fit(trunk(), *data, preprocessing=PREPROCESSING, settings=settings, progress=False)

@@ -193,7 +193,7 @@ class TestFiles:
         assert LatencyTable.load(path).adds_up == ()  # written before they were recorded
         assert (whole["format"], whole["version"], whole["machine"]) == ("offramp latency", 1, "an abacus")
 
-    @pytest.mark.parametrize(
+    @each(
         ("change", "told"),
         [
             (lambda whole: whole.update(version=2), "expected in .* version 1, got 2; measure again"),

@@ -8,6 +8,7 @@ import torch
 
 from offramp.runtime import BACKENDS, processor
 from offramp.runtime.processor import INSTRUCTIONS, measured_slowdown, missing_instructions, warn_if_slow
+from tests.cases import each
 from tests.runtime.test_backends import POOLING, network
 
 KINDS: tuple[Literal["bfloat16", "int8"], ...] = ("bfloat16", "int8")
@@ -22,7 +23,7 @@ def without(*names: str) -> dict[str, Any]:
     return {**every, **dict.fromkeys(names, False)}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each("kind", KINDS)
 def test_any_of_the_instructions_is_enough(kind: Literal["bfloat16", "int8"], monkeypatch: pytest.MonkeyPatch) -> None:
     names = INSTRUCTIONS[kind]
     pretend(monkeypatch, without(*names[:-1]))

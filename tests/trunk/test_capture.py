@@ -94,7 +94,7 @@ class TestBy:
 
 class TestInputs:
     @each("branching", [False, True])
-    @pytest.mark.parametrize(
+    @each(
         "example",
         [
             (vectors(), vectors(seed=1)),
@@ -103,7 +103,6 @@ class TestInputs:
             {"right": vectors(seed=1), "left": vectors()},
             {"more": vectors(seed=2), "right": vectors(seed=1), "left": vectors()},
         ],
-        ids=["tuple", "list", "named", "named in another order", "one more"],
     )
     def test_arguments(self, example: Any, branching: bool) -> None:
         network = Several(branching)
@@ -157,7 +156,7 @@ class TestInputs:
 
 
 class TestOutputs:
-    @pytest.mark.parametrize(
+    @each(
         "end",
         [
             lambda x: {"hidden": x + 1, "logits": x},
@@ -167,7 +166,6 @@ class TestOutputs:
             lambda x: ((x, x + 1), x + 2),
             lambda x: ({"logits": x}, x + 2),
         ],
-        ids=["dictionary", "ordered dictionary", "tuple", "list", "tuple in a tuple", "dictionary in a tuple"],
     )
     def test_scores_among_them(self, end: Any) -> None:
         network = Ending(end)
@@ -257,7 +255,7 @@ class Alone(nn.Module):
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(
+    @each(
         "network",
         [
             Ending(nn.Sigmoid()),
@@ -265,7 +263,6 @@ class TestRefusals:
             Ending(lambda x: x.sigmoid()),
             Alone(lambda x: torch.sigmoid(x) if x.shape[0] else x),
         ],
-        ids=["module", "function", "method", "by torch.export"],
     )
     def test_several_labels_a_sample(self, network: nn.Module) -> None:
         with pytest.raises(SplitRefusedError, match="ends in a sigmoid, as in multi-label"):
@@ -301,7 +298,7 @@ class TestRefusals:
         with pytest.raises(SplitRefusedError, match=message):
             captured(Ending(end), vectors())
 
-    @pytest.mark.parametrize(
+    @each(
         "end",
         [
             lambda x: (x - x.mean(0)) / x.std(0),
@@ -309,7 +306,6 @@ class TestRefusals:
             lambda x: x + x.flip(0),
             lambda x: x / len(x.detach()),
         ],
-        ids=["batch statistics", "largest of all", "neighbours", "number of samples"],
     )
     def test_answers_that_depend_on_the_other_samples(self, end: Any) -> None:
         with pytest.raises(SplitRefusedError, match="answer of Ending for a sample depends on the others in its batch"):

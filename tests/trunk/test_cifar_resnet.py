@@ -132,7 +132,7 @@ class TestLoading:
         with pytest.raises(RuntimeError, match="Missing key"):
             load_cifar_resnet(tmp_path / "weights.th", 8, num_classes=4)
 
-    @pytest.mark.parametrize(("saved", "asked"), [(20, 8), (8, 20), (20, 32)])
+    @each(("saved", "asked"), [(20, 8), (8, 20), (20, 32)])
     def test_refuses_a_checkpoint_of_other_depth(self, saved: int, asked: int, tmp_path: Path) -> None:
         torch.save({"state_dict": random_checkpoint(saved, num_classes=4)}, tmp_path / "weights.th")
         with pytest.raises(RuntimeError):

@@ -35,7 +35,7 @@ class TestBounds:
         assert made(torch.ones(2, 3)).shape == (2, 4)
 
     @pytest.mark.timeout(60)
-    @pytest.mark.parametrize(
+    @each(
         ("make", "told"),
         [
             (lambda: nn.Linear(10**8, 10**8), "got 10,000,000,000,000,000 and 0"),
@@ -44,7 +44,6 @@ class TestBounds:
             (lambda: Holding(torch.ones(10**6, 10**6)), "got 1,000,000,000,000 and 0"),
             (Endless, f"and {MOST_MODULES + 1:,} or more"),
         ],
-        ids=["one", "several", "words", "buffers", "layers"],
     )
     def test_what_is_huge_is_not(self, make: Any, told: str) -> None:
         with pytest.raises(InputError, match=f"at most {MOST_PARAMETERS:,} parameters .*{told}.*give it with trunk="):

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, fx, nn
 
@@ -178,7 +177,7 @@ class TestComputedAgain:
 
 
 class TestAxes:
-    @pytest.mark.parametrize(
+    @each(
         ("function", "name", "expected"),
         [
             (lambda self, x: self.layer(x), "layer", Axes()),
@@ -190,7 +189,6 @@ class TestAxes:
             (lambda self, x: self.layer(x).flatten().view(-1, 8), "flatten", None),
             (lambda self, x: self.layer(x).chunk(2, dim=1)[0].repeat(1, 2), "chunk", None),
         ],
-        ids=["first", "second", "third", "among constants", "shared", "merged", "all in one", "no tensor"],
     )
     def test_samples(self, function: Any, name: str, expected: Axes | None) -> None:
         liveness = liveness_of(Function(function), vectors())

@@ -173,7 +173,7 @@ class TestLists:
         draw = np.random.default_rng(0)
         return [draw.integers(0, 256, (*size, 3), dtype=np.uint8) for size in sizes]
 
-    @pytest.mark.parametrize("prepare", [PHOTOS, image_preprocessing(mean=MEAN, std=STD)], ids=["photos", "as large"])
+    @each("prepare", [PHOTOS, image_preprocessing(mean=MEAN, std=STD)])
     def test_of_one_size(self, prepare: Preprocessing) -> None:
         arrays = list(byte_images(3, 40))
         expected = prepare(byte_images(3, 40))
@@ -212,25 +212,24 @@ class TestLists:
         assert len({tuple(one.flatten().tolist()) for one in found[:8]}) > 4
         assert torch.equal(augment([same] * 8 + self.photos((44, 40)), seed=3), found)
 
-    @pytest.mark.parametrize(
+    @each(
         "prepare",
         [
             image_preprocessing(mean=MEAN, std=STD),
             Preprocessing(),
             Preprocessing().then("channels_first").then("resize", size=8, mode="bilinear"),
         ],
-        ids=["unchanged", "nothing", "only the shorter side"],
     )
     def test_several_sizes_that_stay_so(self, prepare: Preprocessing) -> None:
         with pytest.raises(InputError, match=r"not of one size after preprocessing \(shape .*photo_preprocessing does"):
             prepare(self.photos(*self.SIZES))
 
-    @pytest.mark.parametrize("one", [byte_images(1)[0], Image.new("RGB", (6, 6)), "a text"], ids=type)
+    @each("one", [byte_images(1)[0], Image.new("RGB", (6, 6)), "a text"])
     def test_a_single_one_is_no_batch(self, one: Any) -> None:
         with pytest.raises(InputError, match="the batch axis is missing; put it into a list"):
             self.PHOTOS(one)
 
-    @pytest.mark.parametrize("more", ["a text", 3, None, np.zeros((6, 6, 3)), np.zeros((6, 6), np.uint8)], ids=type)
+    @each("more", ["a text", 3, None, np.zeros((6, 6, 3)), np.zeros((6, 6), np.uint8)])
     def test_of_several_kinds(self, more: Any) -> None:
         with pytest.raises(InputError, match="expected a list of images or of texts, got one of"):
             self.PHOTOS([byte_images(1)[0], more])
@@ -281,7 +280,7 @@ class TestLists:
             ("shift_and_flip", {"shift": 1}),
         ],
     )
-    @pytest.mark.parametrize("inputs", [np.zeros(3), torch.zeros(3), None, ["text"]], ids=type)
+    @each("inputs", [np.zeros(3), torch.zeros(3), None, ["text"]])
     def test_steps_say_what_they_cannot_take(self, name: str, parameters: dict[str, Any], inputs: Any) -> None:
         with pytest.raises(InputError, match=f"step '{name}' cannot take (shape|NoneType)"):
             Preprocessing().then(name, **parameters)(inputs)

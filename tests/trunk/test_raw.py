@@ -43,7 +43,7 @@ class TestBatches:
         assert found.dtype == object  # not as wide as the longest of them
         assert found.tolist() == texts
 
-    @pytest.mark.parametrize(
+    @each(
         "inputs",
         [
             [],
@@ -57,12 +57,11 @@ class TestBatches:
             ("one", 2),
             None,
         ],
-        ids=str,
     )
     def test_whatever_else_stays_as_it_came(self, inputs: Any) -> None:
         assert raw_batch(inputs) is inputs
 
-    @pytest.mark.parametrize("one", ["a text", photo(), photo(channels=1), Image.new("RGB", (4, 5))], ids=type)
+    @each("one", ["a text", photo(), photo(channels=1), Image.new("RGB", (4, 5))])
     def test_a_single_one_is_no_batch(self, one: Any) -> None:
         with pytest.raises(InputError, match=r"the batch axis is missing; put it into a list: \[(text|image)\]"):
             raw_batch(one)

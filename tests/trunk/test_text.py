@@ -137,7 +137,7 @@ class TestEdges:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(
+    @each(
         "content",
         [
             b"",
@@ -151,7 +151,6 @@ class TestRefusals:
             words().to_str().replace("WordLevel", "BPE"),
             json.dumps({**json.loads(words().to_str()), "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}}}),
         ],
-        ids=range(10),
     )
     def test_a_tokenizer_that_cannot_be_read(self, content: bytes | str) -> None:
         broken = step(content)

@@ -78,7 +78,7 @@ class TestByName:
         images = torch.randn(2, 3, 160, 160, generator=torch.Generator().manual_seed(1)).bfloat16()
         assert torch.equal(made(images), trunk(images))
 
-    @pytest.mark.parametrize(
+    @each(
         "name",
         [
             "hf-hub:timm/resnet18.a1_in1k",
@@ -219,9 +219,7 @@ class TestPretrained:
         with torch.no_grad():
             torch.testing.assert_close(trunk(images), network(images))
 
-    @pytest.mark.parametrize(
-        "spec", ["timm:test_vitt", "timm:test_vit,weights=gone.pth", "timm:test_vit,weights=other"]
-    )
+    @each("spec", ["timm:test_vitt", "timm:test_vit,weights=gone.pth", "timm:test_vit,weights=other"])
     def test_refused(self, spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         torch.save(nn.Linear(2, 2).state_dict(), tmp_path / "other")

@@ -104,7 +104,7 @@ class TestByName:
 
 
 class TestPreprocessing:
-    @pytest.mark.parametrize(
+    @each(
         "weights",
         [
             models.ResNet18_Weights.DEFAULT,
@@ -114,7 +114,6 @@ class TestPreprocessing:
             models.Swin_T_Weights.DEFAULT,
             models.ViT_B_16_Weights.IMAGENET1K_SWAG_E2E_V1,
         ],
-        ids=str,
     )
     @each(("height", "width"), [(400, 517), (517, 400), (301, 301), (120, 131)])
     def test_against_torchvision(self, weights: Any, height: int, width: int) -> None:

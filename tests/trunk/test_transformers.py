@@ -266,7 +266,7 @@ class TestByConfig:
         assert made.fingerprint() == trunk.fingerprint()
         assert torch.equal(made(texts(3, 9, pad=0)), trunk(texts(3, 9, pad=0)))
 
-    @pytest.mark.parametrize(
+    @each(
         "banned",
         [
             {"attn_implementation": "somebody/kernel"},
@@ -278,7 +278,6 @@ class TestByConfig:
             {"use_kernels": True},
             {"_name_or_path": "somebody/model", "_commit_hash": "0"},
         ],
-        ids=lambda banned: next(iter(banned)),
     )
     def test_what_may_be_fetched_is_dropped(self, banned: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
         given, asked = LIBRARY.AutoConfig.for_model, []
@@ -320,8 +319,8 @@ class TestByConfig:
         assert len(str(caught.value)) < 200
 
     @pytest.mark.timeout(60)
-    @pytest.mark.parametrize("mean", [False, True])
-    @pytest.mark.parametrize(
+    @each("mean", [False, True])
+    @each(
         ("huge", "told"),
         [
             ({"hidden_size": 2**20, "num_attention_heads": 2**10}, "parameters"),
@@ -331,7 +330,6 @@ class TestByConfig:
             ({"max_position_embeddings": 10**12}, "parameters"),
             ({"num_hidden_layers": 10**9}, "modules"),
         ],
-        ids=["width", "words", "very many words", "inside", "length", "layers"],
     )
     def test_huge_ones_take_neither_memory_nor_time(
         self, huge: dict[str, int], told: str, mean: bool, monkeypatch: pytest.MonkeyPatch
@@ -351,7 +349,7 @@ class TestByConfig:
         if told == "modules":
             assert sum(tensor.numel() for tensor in made) < 10**8
 
-    @pytest.mark.parametrize(
+    @each(
         "wrong",
         [
             {"hidden_size": "32"},
@@ -362,7 +360,6 @@ class TestByConfig:
             {"num_hidden_layers": [2]},
             {"problem_type": "regression"},
         ],
-        ids=str,
     )
     def test_sizes_that_are_none(self, wrong: dict[str, Any]) -> None:
         options = {"config": {"model_type": "bert", **SMALL, **wrong}, "num_classes": 3, "name": "x"}

@@ -161,7 +161,7 @@ class TestFit:
         fitted = fit_temperatures(once(logits, torch.arange(3)))
         torch.testing.assert_close(fitted, torch.tensor([0.01, 0.01, 100.0, 1.0], dtype=torch.float64))
 
-    @pytest.mark.parametrize(
+    @each(
         ("given", "returned"),
         [
             (torch.float64, torch.float64),

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from offramp.exits import LinearExits
 from offramp_bench.rivals import weighing
 from offramp_bench.rivals.l2w_den import fit_l2w_den
+from tests.cases import each
 from tests.methods.examples import COSTS, QUICK, WIDTHS, clusters
 
 
@@ -36,7 +37,7 @@ def test_without_weights_it_is_plain_training_on_halves_of_batches(monkeypatch: 
     assert not torch.allclose(weighed["weights.0"], found["weights.0"], atol=1e-4)
 
 
-@pytest.mark.parametrize(("every", "learning"), [(1, 2), (2, 2), (3, 3), (4, 2), (10, 2)])
+@each(("every", "learning"), [(1, 2), (2, 2), (3, 3), (4, 2), (10, 2)])
 def test_each_half_is_judged_by_the_other(monkeypatch: pytest.MonkeyPatch, every: int, learning: int) -> None:
     monkeypatch.setattr("offramp_bench.rivals.l2w_den.EVERY", every)
     seen: list[tuple[set[int], set[int]]] = []

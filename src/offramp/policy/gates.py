@@ -94,7 +94,7 @@ class GatePolicy(Policy):
         return 9 * num_classes + 6
 
 
-class SampledGatePolicy(Policy):
+class SampledGatePolicy(GatePolicy):
     r"""Leave with probability $P(E^l)$, as the paper's model says before it settles for the deterministic rule.
 
     $P(E^l) = \min(1,\ g^l / (1 - \sum_{j<l} g^j))$; the same parameters and carry as `GatePolicy`.
@@ -108,25 +108,12 @@ class SampledGatePolicy(Policy):
 
     name = "sampled_gates"
     reads = frozenset({"evidence", "noise"})
-    parameters = frozenset({"weight", "bias", "offset"})
-    per_exit = frozenset({"weight", "bias"})
-    vectors = MappingProxyType({"weight": EVIDENCE_SIZE})
-    counts_earlier = True
-    staying = MappingProxyType({"offset": -100.0})
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where the draw falls below the probability of leaving."""
         assert seen.noise is not None
         scores = gate_logits(seen, parameters).sigmoid()
         return seen.noise * (1 - torch.as_tensor(carry)).clamp_min(0) < scores, carry + scores
-
-    def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
-        """Offer the gates of every cost weight, with 65 offsets each."""
-        return gate_candidates(self.name, tuning)
-
-    def mul_adds(self, num_classes: int) -> int:
-        """As the deterministic gates."""
-        return 9 * num_classes + 6
 
 
 POLICIES.add(GatePolicy.name, GatePolicy())

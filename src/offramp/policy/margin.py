@@ -1,15 +1,14 @@
 """One threshold for all exits on how far the likeliest class is ahead."""
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from offramp.policy.point import OperatingPoint
-from offramp.policy.policy import POLICIES, Observation, Policy
-from offramp.policy.threshold import spread_levels
+from offramp.policy.policy import POLICIES, Observation
+from offramp.policy.threshold import ThresholdPolicy, spread_levels
 from offramp.policy.tuning import Tuning
 
 __all__ = ["MarginPolicy", "lead"]
@@ -32,7 +31,7 @@ def lead(probabilities: Tensor) -> Tensor:
     return first - second
 
 
-class MarginPolicy(Policy):
+class MarginPolicy(ThresholdPolicy):
     """Leave at the first exit whose two largest probabilities, temperature applied, differ by the threshold or more.
 
     Parameters: `threshold`, one number a point; above 1 nobody leaves early.
@@ -45,13 +44,6 @@ class MarginPolicy(Policy):
 
     name = "margin"
     reads = frozenset({"margin"})
-    parameters = frozenset({"threshold"})
-    per_exit = frozenset()
-    staying = MappingProxyType({"threshold": 2.0})
-
-    def initial_carry(self, zeros: Tensor) -> Any:
-        """Return no carry."""
-        return ()
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where the margin reaches the threshold; nothing is remembered."""

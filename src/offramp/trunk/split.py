@@ -3,7 +3,7 @@
 import hashlib
 import operator
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import isqrt
 from typing import Any
@@ -135,16 +135,17 @@ def _named(spec: str) -> "SplitTrunk":
 class _Stage(nn.Module):
     """A part of a captured graph: named values to named values."""
 
-    def __init__(self, graph: fx.GraphModule) -> None:
+    def __init__(self, graph: fx.GraphModule, digest: str) -> None:
         super().__init__()
         self.graph = graph
+        self.digest = digest
 
     def forward(self, hidden: dict[str, Tensor]) -> Any:
         return self.graph(**hidden)
 
     def extra_repr(self) -> str:
-        # The code is part of what a trunk prints, and so of its fingerprint.
-        return hashlib.sha256(self.graph.code.encode()).hexdigest()[:16]
+        # What is computed is part of what a trunk prints, and so of its fingerprint.
+        return self.digest
 
 
 class _First(nn.Module):
@@ -175,8 +176,9 @@ class SplitTrunk(Trunk):
         named = dict(zip(_leaf_names(example), graph.inputs, strict=True))
         carried = _carried(liveness, parts, kept=[] if mask is None else [named[mask]])
         arriving = [list(graph.inputs), *carried]
+        digests = _digests(graph.nodes)
         stages: list[nn.Module] = [
-            _Stage(_part(liveness, part, before, after))
+            _Stage(_part(liveness, part, before, after), _join(digests[node] for node in [*part, *before]))
             for part, before, after in zip(parts, arriving, [*carried, None], strict=True)
         ]
         assert isinstance(stages[0], _Stage)
@@ -281,6 +283,21 @@ def _check_entries(inputs: Mapping[Any, Any], names: Sequence[Any]) -> None:
             f"expected inputs like the example the network was split with ({', '.join(map(str, names))}), got "
             f"{', '.join(map(str, inputs)) or 'none'}; {' and '.join(steps)}"
         )
+
+
+def _digests(nodes: Sequence[fx.Node]) -> dict[fx.Node, str]:
+    """Hash what each node computes, whatever its name: some networks compute in another order in every process."""
+    found: dict[fx.Node, str] = {}
+    for node in nodes:
+        target: Any = node.target  # a name, or a function, which may print with an address
+        called = target if isinstance(target, str) else f"{target.__module__}.{target.__name__}"
+        arguments = fx.map_arg((node.args, node.kwargs), found.__getitem__)
+        found[node] = _join([f"{node.op} {called} {arguments}"])
+    return found
+
+
+def _join(texts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()[:16]
 
 
 def _leaf_names(example: Hidden) -> list[str]:

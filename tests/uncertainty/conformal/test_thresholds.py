@@ -111,7 +111,7 @@ class TestThresholds:
         general = smallest([row[exit] for row, exit in zip(table, left_at, strict=True)])
         return [general] * scores.shape[1]
 
-    @pytest.mark.parametrize("variant", get_args(ConformalVariant))
+    @each("variant", get_args(ConformalVariant))
     @quick
     @given(st.integers(1, 120), st.integers(1, 5), st.integers(1, 99), st.integers(0, 40))
     def test_agrees_with_a_loop(
@@ -173,7 +173,7 @@ class TestThresholds:
         with pytest.raises(UnknownNameError, match="did you mean 'pooled'"):
             conformal_thresholds(cast(ConformalVariant, "pool"), scores, exits, miscoverage=0.1)
 
-    @pytest.mark.parametrize("variant", get_args(ConformalVariant))
+    @each("variant", get_args(ConformalVariant))
     @quick
     @given(st.integers(1, 60), st.integers(1, 5), st.integers(0, 12), st.integers(1, 98))
     def test_grow_as_less_may_be_left_out(
