@@ -48,6 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith("lab/"):
             item.add_marker("lab")
+        # Tests of one file share fitted models, those of ONNX graphs the same ones: each group stays in one process.
+        file = item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group("onnx" if "onnx" in file and file.startswith("tests/") else file))
     if found_data() is None:
         named = os.environ.get("OFFRAMP_DATA")
         reason = f"{MISSING} (got {named!r}, which is no folder)" if named else MISSING
