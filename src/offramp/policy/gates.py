@@ -12,7 +12,7 @@ from offramp.policy.point import OperatingPoint
 from offramp.policy.policy import POLICIES, Observation, Policy
 from offramp.policy.tuning import Tuning
 
-__all__ = ["GatePolicy", "SampledGatePolicy", "gate_candidates", "gate_logits"]
+__all__ = ["GatePolicy", "SampledGatePolicy", "TrainedGates", "gate_candidates", "gate_logits"]
 
 
 def gate_logits(seen: Observation, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -57,12 +57,32 @@ def gate_candidates(policy: str, tuning: Tuning) -> list[OperatingPoint]:
     return points
 
 
-class GatePolicy(Policy):
+class TrainedGates(Policy):
+    """A policy that reads the trained gates; the running sum of their scores is the carry.
+
+    Parameters: `weight` (4 an exit) and `bias` (1 an exit) of the gates, and `offset`, one number a point, added to
+    every gate's logit: positive offsets leave earlier. Offsets fill the frontier between cost weights.
+    """
+
+    parameters = frozenset({"weight", "bias", "offset"})
+    per_exit = frozenset({"weight", "bias"})
+    vectors = MappingProxyType({"weight": EVIDENCE_SIZE})
+    counts_earlier = True
+    staying = MappingProxyType({"offset": -100.0})
+
+    def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
+        """Offer the gates of every cost weight, with 65 offsets each."""
+        return gate_candidates(self.name, tuning)
+
+    def mul_adds(self, num_classes: int) -> int:
+        """The paper's count, softmax statistics and the gate: 9 K + 6."""
+        return 9 * num_classes + 6
+
+
+class GatePolicy(TrainedGates):
     r"""Leave at the first exit with $2 g^l + \sum_{j<l} g^j \ge 1$, the sum over active exits alone.
 
-    `functional.leaves` as a step: the running sum is the carry. Parameters: `weight` (4 an exit) and `bias` (1 an exit)
-    of the gates, and `offset`, one number a point, added to every gate's logit: positive offsets leave earlier. Offsets
-    fill the frontier between cost weights.
+    `functional.leaves` as a step.
 
     Example:
         >>> seen = Observation(evidence=torch.zeros(1, 4))
@@ -74,30 +94,17 @@ class GatePolicy(Policy):
 
     name = "gates"
     reads = frozenset({"evidence"})
-    parameters = frozenset({"weight", "bias", "offset"})
-    per_exit = frozenset({"weight", "bias"})
-    vectors = MappingProxyType({"weight": EVIDENCE_SIZE})
-    counts_earlier = True
-    staying = MappingProxyType({"offset": -100.0})
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where twice the score and the sum of the earlier ones reach 1."""
         scores = gate_logits(seen, parameters).sigmoid()
         return 2 * scores + carry >= 1, carry + scores
 
-    def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
-        """Offer the gates of every cost weight, with 65 offsets each."""
-        return gate_candidates(self.name, tuning)
 
-    def mul_adds(self, num_classes: int) -> int:
-        """The paper's count, softmax statistics and the gate: 9 K + 6."""
-        return 9 * num_classes + 6
-
-
-class SampledGatePolicy(GatePolicy):
+class SampledGatePolicy(TrainedGates):
     r"""Leave with probability $P(E^l)$, as the paper's model says before it settles for the deterministic rule.
 
-    $P(E^l) = \min(1,\ g^l / (1 - \sum_{j<l} g^j))$; the same parameters and carry as `GatePolicy`.
+    $P(E^l) = \min(1,\ g^l / (1 - \sum_{j<l} g^j))$.
 
     Example:
         >>> seen = Observation(evidence=torch.zeros(2, 4), noise=torch.tensor([0.1, 0.9]))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from offramp.policy.point import OperatingPoint
 from offramp.policy.policy import POLICIES, Observation
-from offramp.policy.threshold import ThresholdPolicy, spread_levels
+from offramp.policy.threshold import OneThreshold, spread_levels
 from offramp.policy.tuning import Tuning
 
 __all__ = ["MarginPolicy", "lead"]
@@ -31,10 +31,8 @@ def lead(probabilities: Tensor) -> Tensor:
     return first - second
 
 
-class MarginPolicy(ThresholdPolicy):
+class MarginPolicy(OneThreshold):
     """Leave at the first exit whose two largest probabilities, temperature applied, differ by the threshold or more.
-
-    Parameters: `threshold`, one number a point; above 1 nobody leaves early.
 
     Example:
         >>> seen = Observation(margin=lead(torch.tensor([[0.5, 0.5, 0.0], [0.8, 0.1, 0.1]])))

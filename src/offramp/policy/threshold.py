@@ -11,7 +11,7 @@ from offramp.policy.point import OperatingPoint
 from offramp.policy.policy import POLICIES, Observation, Policy
 from offramp.policy.tuning import Tuning
 
-__all__ = ["ThresholdPolicy", "spread_levels", "threshold_candidates"]
+__all__ = ["OneThreshold", "ThresholdPolicy", "spread_levels", "threshold_candidates"]
 
 LEVELS = 512
 """How many thresholds at most."""
@@ -63,10 +63,23 @@ def spread_levels(scores: Tensor, levels: int = LEVELS) -> Tensor:
     return distinct
 
 
-class ThresholdPolicy(Policy):
-    """Leave at the first exit whose temperature-scaled confidence reaches the threshold.
+class OneThreshold(Policy):
+    """A policy with one threshold for all exits on a share from 0 to 1, and nothing to remember.
 
     Parameters: `threshold`, one number a point; above 1 nobody leaves early.
+    """
+
+    parameters = frozenset({"threshold"})
+    per_exit = frozenset()
+    staying = MappingProxyType({"threshold": 2.0})
+
+    def initial_carry(self, zeros: Tensor) -> Any:
+        """Return no carry."""
+        return ()
+
+
+class ThresholdPolicy(OneThreshold):
+    """Leave at the first exit whose temperature-scaled confidence reaches the threshold.
 
     Example:
         >>> seen = Observation(confidence=torch.tensor([0.9, 0.6]))
@@ -76,13 +89,6 @@ class ThresholdPolicy(Policy):
 
     name = "threshold"
     reads = frozenset({"confidence"})
-    parameters = frozenset({"threshold"})
-    per_exit = frozenset()
-    staying = MappingProxyType({"threshold": 2.0})
-
-    def initial_carry(self, zeros: Tensor) -> Any:
-        """Return no carry."""
-        return ()
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where confidence reaches the threshold; nothing is remembered."""
