@@ -8,7 +8,7 @@ from pathlib import Path
 import offramp
 
 ADAPTERS = [
-    *(f"offramp.trunk.{library}" for library in ("timm", "torchvision", "transformers")),
+    *(f"offramp.backbone.{library}" for library in ("timm", "torchvision", "transformers")),
     "offramp.runtime.onnx",
     "offramp_onnx",
 ]

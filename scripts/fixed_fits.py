@@ -105,12 +105,12 @@ def text_network() -> Any:
     import_module("conftest")  # declares what transformers needs of torchvision
     from transformers import BertConfig, BertForSequenceClassification
 
-    from offramp.trunk.transformers import text_trunk
+    from offramp.backbone.transformers import text_backbone
 
     sizes = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4}
     network: Any = BertForSequenceClassification(BertConfig(**sizes, intermediate_size=64, num_labels=3))
     train(network, texts()[0], epochs=12, scores=lambda batch: network(**batch).logits)
-    return text_trunk(network)
+    return text_backbone(network)
 
 
 def numbers(frontier: Any, test: tuple[Any, Any]) -> dict[str, Tensor]:
@@ -146,8 +146,8 @@ def fits() -> dict[str, Callable[[], tuple[Any, list[tuple[Any, Any]], Any]]]:
     return {
         "image ladder": lambda: (image_network(24, 6, 6), digits(), replace(offramp.DEFAULT, **default)),
         "text": lambda: (text_network(), texts(), replace(offramp.DEFAULT, **default)),
-        "chain": lambda: (
-            offramp.chain(image_network(8, 2, 4), image_network(24, 6, 6)),
+        "cascade": lambda: (
+            offramp.cascade(image_network(8, 2, 4), image_network(24, 6, 6)),
             digits(),
             replace(offramp.DEFAULT, **default),
         ),

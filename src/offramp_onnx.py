@@ -60,7 +60,7 @@ class Answer:
     exits: Array
     """`N` exits the samples left at, 0-based."""
     relative_cost: Array
-    """`N` costs, as shares of the bare network's."""
+    """`N` costs, as shares of the full network's."""
     prediction_sets: Mapping[float, Array]
     """`N x K` booleans for each miscoverage that all points asked for offer."""
 
@@ -221,7 +221,7 @@ class Network:
         for row in np.unique(rows):
             own, point = (rows == row).nonzero()[0], self.points[row]
             costs, weights = np.array(point["costs"]), powers[own][:, : len(point["costs"])]
-            spent[own] = (weights * costs[:, exits[own]].T).sum(1) / (weights @ np.array(point["bare"]))
+            spent[own] = (weights * costs[:, exits[own]].T).sum(1) / (weights @ np.array(point["full"]))
             for miscoverage, thresholds in point["conformal_thresholds"].items():
                 found = sets.setdefault(float(miscoverage), np.zeros(probabilities.shape, dtype=bool))
                 limits = np.array(thresholds)[exits[own]].reshape(len(own), -1)  # one for all classes, or one each

@@ -362,10 +362,10 @@ class TestWriting:
         for name in kept + gone:
             (folder / name).write_text("x")
             assert is_artifact_file(name) == (name in gone)
-        (folder / "trunk-0123456789abcdef.safetensors").mkdir()
+        (folder / "backbone-0123456789abcdef.safetensors").mkdir()
         write_artifact(folder, {"new": True}, TENSORS)
         left = {file.name for file in folder.iterdir()}
-        assert left >= {*kept, "trunk-0123456789abcdef.safetensors"}
+        assert left >= {*kept, "backbone-0123456789abcdef.safetensors"}
         assert not left & set(gone)
         assert read_artifact(folder).content.value == {"new": True}
 

@@ -34,9 +34,9 @@ def test_the_readme_runs_and_saves_without_losing_much(capsys: pytest.CaptureFix
     assert "frontier of digitscnn+digitstransformer" in capsys.readouterr().out
 
 
-def test_the_guide_to_trunks_runs() -> None:
-    names = run_guide("docs/trunks.md")
-    assert isinstance(names["trunk"], offramp.Trunk)
+def test_the_guide_to_backbones_runs() -> None:
+    names = run_guide("docs/backbones.md")
+    assert isinstance(names["backbone"], offramp.Backbone)
 
 
 def test_the_guide_to_running_runs() -> None:

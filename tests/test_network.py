@@ -9,17 +9,17 @@ import pytest
 import torch
 
 import offramp
+from offramp.backbone import Preprocessing
 from offramp.errors import BudgetError, InputError, UnknownNameError
 from offramp.runtime import BACKENDS, Backend, Compaction, Dial, EagerBackend, same_setting
-from offramp.trunk import Preprocessing
 from tests.cases import each
-from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
+from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
 
 
 @cache
 def frontier(settings: offramp.JointSettings = LINEAR) -> offramp.Frontier:
     data = images(200, seed=1), images(120, seed=2)
-    return offramp.fit(trunk(), *data, preprocessing=PREPROCESSING, settings=settings, progress=False)
+    return offramp.fit(backbone(), *data, preprocessing=PREPROCESSING, settings=settings, progress=False)
 
 
 def network() -> offramp.EarlyExitNetwork:
@@ -36,7 +36,7 @@ class Counted(EagerBackend):
 
 def test_a_backend_given_is_what_runs() -> None:
     given = network()
-    backend: Backend = Counted(given.trunk, given.pooling, given.bank)
+    backend: Backend = Counted(given.backbone, given.pooling, given.bank)
     inputs = images(30, seed=3)[0]
     found, expected = given.on(backend).predict(inputs), given.predict(inputs)
     assert torch.equal(found.probabilities, expected.probabilities)
@@ -56,9 +56,9 @@ def test_a_name_makes_the_backend_once() -> None:
 def test_the_example_is_prepared_as_inputs_are(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.Tensor] = []
 
-    def make(trunk: Any, pooling: Any, bank: Any, example: torch.Tensor) -> Backend:
+    def make(backbone: Any, pooling: Any, bank: Any, example: torch.Tensor) -> Backend:
         seen.append(example)
-        return EagerBackend(trunk, pooling, bank)
+        return EagerBackend(backbone, pooling, bank)
 
     monkeypatch.setitem(BACKENDS._entries, "watching", make)
     inputs = images(2, seed=3)[0]
@@ -151,7 +151,7 @@ class TestBudgets:
         answer = moved.predict(inputs, budget=[0.5, 1.0] * 10)
         assert answer.exits.tolist() == [2] * 20
         table = given.costs.tables[0]
-        ends = [float(table.cumulative_costs(active)[-1] / table.bare) for active in ((2,), (0, 1, 2))]
+        ends = [float(table.cumulative_costs(active)[-1] / table.full) for active in ((2,), (0, 1, 2))]
         assert ends[0] < ends[1]
         assert answer.relative_cost.tolist() == pytest.approx(ends * 10)
         assert list(answer.prediction_sets) == [0.05]  # what both points have

@@ -21,7 +21,7 @@ from tests.runtime.onnx.examples import COUNT, KINDS, Example, engine, example, 
 
 def network(given: Example, row: int) -> EarlyExitNetwork:
     frontier, point = given.frontier, given.points[row]
-    parts = frontier.trunk, frontier.preprocessing, frontier.pooling, frontier.bank
+    parts = frontier.backbone, frontier.preprocessing, frontier.pooling, frontier.bank
     return EarlyExitNetwork(*parts, frontier.costs[point.policy], point)
 
 

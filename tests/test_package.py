@@ -48,7 +48,7 @@ class TestImport:
         assert all(getattr(package, name) is not None for name in package.__all__)
 
     def test_submodules_need_no_import_of_their_own(self) -> None:
-        code = "import offramp; offramp.trunk.text_preprocessing; offramp.data.open_data"
+        code = "import offramp; offramp.backbone.text_preprocessing; offramp.data.open_data"
         subprocess.run([sys.executable, "-c", code], check=True)
 
     @each("package", [offramp, offramp.data])

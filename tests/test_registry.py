@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 import offramp.registry
+from offramp.backbone import POOLINGS, STEPS
 from offramp.errors import DuplicateNameError, UnknownNameError, UntrustedNameError
 from offramp.exits import EXITS
 from offramp.methods import METHODS
 from offramp.policy import POLICIES
 from offramp.registry import Registry
-from offramp.trunk import POOLINGS, STEPS
 from tests.cases import each
 
 every_registry = pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from torch import Tensor
 pytest.importorskip("torch_geometric")
 pytest.importorskip("efficientnet_lite_pytorch", reason="not installed: scripts/setup installs it")
 
-from offramp.cost import count_trunk
+from offramp.backbone import POOLINGS, Backbone
+from offramp.cost import count_backbone
 from offramp.features import Source
-from offramp.testing import check_trunk
-from offramp.trunk import POOLINGS, Trunk
+from offramp.testing import check_backbone
 from offramp_bench.backbones import BACKBONES, lite0, weights
 from offramp_bench.backbones.__main__ import main
 from offramp_bench.backbones.training import accuracy
@@ -49,45 +49,47 @@ class First:
 
 
 @pytest.fixture(scope="module", params=BACKBONES)
-def loaded(request: pytest.FixtureRequest) -> tuple[str, Trunk]:
-    return request.param, BACKBONES[request.param].trunk()
+def loaded(request: pytest.FixtureRequest) -> tuple[str, Backbone]:
+    return request.param, BACKBONES[request.param].backbone()
 
 
-def batch(trunk: Trunk, source: Source, start: int, stop: int) -> Any:
-    return trunk.prepare(trunk.preprocessing(source.read(start, stop).inputs))
+def batch(backbone: Backbone, source: Source, start: int, stop: int) -> Any:
+    return backbone.prepare(backbone.preprocessing(source.read(start, stop).inputs))
 
 
 @pytest.mark.data
-class TestTrunks:
-    def test_keep_the_contract(self, loaded: tuple[str, Trunk]) -> None:
-        name, trunk = loaded
+class TestBackbones:
+    def test_keep_the_contract(self, loaded: tuple[str, Backbone]) -> None:
+        name, backbone = loaded
         source = BACKBONES[name].unseen()
-        assert trunk.num_exits == STAGES[name]
-        assert not trunk.training
-        assert not any(parameter.requires_grad for parameter in trunk.parameters())
-        assert {parameter.dtype for parameter in trunk.parameters()} == {torch.float32}
-        check_trunk(trunk, batch(trunk, source, 0, 3), batch(trunk, source, 3, 5))
+        assert backbone.num_exits == STAGES[name]
+        assert not backbone.training
+        assert not any(parameter.requires_grad for parameter in backbone.parameters())
+        assert {parameter.dtype for parameter in backbone.parameters()} == {torch.float32}
+        check_backbone(backbone, batch(backbone, source, 0, 3), batch(backbone, source, 3, 5))
 
-    def test_costs_rise_from_stage_to_stage(self, loaded: tuple[str, Trunk]) -> None:
-        name, trunk = loaded
-        costs = count_trunk(trunk, batch(trunk, BACKBONES[name].test(), 0, 1), POOLINGS.get("auto"))
+    def test_costs_rise_from_stage_to_stage(self, loaded: tuple[str, Backbone]) -> None:
+        name, backbone = loaded
+        costs = count_backbone(backbone, batch(backbone, BACKBONES[name].test(), 0, 1), POOLINGS.get("auto"))
         assert (costs.stage.sum(0) > 0).all()
         # An exit after the first stage is worth looking at: much of the network is still to come.
-        assert costs.stage.sum(0)[0] < 0.5 * costs.bare.sum()
+        assert costs.stage.sum(0)[0] < 0.5 * costs.full.sum()
 
     @pytest.mark.slow
-    def test_accuracy_is_what_is_written(self, loaded: tuple[str, Trunk]) -> None:
-        name, trunk = loaded
+    def test_accuracy_is_what_is_written(self, loaded: tuple[str, Backbone]) -> None:
+        name, backbone = loaded
         rows = First(BACKBONES[name].test(), 400)
         written = ACCURACY[name] if name in ACCURACY else weights.figures(name)["accuracy"]["test"]
         spread = (written * (1 - written) / len(rows)) ** 0.5
         allowed = 1e-9 if len(BACKBONES[name].test()) == len(rows) else 3.5 * spread
-        assert accuracy(trunk, rows) == pytest.approx(written, abs=allowed)
+        assert accuracy(backbone, rows) == pytest.approx(written, abs=allowed)
 
     @pytest.mark.slow
-    def test_a_row_it_never_saw_is_harder(self, loaded: tuple[str, Trunk]) -> None:
-        name, trunk = loaded
-        seen, unseen = (accuracy(trunk, First(rows(), 300)) for rows in (BACKBONES[name].seen, BACKBONES[name].unseen))
+    def test_a_row_it_never_saw_is_harder(self, loaded: tuple[str, Backbone]) -> None:
+        name, backbone = loaded
+        seen, unseen = (
+            accuracy(backbone, First(rows(), 300)) for rows in (BACKBONES[name].seen, BACKBONES[name].unseen)
+        )
         assert unseen < seen
 
 
@@ -132,7 +134,7 @@ class TestLite0:
 
     def test_stages_make_the_network(self) -> None:
         state = weights.read("lite0-svhn")
-        trunk, network = lite0.trunk_of(state, name="any"), lite0.network_of(state)
+        backbone, network = lite0.backbone_of(state, name="any"), lite0.network_of(state)
         images: Tensor = torch.randn(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
         with torch.no_grad():
-            torch.testing.assert_close(trunk(images), network(images))
+            torch.testing.assert_close(backbone(images), network(images))

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from offramp.backbone import Backbone, Preprocessing
 from offramp.errors import InputError
 from offramp.features import ArraySource
-from offramp.trunk import Preprocessing, Trunk
 from offramp_bench.backbones import graphs, images, training, weights
 from offramp_bench.backbones.training import Recipe, accuracy, fit
 from tests.cases import each
@@ -74,7 +74,7 @@ class TestGraphs:
         assert 1.25 < areas.max() <= 1.15**2
 
     @each("readout", ["mean", "add"])
-    def test_the_trunk_is_the_network(self, readout: str) -> None:
+    def test_the_backbone_is_the_network(self, readout: str) -> None:
         torch.manual_seed(0)
         network = graphs.GraphNetwork(3, 8, 4, 5, readout=readout)
         for parameter in network.parameters():
@@ -82,9 +82,9 @@ class TestGraphs:
         nodes = torch.tensor([3, 1, 5])
         ends = torch.tensor([[0, 1, 2, 4, 5, 8], [1, 2, 0, 5, 8, 7]])
         inputs = {"x": torch.randn(9, 3), "edge_index": ends, "nodes": nodes}
-        trunk = graphs.trunk_of(network, network.state_dict(), name="small")
-        assert trunk.num_exits == 4
-        torch.testing.assert_close(trunk(trunk.prepare(inputs)), network(inputs))
+        backbone = graphs.backbone_of(network, network.state_dict(), name="small")
+        assert backbone.num_exits == 4
+        torch.testing.assert_close(backbone(backbone.prepare(inputs)), network(inputs))
 
         def layer(x: Tensor, number: int) -> Tensor:
             one = network.layers[number]
@@ -141,12 +141,12 @@ class TestFit:
         assert shares[8:] == sorted(shares[8:], reverse=True)
 
     def test_accuracy_counts_every_row(self) -> None:
-        trunk = Trunk("identity", [nn.Identity()], {0: nn.Identity()}, num_classes=3)
+        backbone = Backbone("identity", [nn.Identity()], {0: nn.Identity()}, num_classes=3)
         labels = np.arange(7) % 3
         inputs = np.eye(3, dtype=np.float32)[labels]
         inputs[6] = inputs[6][::-1]
         source = ArraySource(inputs, labels, name="rows")
-        assert accuracy(trunk, source, batch_size=3) == pytest.approx(6 / 7)
+        assert accuracy(backbone, source, batch_size=3) == pytest.approx(6 / 7)
 
 
 class TestWeights:

@@ -15,7 +15,7 @@ def test_the_first_architectures_stay_the_same() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_few_come_back(tmp_path: Path) -> None:
-    """A text classifier, one of timm, one of our own and a chain; all fifty take `offramp-bench check catalogue`."""
+    """A text classifier, one of timm, one of our own and a cascade; all fifty take `offramp-bench check catalogue`."""
     rows = round_trips((0, 2, 4, 5), (11, 1000), tmp_path)
     assert [row["wrong"] for row in rows] == [""] * 8
 

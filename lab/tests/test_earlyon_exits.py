@@ -151,7 +151,7 @@ def test_speeds() -> None:
 
 @pytest.mark.data
 @pytest.mark.slow
-@each("name", ["thirds", "chain, late"])
+@each("name", ["thirds", "cascade, late"])
 def test_cached_means_are_of_our_networks(name: str) -> None:
     exits = SETS[name]
     wrapper = wrapped(exits)

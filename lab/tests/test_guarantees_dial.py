@@ -23,15 +23,15 @@ def samples(count: int = 4000, settings: int = 10) -> Served:
     """A sample goes on, for 1 instead of 0.1, where it is harder than the setting lets pass; sizes differ."""
     hardness = torch.rand(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     limits = 1 - ((torch.arange(settings, dtype=torch.float64) + 1) / settings - 0.1) / 0.9
-    bare = 1 + torch.arange(count, dtype=torch.float64) % 3
+    full = 1 + torch.arange(count, dtype=torch.float64) % 3
     shares = torch.where(hardness >= limits[:, None], 1.0, 0.1).double()
-    return Served(shares * bare, bare, hardness >= limits[:, None])
+    return Served(shares * full, full, hardness >= limits[:, None])
 
 
-def test_one_setting_costs_what_is_spent_over_the_bare_network() -> None:
+def test_one_setting_costs_what_is_spent_over_the_full_network() -> None:
     seen = samples()
     found = spent_at(seen, dial(), torch.tensor([0.1, 0.58, 3.0]))
-    expected = [float(seen.spent[row].sum() / seen.bare.sum()) for row in (0, 4, 9)]
+    expected = [float(seen.spent[row].sum() / seen.full.sum()) for row in (0, 4, 9)]
     assert found.tolist() == pytest.approx(expected)
     assert found.tolist() == pytest.approx([0.1, 0.5, 1.0], abs=0.02)
 
@@ -40,16 +40,16 @@ def test_one_setting_costs_what_is_spent_over_the_bare_network() -> None:
 def test_a_controller_keeps_a_stream_that_turns_harder(batch_size: int) -> None:
     seen = samples()
     stream = seen.of(harder_half_way(seen, seed=0))
-    assert len(stream.bare) == STREAM
-    easier, harder = (stream.spent / stream.bare)[4].tensor_split(2)
+    assert len(stream.full) == STREAM
+    easier, harder = (stream.spent / stream.full)[4].tensor_split(2)
     assert float(easier.mean()) < 0.4 < 0.6 < float(harder.mean())
     found = kept(stream, dial(), 0.5, batch_size=batch_size)
     assert found["average"] == pytest.approx(0.5, rel=0.02)
     assert found["largest debt"] <= found["its bound"]
     fixed = kept(stream, dial(1), 1.0, batch_size=batch_size)  # a dial of one setting: nothing to move
-    assert fixed["average"] == pytest.approx(float((stream.spent / stream.bare)[0].mean()))
+    assert fixed["average"] == pytest.approx(float((stream.spent / stream.full)[0].mean()))
     assert fixed["accuracy"] == pytest.approx(float(stream.correct[0].double().mean()))
-    assert fixed["relative cost"] == pytest.approx(float(stream.spent[0].sum() / stream.bare.sum()))
+    assert fixed["relative cost"] == pytest.approx(float(stream.spent[0].sum() / stream.full.sum()))
 
 
 def test_the_bound_is_the_theorems() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from offramp import Trunk
+from offramp import Backbone
 from offramp.features import ArraySource
 from offramp.methods import DEFAULT, PAPER
 from offramp_bench.paper import tasks
@@ -21,10 +21,10 @@ from tests.cases import each
 QUICK = {"cost_weights": (0.1, 1.0, 3.0), "warmup_epochs": 2, "epochs": 1, "ladder_width": 8}
 
 
-def network() -> Trunk:
+def network() -> Backbone:
     torch.manual_seed(0)
     stages = [nn.Sequential(nn.Linear(6, 512), nn.Tanh(), nn.Linear(512, 6)) for _ in range(4)]
-    return Trunk("tiny", stages, {3: nn.Linear(6, 3)}, num_classes=3).eval().requires_grad_(False)
+    return Backbone("tiny", stages, {3: nn.Linear(6, 3)}, num_classes=3).eval().requires_grad_(False)
 
 
 def source(name: str, count: int, seed: int, *, shuffled: bool = False) -> ArraySource:
@@ -38,7 +38,7 @@ def source(name: str, count: int, seed: int, *, shuffled: bool = False) -> Array
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Task]:
     """Tasks with features under a folder of their own; those with another name share nothing."""
     monkeypatch.setattr(tasks, "CACHE", tmp_path)
-    for function in (tasks._trunk, tasks._store, tasks._widths, tasks.prices_of):
+    for function in (tasks._backbone, tasks._store, tasks._widths, tasks.prices_of):
         function.cache_clear()
 
     def make(name: str, *, shuffled: bool = False) -> Task:
@@ -46,7 +46,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Task]
             name=name,
             kind="image",
             num_classes=3,
-            trunk=network,
+            backbone=network,
             seen=lambda: source("seen", 240, 0),
             unseen=lambda: source("unseen", 120, 1),
             test=lambda: source("test", 90, 2, shuffled=shuffled),

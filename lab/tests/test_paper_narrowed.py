@@ -28,4 +28,4 @@ def test_parts_of_the_default_are_changed_on_some_tasks_only() -> None:
     assert all(is_tried(TASKS["cifar10"], name) for name in PARTS)
     assert not any(is_tried(TASKS["svhn"], name) for name in PARTS)
     assert not is_tried(TASKS["clinc150"], "ladder, one view")  # there is but one
-    assert {name for name in EXITS if is_tried(TASKS["cifar10-chain"], name)} == {"ladder", "ends"}
+    assert {name for name in EXITS if is_tried(TASKS["cifar10-cascade"], name)} == {"ladder", "ends"}

@@ -265,7 +265,7 @@ def test_all_of_it_is_json_and_missing_cells_are_no_error() -> None:
     ]
     assert json.loads(json.dumps(told, allow_nan=False)) == told
     assert {one["verdict"] for one in observations({})} == {"not tested"}
-    tasks = content("cifar10", "cifar10-chain")["tasks"]
+    tasks = content("cifar10", "cifar10-cascade")["tasks"]
     for name in list(tasks["cifar10"]["contestants"]):
         del tasks["cifar10"]["contestants"][name]
         observations(tasks)

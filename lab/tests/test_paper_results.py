@@ -54,12 +54,12 @@ class TestBars:
         rows["threshold"] = row("paper", 0, cost=None)  # never reaches that accuracy
         assert held({str(i): task(**rows) for i in range(5)}, "tasks short of 5")
 
-    def test_a_chain_counts_for_its_last_network(self) -> None:
+    def test_a_cascade_counts_for_its_last_network(self) -> None:
         dear = task()
         dear["contestants"]["offramp"]["cost at full"] = 0.9
-        chain = {**task(), "alone": "a"}
+        cascade = {**task(), "alone": "a"}
         cheap = {name: task() for name in "bcd"}
-        assert held({"a": dear, "a-chain": chain, **cheap}, "tasks short of 4")
+        assert held({"a": dear, "a-cascade": cascade, **cheap}, "tasks short of 4")
         assert not held({"a": dear, **cheap}, "tasks short of 4")
 
 
@@ -138,7 +138,7 @@ class TestWidths:
     @pytest.mark.data
     def test_classes_are_those_of_the_network(self) -> None:
         for name in ("cifar10", "superpixels", "nci1"):
-            assert TASKS[name].trunk().num_classes == TASKS[name].num_classes
+            assert TASKS[name].backbone().num_classes == TASKS[name].num_classes
 
 
 class TestNames:
@@ -149,5 +149,5 @@ class TestNames:
         for contestant in CONTESTANTS.values():
             assert contestant.rule in EXITS[contestant.exits].rules
 
-    def test_chains_name_the_network_they_end_with(self) -> None:
+    def test_cascades_name_the_network_they_end_with(self) -> None:
         assert all(task.alone in TASKS for task in TASKS.values() if task.alone is not None)

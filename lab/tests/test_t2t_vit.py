@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from fvcore.nn import FlopCountAnalysis
 from torch import Tensor
 
-from offramp.cost import count_mul_adds, count_trunk
+from offramp.backbone import Factory, FirstPooling, Tokens, build, make_backbone
+from offramp.cost import count_backbone, count_mul_adds
 from offramp.errors import InputError
-from offramp.testing import check_trunk
-from offramp.trunk import Factory, FirstPooling, Tokens, build, make_trunk
+from offramp.testing import check_backbone
 from offramp_bench.backbones.t2t_vit import T2TViT, load_t2t_vit
 from tests.cases import each
 
@@ -46,18 +46,18 @@ class TestCosts:
     def test_closed_form(self, depth: int, side: int, batch: int) -> None:
         width, _, ratio = SHAPES[depth]
         tokens = (side // 16) ** 2 + 1
-        trunk = T2TViT(depth, num_classes=10, image_side=side)
-        found = count_trunk(trunk, torch.zeros(batch, 3, side, side), FirstPooling(), layer_norms=True)
+        backbone = T2TViT(depth, num_classes=10, image_side=side)
+        found = count_backbone(backbone, torch.zeros(batch, 3, side, side), FirstPooling(), layer_norms=True)
         block, norm = block_mul_adds(tokens, width, ratio), 5 * tokens * width
         assert found.stage.tolist() == [[stem_mul_adds(side, width) + block, *[block] * (depth - 1)]]
         # Exits look through the final norm, every one of them; the network's own head has it inside.
         assert found.pooling.tolist() == [[norm] * depth]
         assert found.head.tolist() == [[0] * (depth - 1) + [norm + 10 * width]]
-        assert found.bare.tolist() == [stem_mul_adds(side, width) + depth * block + norm + 10 * width]
+        assert found.full.tolist() == [stem_mul_adds(side, width) + depth * block + norm + 10 * width]
 
     @each(("depth", "published"), [(7, 1146.61e6), (14, 4783.08e6)])
     def test_without_norms(self, depth: int, published: float) -> None:
-        found = count_trunk(T2TViT(depth), torch.zeros(1, 3, 224, 224), FirstPooling())
+        found = count_backbone(T2TViT(depth), torch.zeros(1, 3, 224, 224), FirstPooling())
         assert found.stage.sum().item() == pytest.approx(published, abs=5e3)
         assert not found.pooling.any()
 
@@ -68,12 +68,12 @@ class TestCosts:
 
         # fvcore has no rule for fused attention; written out, it counts the two products.
         monkeypatch.setattr(F, "scaled_dot_product_attention", attention)
-        trunk, images = T2TViT(depth), torch.zeros(1, 3, 224, 224)
-        analysis = FlopCountAnalysis(trunk, images)
+        backbone, images = T2TViT(depth), torch.zeros(1, 3, 224, 224)
+        analysis = FlopCountAnalysis(backbone, images)
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-        found = count_trunk(trunk, images, FirstPooling(), layer_norms=True)
+        found = count_backbone(backbone, images, FirstPooling(), layer_norms=True)
         by_module = analysis.by_module()
-        assert found.bare.item() == analysis.total()
+        assert found.full.item() == analysis.total()
         for stage, mul_adds in enumerate(found.stage[0].tolist()):
             assert mul_adds == by_module[f"stages.{stage}"]
         assert found.head[0, -1] == by_module[f"heads.{depth - 1}"]
@@ -83,33 +83,35 @@ class TestCosts:
 class TestStructure:
     @each(("depth", "published"), [(7, 4_310_222), (14, 21_545_550)])
     def test_parameters(self, depth: int, published: int) -> None:
-        trunk = T2TViT(depth)
-        assert sum(parameter.numel() for parameter in trunk.parameters()) == published
-        assert not list(trunk.buffers())
+        backbone = T2TViT(depth)
+        assert sum(parameter.numel() for parameter in backbone.parameters()) == published
+        assert not list(backbone.buffers())
         # Positions and random features are never trained, and counted all the same.
-        fixed = {name: value.numel() for name, value in trunk.named_parameters() if name.endswith((".w", "pos_embed"))}
+        fixed = {
+            name: value.numel() for name, value in backbone.named_parameters() if name.endswith((".w", "pos_embed"))
+        }
         assert sorted(fixed.values()) == [2048, 2048, 197 * SHAPES[depth][0]]
 
     @each(("depth", "width"), [(7, 256), (14, 384)])
     def test_the_published_width_is_the_one_left_out(self, depth: int, width: int) -> None:
         shapes = [
-            {name: value.shape for name, value in trunk.state_dict().items()}
-            for trunk in (T2TViT(depth, num_classes=5), T2TViT(depth, num_classes=5, width=width))
+            {name: value.shape for name, value in backbone.state_dict().items()}
+            for backbone in (T2TViT(depth, num_classes=5), T2TViT(depth, num_classes=5, width=width))
         ]
         assert shapes[0] == shapes[1]
 
     def test_another_width(self) -> None:
-        trunk = T2TViT(7, num_classes=5, image_side=32, width=128)
-        found = count_trunk(trunk, torch.zeros(1, 3, 32, 32), FirstPooling(), layer_norms=True)
+        backbone = T2TViT(7, num_classes=5, image_side=32, width=128)
+        found = count_backbone(backbone, torch.zeros(1, 3, 32, 32), FirstPooling(), layer_norms=True)
         assert found.stage[0, 1:].tolist() == [block_mul_adds(5, 128, 2)] * 6
-        state = trunk.state_dict()
+        state = backbone.state_dict()
         assert state["stages.0.0.attention2.kqv.weight"].shape == (3 * 32, 9 * 32)
         assert state["stages.0.0.attention2.w"].shape == (16, 32)
-        assert trunk.get_submodule("stages.3").heads == 2
-        assert trunk.factory is not None
-        again = make_trunk(trunk.factory.name, trunk.factory.options)
+        assert backbone.get_submodule("stages.3").heads == 2
+        assert backbone.factory is not None
+        again = make_backbone(backbone.factory.name, backbone.factory.options)
         again.load_state_dict(state)
-        assert again.fingerprint() == trunk.fingerprint()
+        assert again.fingerprint() == backbone.fingerprint()
 
     @each("width", [0, 100, 4096, 128.0, True])
     def test_refuses_widths_without_whole_heads(self, width: Any) -> None:
@@ -260,11 +262,11 @@ class TestLoading:
     def test_the_network_is_the_one_the_keys_name(self, depth: int, tmp_path: Path) -> None:
         state = official(depth, num_classes=5, side=32)
         torch.save(state, tmp_path / "weights.pth")
-        trunk = load_t2t_vit(tmp_path / "weights.pth", depth, num_classes=5, image_side=32)
+        backbone = load_t2t_vit(tmp_path / "weights.pth", depth, num_classes=5, image_side=32)
         hidden: Any = pictures(2)
         *tokens, logits = reference(state, hidden, depth)
-        torch.testing.assert_close(trunk(hidden).double(), logits, rtol=1e-4, atol=1e-4)
-        for stage, expected in zip(trunk.stages, tokens, strict=True):
+        torch.testing.assert_close(backbone(hidden).double(), logits, rtol=1e-4, atol=1e-4)
+        for stage, expected in zip(backbone.stages, tokens, strict=True):
             hidden = stage(hidden)
             torch.testing.assert_close(hidden.double(), expected, rtol=1e-4, atol=1e-4)
 
@@ -272,10 +274,10 @@ class TestLoading:
     def test_however_the_weights_are_wrapped(self, wrapping: str, tmp_path: Path) -> None:
         state = official(7, num_classes=5, side=32)
         torch.save(WRAPPINGS[wrapping](state), tmp_path / "weights.pth")
-        trunk = load_t2t_vit(tmp_path / "weights.pth", 7, num_classes=5, image_side=32)
-        found = sorted(value.double().sum().item() for value in trunk.state_dict().values())
+        backbone = load_t2t_vit(tmp_path / "weights.pth", 7, num_classes=5, image_side=32)
+        found = sorted(value.double().sum().item() for value in backbone.state_dict().values())
         assert found == sorted(value.double().sum().item() for value in state.values())
-        assert not any(parameter.requires_grad for parameter in trunk.parameters())
+        assert not any(parameter.requires_grad for parameter in backbone.parameters())
 
     def test_refuses_another_network(self, tmp_path: Path) -> None:
         state = official(7, num_classes=5, side=32)
@@ -302,21 +304,21 @@ class TestLoading:
 
 
 @pytest.fixture(scope="module")
-def trunk() -> T2TViT:
+def backbone() -> T2TViT:
     torch.manual_seed(0)
     return T2TViT(7, num_classes=5, image_side=32)
 
 
-class TestTrunk:
-    def test_holds_to_the_contract(self, trunk: T2TViT) -> None:
-        check_trunk(trunk, pictures(4), pictures(2))
+class TestBackbone:
+    def test_holds_to_the_contract(self, backbone: T2TViT) -> None:
+        check_backbone(backbone, pictures(4), pictures(2))
 
-    def test_is_made_again_from_its_factory(self, trunk: T2TViT) -> None:
-        assert trunk.factory is not None
-        again = build(trunk.factory)
-        again.load_state_dict(trunk.state_dict())
-        assert again.factory == trunk.factory
-        assert again.fingerprint() == trunk.fingerprint()
+    def test_is_made_again_from_its_factory(self, backbone: T2TViT) -> None:
+        assert backbone.factory is not None
+        again = build(backbone.factory)
+        again.load_state_dict(backbone.state_dict())
+        assert again.factory == backbone.factory
+        assert again.fingerprint() == backbone.fingerprint()
 
     @each(
         "options",
@@ -330,50 +332,50 @@ class TestTrunk:
             {"depth": 7, "num_classes": 10**9},
         ],
     )
-    def test_options_that_make_no_trunk(self, options: dict[str, Any]) -> None:
-        with pytest.raises(InputError, match="'t2t_vit' cannot make a trunk"):
+    def test_options_that_make_no_backbone(self, options: dict[str, Any]) -> None:
+        with pytest.raises(InputError, match="'t2t_vit' cannot make a backbone"):
             build(Factory("t2t_vit", options))
 
-    def test_stages_composed_are_the_network(self, trunk: T2TViT) -> None:
+    def test_stages_composed_are_the_network(self, backbone: T2TViT) -> None:
         hidden: Any = pictures(3)
-        for stage in trunk.stages:
+        for stage in backbone.stages:
             hidden = stage(hidden)
             assert hidden.shape == (3, 5, 256)
-        assert torch.equal(trunk.own_logits(hidden, 6), trunk(pictures(3)))
-        assert trunk.own_heads == (6,)
+        assert torch.equal(backbone.own_logits(hidden, 6), backbone(pictures(3)))
+        assert backbone.own_heads == (6,)
 
-    def test_exits_see_the_normed_class_token(self, trunk: T2TViT) -> None:
+    def test_exits_see_the_normed_class_token(self, backbone: T2TViT) -> None:
         hidden: Any = pictures(3)
-        for index, stage in enumerate(trunk.stages):
+        for index, stage in enumerate(backbone.stages):
             hidden = stage(hidden)
-            seen = trunk.representation(hidden, index)
+            seen = backbone.representation(hidden, index)
             assert isinstance(seen, Tokens)
             assert seen.prefix == 1
             assert seen.mask is None
-            state = trunk.state_dict()
+            state = backbone.state_dict()
             expected = F.layer_norm(hidden, (256,), state["heads.6.norm.weight"], state["heads.6.norm.bias"])
             torch.testing.assert_close(seen.values, expected)
         # The network's own answer is a linear layer on what the last exit would see.
         linear = F.linear(FirstPooling()(seen), state["heads.6.head.weight"], state["heads.6.head.bias"])
-        torch.testing.assert_close(linear, trunk(pictures(3)))
+        torch.testing.assert_close(linear, backbone(pictures(3)))
 
-    def test_a_batch_of_one_and_of_none(self, trunk: T2TViT) -> None:
+    def test_a_batch_of_one_and_of_none(self, backbone: T2TViT) -> None:
         images = pictures(4)
-        together = trunk(images)
+        together = backbone(images)
         for row in range(4):
-            torch.testing.assert_close(trunk(images[[row]]), together[[row]], rtol=1e-4, atol=1e-5)
-        assert trunk(images[:0]).shape == (0, 5)
+            torch.testing.assert_close(backbone(images[[row]]), together[[row]], rtol=1e-4, atol=1e-5)
+        assert backbone(images[:0]).shape == (0, 5)
 
     def test_another_side(self) -> None:
-        trunk = T2TViT(7, num_classes=5, image_side=64)
-        assert trunk.stages[0](pictures(2, 64)).shape == (2, 17, 256)
+        backbone = T2TViT(7, num_classes=5, image_side=64)
+        assert backbone.stages[0](pictures(2, 64)).shape == (2, 17, 256)
 
-    def test_half_precision(self, trunk: T2TViT) -> None:
+    def test_half_precision(self, backbone: T2TViT) -> None:
         torch.manual_seed(0)
         half = T2TViT(7, num_classes=5, image_side=32).bfloat16()
         found = half(pictures(3).bfloat16())
         assert found.dtype == torch.bfloat16
-        torch.testing.assert_close(found.float(), trunk(pictures(3)), rtol=0.1, atol=0.1)
+        torch.testing.assert_close(found.float(), backbone(pictures(3)), rtol=0.1, atol=0.1)
 
     def test_performers_of_long_keys_in_half_precision(self) -> None:
         # The longer the keys, the smaller their features; with 1e-8 rounded to nothing this would be 0 / 0.

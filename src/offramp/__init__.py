@@ -4,20 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from offramp.backbone import Backbone, cascade, image_preprocessing, split
     from offramp.frontier import Frontier, estimate, fit, load, recalibrated, save
     from offramp.methods import DEFAULT, PAPER, JointSettings
     from offramp.network import Answer, EarlyExitNetwork
-    from offramp.trunk import Trunk, chain, image_preprocessing, split
 
 __all__ = [
     "DEFAULT",
     "PAPER",
     "Answer",
+    "Backbone",
     "EarlyExitNetwork",
     "Frontier",
     "JointSettings",
-    "Trunk",
-    "chain",
+    "cascade",
     "estimate",
     "fit",
     "image_preprocessing",
@@ -31,7 +31,7 @@ _HOMES = {
     "frontier": ("Frontier", "estimate", "fit", "load", "recalibrated", "save"),
     "methods": ("DEFAULT", "PAPER", "JointSettings"),
     "network": ("Answer", "EarlyExitNetwork"),
-    "trunk": ("Trunk", "chain", "image_preprocessing", "split"),
+    "backbone": ("Backbone", "cascade", "image_preprocessing", "split"),
 }
 """The module of each public name."""
 

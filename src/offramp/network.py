@@ -1,4 +1,4 @@
-"""The network that lets samples leave: trunk, exits and a dial."""
+"""The network that lets samples leave: backbone, exits and a dial."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from offramp.backbone import Backbone, Hidden, Pooling, Preprocessing
 from offramp.cost import Costs
 from offramp.errors import InputError
 from offramp.exits import ExitBank
@@ -23,7 +24,6 @@ from offramp.runtime import (
     run_dense,
     same_setting,
 )
-from offramp.trunk import Hidden, Pooling, Preprocessing, Trunk
 from offramp.uncertainty import prediction_set
 
 __all__ = ["Answer", "EarlyExitNetwork"]
@@ -40,7 +40,7 @@ class Answer:
     exits: Tensor
     """`N` exits the samples left at, 0-based."""
     relative_cost: Tensor
-    """`N` costs, as shares of the bare network's."""
+    """`N` costs, as shares of the full network's."""
     prediction_sets: Mapping[float, Tensor]
     """`N x K` booleans for each miscoverage: the true class is among them with probability 1 - miscoverage."""
     names: tuple[str, ...] = ()
@@ -62,10 +62,10 @@ class EarlyExitNetwork:
     Samples that have left are not computed any further: each stage runs on those that remain.
     """
 
-    trunk: Trunk
+    backbone: Backbone
     """The frozen network."""
     preprocessing: Preprocessing
-    """From raw inputs to what the trunk takes."""
+    """From raw inputs to what the backbone takes."""
     pooling: Pooling
     """What exits see of a stage."""
     bank: ExitBank
@@ -86,7 +86,7 @@ class EarlyExitNetwork:
     def __repr__(self) -> str:
         cost = self.point.promised.get("cost")
         at = "" if cost is None else f" at relative cost {cost:.3g}"
-        return f"EarlyExitNetwork({self.trunk.name}, {self.trunk.num_exits} exits, {self.point.policy}{at})"
+        return f"EarlyExitNetwork({self.backbone.name}, {self.backbone.num_exits} exits, {self.point.policy}{at})"
 
     @torch.inference_mode()
     def predict(
@@ -136,7 +136,7 @@ class EarlyExitNetwork:
 
         Example:
             >>> import offramp
-            >>> from offramp.trunk import CifarResNet
+            >>> from offramp.backbone import CifarResNet
             >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
             >>> quick = offramp.JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
             >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
@@ -160,17 +160,17 @@ class EarlyExitNetwork:
         return self._answer(*found, together, None if row is None else row.expand(len(together)))
 
     def _prepared(self, inputs: Any) -> tuple[Hidden, Tensor]:
-        """Raw inputs as the trunk takes them, and their `N` sizes."""
+        """Raw inputs as the backbone takes them, and their `N` sizes."""
         if any(module.training for module in self._modules):
-            self.trunk.eval()  # the model it was made of has been put into training mode since
+            self.backbone.eval()  # the model it was made of has been put into training mode since
         prepared = self.preprocessing(inputs)
-        with self.trunk.explaining(prepared):
-            hidden = self.trunk.prepare(prepared)
-            return hidden, self.trunk.sizes(hidden).cpu()
+        with self.backbone.explaining(prepared):
+            hidden = self.backbone.prepare(prepared)
+            return hidden, self.backbone.sizes(hidden).cpu()
 
     def _answer(self, probabilities: Tensor, exits: Tensor, sizes: Tensor, rows: Tensor | None) -> Answer:
         """What is told of samples, once they have left."""
-        # Where costs and thresholds are, wherever the trunk is.
+        # Where costs and thresholds are, wherever the backbone is.
         probabilities, exits = probabilities.cpu(), exits.cpu()
         unanswered = (~probabilities.isfinite().all(1)).nonzero().squeeze(1)
         if len(unanswered):
@@ -194,7 +194,7 @@ class EarlyExitNetwork:
         """What keeps an average budget on a stream of batches, however hard they are.
 
         Args:
-            budget: What a sample may cost on average, as a share of the bare network's cost.
+            budget: What a sample may cost on average, as a share of the full network's cost.
             window: Samples over which it pays back what was spent beyond that: the more, the further the average may be
                 from the budget for a while, and the better the answers where hard and easy inputs come in stretches.
 
@@ -206,7 +206,7 @@ class EarlyExitNetwork:
 
         Example:
             >>> import offramp
-            >>> from offramp.trunk import CifarResNet
+            >>> from offramp.backbone import CifarResNet
             >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
             >>> quick = offramp.JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
             >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
@@ -228,7 +228,7 @@ class EarlyExitNetwork:
 
         Args:
             backend: One of `offramp.runtime.BACKENDS` ("eager", "bfloat16", "onnx"), or a backend made for
-                this network's trunk, pooling and exits.
+                this network's backbone, pooling and exits.
             example: Raw inputs, at least one, for a backend that makes itself ready with them: "onnx" needs them.
             compaction: When those who left are taken out of a batch; as it was if left out.
 
@@ -238,7 +238,7 @@ class EarlyExitNetwork:
 
         Example:
             >>> import offramp
-            >>> from offramp.trunk import CifarResNet
+            >>> from offramp.backbone import CifarResNet
             >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
             >>> quick = offramp.JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
             >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
@@ -247,12 +247,12 @@ class EarlyExitNetwork:
             >>> network.predict(images).labels.shape
             torch.Size([60])
         """
-        self.trunk.eval()  # as for `predict`: what is made may be a copy
+        self.backbone.eval()  # as for `predict`: what is made may be a copy
         if isinstance(backend, str):
             make, prepared = BACKENDS.get(backend), None
             if example is not None:
-                prepared = self.trunk.prepare(self.preprocessing(example))
-            backend = make(self.trunk, self.pooling, self.bank, prepared)
+                prepared = self.backbone.prepare(self.preprocessing(example))
+            backend = make(self.backbone, self.pooling, self.bank, prepared)
         point = self.point
         if point.guarantee is not None and not getattr(backend, "exact", False):
             point = replace(point, guarantee=None)
@@ -262,7 +262,7 @@ class EarlyExitNetwork:
     @cached_property
     def _modules(self) -> tuple[nn.Module, ...]:
         # Looked up once: walking all modules takes as long as a stage does at batch 1.
-        return tuple(self.trunk.modules())
+        return tuple(self.backbone.modules())
 
     @cached_property
     def engine(self) -> Engine:
@@ -270,7 +270,7 @@ class EarlyExitNetwork:
         # One for all budgets; its first point is where samples are that have none.
         own = self.point
         points = [own, *(one for one in self.points if not same_setting(one, own))]
-        return Engine(self.trunk, self.pooling, self.bank, points, backend=self.backend, compaction=self.compaction)
+        return Engine(self.backbone, self.pooling, self.bank, points, backend=self.backend, compaction=self.compaction)
 
     def _rows(self, budget: float | Sequence[float] | Tensor | None, count: int) -> Tensor | None:
         """The engine's points for budgets, one a sample; None, all at the first, where none is named."""
@@ -290,13 +290,13 @@ class EarlyExitNetwork:
         """What samples have cost and their prediction sets, each by the point it was at."""
         costs = self.costs.of(sizes)
         if rows is None or not len(rows):
-            spent = costs.spent(exits, self.point.active) / costs.bare
+            spent = costs.spent(exits, self.point.active) / costs.full
             limits = {miscoverage: found[exits] for miscoverage, found in self.point.conformal_thresholds.items()}
             return spent, {miscoverage: prediction_set(probabilities, found) for miscoverage, found in limits.items()}
         aboard, at = torch.unique(rows, return_inverse=True)
         points = [self.engine.points.points[row] for row in aboard.tolist()]
         actives = list(dict.fromkeys(point.active for point in points))
-        spent = torch.stack([costs.spent(exits, active) / costs.bare for active in actives])
+        spent = torch.stack([costs.spent(exits, active) / costs.full for active in actives])
         own = torch.tensor([actives.index(point.active) for point in points])[at]
         thresholds = {
             miscoverage: torch.stack([point.conformal_thresholds[miscoverage] for point in points])[at, exits]

@@ -22,32 +22,32 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def artifact(workshop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a network that the workshop's own code makes."""
-    return _fitted(workshop, tmp_path_factory, "--trunk", f"{MODELS}:make")
+    return _fitted(workshop, tmp_path_factory, "--model", f"{MODELS}:make")
 
 
 @pytest.fixture(scope="session")
-def chained(workshop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cascade(workshop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of two networks in a row."""
-    return _fitted(workshop, tmp_path_factory, "--trunk", f"{MODELS}:small", "--trunk", f"{MODELS}:make")
+    return _fitted(workshop, tmp_path_factory, "--model", f"{MODELS}:small", "--model", f"{MODELS}:make")
 
 
 @pytest.fixture(scope="session")
 def of_texts(workshop: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of a text classifier that brings its tokenizer along."""
     data = ("--train", "texts-train.tsv", "--validation", "texts-val.tsv")
-    return _fitted(workshop, tmp_path_factory, "--trunk", f"{MODELS}:texts", data=data)
+    return _fitted(workshop, tmp_path_factory, "--model", f"{MODELS}:texts", data=data)
 
 
 def _fitted(
     workshop: Path,
     folders: pytest.TempPathFactory,
-    *trunk: str,
+    *backbone: str,
     data: tuple[str, ...] = ("--train", "train.npz", "--validation", "val.npz"),
 ) -> Path:
     out = folders.mktemp("fitted") / "artifact"
     with _imports_undone(), contextlib.chdir(workshop), pytest.MonkeyPatch.context() as patch:
         patch.setitem(METHODS._entries, "default", quick)
-        assert main(["fit", *trunk, *data, "--out", str(out), "--epochs", "2"]) == 0
+        assert main(["fit", *backbone, *data, "--out", str(out), "--epochs", "2"]) == 0
     return out
 
 

@@ -13,7 +13,7 @@ from offramp.cli.choosing import Wish, asking, warn_of_full_sets
 from offramp.frontier import Frontier
 from tests.cases import each
 from tests.cli.workshop import MODELS, Shell, opened, samples
-from tests.frontier.timing_examples import BARE_MS, table_of
+from tests.frontier.timing_examples import FULL_MS, table_of
 
 
 @each(
@@ -163,7 +163,7 @@ def test_a_backend_that_is_slow_here(
 @each("verb", ["evaluate", "predict"])
 def test_by_milliseconds(offramp: Shell, artifact: Path, tmp_path: Path, verb: str) -> None:
     frontier = opened(artifact)
-    table_of(frontier, whole=(BARE_MS,)).save(tmp_path / "latency.json")
+    table_of(frontier, whole=(FULL_MS,)).save(tmp_path / "latency.json")
     timed = frontier.timed(table_of(frontier))
     wish = ("--latency", tmp_path / "latency.json", "--latency-ms", "6")
     out = ("--out", tmp_path / "answers.csv") if verb == "predict" else ()
@@ -173,13 +173,13 @@ def test_by_milliseconds(offramp: Shell, artifact: Path, tmp_path: Path, verb: s
         found = offramp.json(*line)
         assert found["policy"] == chosen.point.policy
         assert found["chosen"]["relative_cost"] < 1
-        assert found["bare_ms"] == pytest.approx(BARE_MS)
-        assert found["ms"] == pytest.approx(BARE_MS * found["chosen"]["relative_cost"])
+        assert found["full_ms"] == pytest.approx(FULL_MS)
+        assert found["ms"] == pytest.approx(FULL_MS * found["chosen"]["relative_cost"])
     else:
         found = offramp.json(*line)
         expected = float(chosen.predict(samples(90, seed=2)[0]).relative_cost.mean())
         assert found["cost"] == pytest.approx(expected, rel=1e-3)
-        assert (found["bare_ms"], found["ms"]) == pytest.approx((BARE_MS, BARE_MS * found["cost"]))
+        assert (found["full_ms"], found["ms"]) == pytest.approx((FULL_MS, FULL_MS * found["cost"]))
     ran = offramp(*line)
     assert ran.status == 0
     shown = " of 10 ms) on average" if verb == "predict" else "ms a sample on average, 10 ms the network without exits"

@@ -84,7 +84,7 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 class TestRefused:
     @each(
-        ("trunk", "data", "told"),
+        ("backbone", "data", "told"),
         [
             ("make", "no-such.csv", "found nothing at .*no-such.csv; offramp opens .arrow, .csv"),
             ("make", "pets.xlsx", "expected a format that offramp knows, got pets.xlsx; offramp opens .arrow, .csv"),
@@ -105,13 +105,13 @@ class TestRefused:
             ("make", "kinds.parquet", r"expected a column text or image, or numbers only, .*: --column \.\.\."),
             ("make", "nan.npz", "expected a finite single-precision number in row 7"),
             ("make", "narrow.npz", r"'tiny' cannot take these inputs \(float32 of shape \(1, 5\)\)"),
-            ("make", "four.npz", "has label 3, expected 0 to 2: the trunk has 3 classes"),
+            ("make", "four.npz", "has label 3, expected 0 to 2: the backbone has 3 classes"),
             ("make", "negative.npz", "expected labels from 0 up; got -[12] at row"),
             ("make", "real.npz", "expected labels as"),
             ("make", "uneven.npz", r"expected arrays with one row a sample .*: --column \.\.\."),
             ("make", "pickle.npz", "cannot be read as arrays without pickles"),
             ("make", "two.npz", r"has 2 classes \(bad, dull\), the network 'tiny' has 3; name all of them"),
-            ("make", "../bare", "has no labels; name their column with --label"),
+            ("make", "../full", "has no labels; name their column with --label"),
             ("make", "new.txt", "has no labels; name their column with --label"),
             ("make", "test.csv --label species", "unknown column 'species'; Known: kind, x0"),
             ("make", "test.csv --label kid", "unknown column 'kid'; did you mean 'kind'?"),
@@ -129,17 +129,17 @@ class TestRefused:
                 "texts-test.tsv",
                 r"texts-test.tsv has texts, the network 'tiny' does not .*text_preprocessing\(",
             ),
-            ("make", "words.npz", r"words.npz has texts, .* Let its function set trunk.preprocessing = "),
+            ("make", "words.npz", r"words.npz has texts, .* Let its function set backbone.preprocessing = "),
             ("make", "images", r"images has images, the network 'tiny' .* offramp.image_preprocessing\("),
             ("texts", "images", "expected a list of texts, got shape"),
         ],
     )
     def test_with_what_to_do(
-        self, offramp: Shell, wrong: Path, tmp_path: Path, trunk: str, data: str, told: str
+        self, offramp: Shell, wrong: Path, tmp_path: Path, backbone: str, data: str, told: str
     ) -> None:
-        path, *more = data.replace("../bare", "bare.npz").split()
+        path, *more = data.replace("../full", "full.npz").split()
         place = wrong / path if (wrong / path).exists() else path
-        line = ["--trunk", f"{MODELS}:{trunk}", "--data", place, "--store", tmp_path / "store", *more]
+        line = ["--model", f"{MODELS}:{backbone}", "--data", place, "--store", tmp_path / "store", *more]
         ran = offramp("estimate", *line)
         assert (ran.status, ran.out) == (1, ""), ran
         assert "not foreseen" not in ran.told, ran.told
@@ -162,7 +162,7 @@ class TestClasses:
     def test_refused(self, offramp: Shell, wrong: Path, tmp_path: Path, content: bytes | None, told: str) -> None:
         if content is not None:
             (tmp_path / "names").write_bytes(content)
-        line = ["--trunk", f"{MODELS}:make", "--data", wrong / "named.npz", "--store", tmp_path / "store"]
+        line = ["--model", f"{MODELS}:make", "--data", wrong / "named.npz", "--store", tmp_path / "store"]
         ran = offramp("estimate", *line, "--classes", tmp_path / "names")
         assert ran.status == 1
         assert re.search(told, ran.told), ran.told

@@ -24,7 +24,7 @@ def _hardly_trained(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_as_json(offramp: Shell, tmp_path: Path) -> None:
     ran = offramp("demo", "--out", tmp_path / "demo", "--json")
     assert (ran.status, ran.err) == (0, "")
-    assert ran.json["network"] == load(ran.json["artifact"]).trunk.name
+    assert ran.json["network"] == load(ran.json["artifact"]).backbone.name
     assert Path(ran.json["report"]).exists()
 
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 import offramp as library
+from offramp.backbone import make_backbone
 from offramp.cli.estimate import sentences
 from offramp.data import open_data, sample
 from offramp.frontier import Estimate, EstimatedPoint
-from offramp.trunk import make_trunk
 from tests.cases import each
 from tests.cli.workshop import MODELS, QUICK, Shell, samples, stopped_after
 
-LINE = ("estimate", "--trunk", f"{MODELS}:make", "--data", "train.npz")
+LINE = ("estimate", "--model", f"{MODELS}:make", "--data", "train.npz")
 
 
 @pytest.mark.slow
@@ -23,7 +23,7 @@ def test_as_json_it_agrees_with_the_library(offramp: Shell) -> None:
     ran = offramp(*LINE, "--samples", "80", "--seed", "2", "--json")
     assert (ran.status, ran.err) == (0, "")
     expected = library.estimate(
-        make_trunk(f"{MODELS}:make", {}),
+        make_backbone(f"{MODELS}:make", {}),
         sample(open_data("train.npz"), 80, seed=2),
         settings=replace(QUICK, seed=2),
         progress=False,
@@ -33,23 +33,23 @@ def test_as_json_it_agrees_with_the_library(offramp: Shell) -> None:
 
 
 @pytest.mark.slow
-def test_a_chain_as_a_table(offramp: Shell) -> None:
-    ran = offramp(*LINE[:1], "--trunk", f"{MODELS}:small", *LINE[1:])
+def test_a_cascade_as_a_table(offramp: Shell) -> None:
+    ran = offramp(*LINE[:1], "--model", f"{MODELS}:small", *LINE[1:])
     assert ran.status == 0
     assert "160 samples; the full network is right on" in ran.out
     for text in ("exits in tiny", "exits in small+tiny", "small by itself", "Exits in tiny: "):
         assert text in ran.out
-    assert "give it as the first of two --trunk" not in ran.err
+    assert "give it as the first of two --model" not in ran.err
 
 
 @pytest.mark.slow
 def test_one_network_as_a_table(offramp: Shell) -> None:
     ran = offramp(*LINE)
-    assert ran.told == "A cheaper network before this one often brings more: give it as the first of two --trunk."
+    assert ran.told == "A cheaper network before this one often brings more: give it as the first of two --model."
 
 
 def test_a_network_too_small_for_exits(offramp: Shell) -> None:
-    ran = offramp("estimate", "--trunk", f"{MODELS}:make,width=16", "--data", "train.npz")
+    ran = offramp("estimate", "--model", f"{MODELS}:make,width=16", "--data", "train.npz")
     assert ran.status == 0
     assert "No cost of 0.9 or less can be had: the network is so small that exits cost more than they save." in ran.out
 
@@ -58,7 +58,7 @@ def test_too_few_samples(offramp: Shell, tmp_path: Path) -> None:
     for count in (1, 39):
         inputs, labels = samples(count, seed=0)
         np.savez(tmp_path / "few.npz", x=inputs, y=labels)
-        ran = offramp("estimate", "--trunk", f"{MODELS}:make", "--data", tmp_path / "few.npz")
+        ran = offramp("estimate", "--model", f"{MODELS}:make", "--data", tmp_path / "few.npz")
         assert ran.status == 1
         assert f"expected at least 40 samples to estimate from, better 1,000; got {count}" in ran.told
 

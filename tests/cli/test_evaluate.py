@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from offramp.backbone import make_backbone
 from offramp.data import open_data
 from offramp.features import StoreSource, extract
 from offramp.frontier import compare
 from offramp.report import find
-from offramp.trunk import make_trunk
 from tests.cases import each
 from tests.cli.workshop import EXTRACTION, MODELS, NAMES, Shell, opened, samples, stopped_after
 
@@ -27,13 +27,13 @@ def test_as_json_it_agrees_with_the_library(offramp: Shell, artifact: Path, tmp_
     ran = offramp("evaluate", artifact, *LINE, "--cost", "0.6", "--json")
     assert (ran.status, ran.err) == (0, "")
     frontier = opened(artifact)
-    store = extract(frontier.trunk, open_data("test.npz"), tmp_path, progress=False)
+    store = extract(frontier.backbone, open_data("test.npz"), tmp_path, progress=False)
     source = StoreSource(store, pooling="rich")
     point = frontier.choose(cost=0.6).point
     expected = find(frontier, source, point=point, name="test.npz")
     assert ran.json == {
         **json.loads(json.dumps(expected.to_json())),
-        "bare_ms": None,
+        "full_ms": None,
         "ms": None,
         "report": None,
         "against": None,
@@ -121,9 +121,9 @@ def test_interrupted(
     assert offramp("evaluate", artifact, *LINE, *store).status == 0
 
 
-def test_a_chain(offramp: Shell, chained: Path) -> None:
+def test_a_cascade(offramp: Shell, cascade: Path) -> None:
     trust = ("--trust", f"{MODELS}:small", "--trust", f"{MODELS}:make")
-    found = offramp.json("evaluate", chained, "--data", "test.npz", *trust)
+    found = offramp.json("evaluate", cascade, "--data", "test.npz", *trust)
     assert found["network"] == "small+tiny"
     assert found["alternatives"][1]["name"] == "small"
 
@@ -149,9 +149,9 @@ def test_hardly_any_samples(offramp: Shell, artifact: Path, tmp_path: Path, coun
 
 
 def test_unlabelled_data(offramp: Shell, artifact: Path) -> None:
-    ran = offramp("evaluate", artifact, "--data", "bare.npz", *LINE[2:])
+    ran = offramp("evaluate", artifact, "--data", "full.npz", *LINE[2:])
     assert ran.status == 1
-    assert "bare.npz has no labels; name their column with --label" in ran.told
+    assert "full.npz has no labels; name their column with --label" in ran.told
 
 
 def test_samples_that_were_fitted_on_are_refused_before_the_long_work(
@@ -183,22 +183,22 @@ def test_other_data_is_doubted(offramp: Shell, artifact: Path, tmp_path: Path) -
 class TestAgainst:
     """Two artifacts on the same samples, or one before and after an update."""
 
-    def test_another_artifact(self, offramp: Shell, artifact: Path, chained: Path, tmp_path: Path) -> None:
-        ran = offramp("evaluate", artifact, *LINE, *SMALL, "--against", chained, "--cost", "0.6", "--json")
+    def test_another_artifact(self, offramp: Shell, artifact: Path, cascade: Path, tmp_path: Path) -> None:
+        ran = offramp("evaluate", artifact, *LINE, *SMALL, "--against", cascade, "--cost", "0.6", "--json")
         assert (ran.status, ran.err) == (0, "")
         sides: list[Any] = []
-        for path in (artifact, chained):
+        for path in (artifact, cascade):
             frontier = opened(path)
-            store = extract(frontier.trunk, open_data("test.npz"), tmp_path / str(len(sides)), progress=False)
+            store = extract(frontier.backbone, open_data("test.npz"), tmp_path / str(len(sides)), progress=False)
             sides.append((frontier, frontier.choose(cost=0.6).point, StoreSource(store, pooling="rich")))
         expected = asdict(compare(sides[0], sides[1]))
-        assert ran.json["against"] == {**json.loads(json.dumps(expected)), "names": [str(artifact), str(chained)]}
+        assert ran.json["against"] == {**json.loads(json.dumps(expected)), "names": [str(artifact), str(cascade)]}
 
-    def test_as_a_table(self, offramp: Shell, artifact: Path, chained: Path) -> None:
-        ran = offramp("evaluate", artifact, *LINE, *SMALL, "--against", chained)
-        found = offramp.json("evaluate", artifact, *LINE, *SMALL, "--against", chained)["against"]
+    def test_as_a_table(self, offramp: Shell, artifact: Path, cascade: Path) -> None:
+        ran = offramp("evaluate", artifact, *LINE, *SMALL, "--against", cascade)
+        found = offramp.json("evaluate", artifact, *LINE, *SMALL, "--against", cascade)["against"]
         assert ran.status == 0
-        assert str(chained) in ran.out
+        assert str(cascade) in ran.out
         assert f"{100 * found['accuracies'][1]:.2f} %" in ran.out
         assert f"changes accuracy by {100 * found['gain']:+.2f} points" in ran.out
 
@@ -207,14 +207,14 @@ class TestAgainst:
         assert (found["gain"], found["cost_ratio"], found["agreement"], found["newly_wrong"]) == (0, 1, 1, 0)
 
     def test_an_update(self, offramp: Shell, artifact: Path) -> None:
-        line = ("evaluate", artifact, *LINE, "--against-trunk")
+        line = ("evaluate", artifact, *LINE, "--against-model")
         found = offramp.json(*line, f"{MODELS}:make,seed=0")["against"]
         assert (found["gain"], found["agreement"]) == (0, 1)
         assert found["names"] == ["artifact", "after the update"]
         found = offramp.json(*line, f"{MODELS}:make,seed=1")["against"]
         inputs, labels = samples(90, seed=2)
         for seed in (0, 1):
-            full = make_trunk(f"{MODELS}:make", {"seed": seed})
+            full = make_backbone(f"{MODELS}:make", {"seed": seed})
             right = (full(full.prepare(inputs)).argmax(1).numpy() == labels).mean()
             assert found["full_accuracies"][seed] == pytest.approx(right)
         assert found["agreement"] < 1
@@ -222,16 +222,16 @@ class TestAgainst:
     def test_a_store_is_kept_and_used_again(
         self, offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        line = ("evaluate", artifact, "--against-trunk", f"{MODELS}:make,seed=1", *LINE, "--store", tmp_path)
+        line = ("evaluate", artifact, "--against-model", f"{MODELS}:make,seed=1", *LINE, "--store", tmp_path)
         first = offramp.json(*line)
         monkeypatch.setattr(EXTRACTION, "_extract_batch", lambda *_: 1 / 0)
         assert offramp.json(*line) == first
 
     def test_both_are_refused(self, offramp: Shell, artifact: Path) -> None:
-        line = ("--against", artifact, "--against-trunk", f"{MODELS}:make")
+        line = ("--against", artifact, "--against-model", f"{MODELS}:make")
         ran = offramp("evaluate", artifact, *LINE, *line)
         assert ran.status == 1
-        assert "expected --against or --against-trunk, got both" in ran.told
+        assert "expected --against or --against-model, got both" in ran.told
 
     @each(
         ("network", "told"),
@@ -243,7 +243,7 @@ class TestAgainst:
         ],
     )
     def test_a_network_of_another_shape(self, offramp: Shell, artifact: Path, network: str, told: str) -> None:
-        ran = offramp("evaluate", artifact, "--against-trunk", f"{MODELS}:{network}", *LINE)
+        ran = offramp("evaluate", artifact, "--against-model", f"{MODELS}:{network}", *LINE)
         assert ran.status == 1
         assert re.search(told, ran.told), ran.told
         assert "fit exits for" in ran.told or "cannot take these inputs" in ran.told
@@ -256,7 +256,7 @@ class TestAgainst:
             np.savez(tmp_path / "data.npz", x=inputs, y=np.array(NAMES)[labels])
             places.append(tmp_path / f"artifact{len(places)}")
             line = ("--train", tmp_path / "data.npz", "--classes", tmp_path / "names", "--epochs", "1", "--anyway")
-            offramp.json("fit", "--trunk", f"{MODELS}:make", *line, "--out", places[-1])
+            offramp.json("fit", "--model", f"{MODELS}:make", *line, "--out", places[-1])
         asked = ("--data", tmp_path / "data.npz", "--trust", f"{MODELS}:make")
         ran = offramp("evaluate", places[0], "--against", places[1], *asked)
         assert ran.status == 1
@@ -266,7 +266,7 @@ class TestAgainst:
         inputs, labels = samples(40, seed=0, classes=2)
         np.savez(tmp_path / "data.npz", x=inputs, y=labels)
         line = ("--train", tmp_path / "data.npz", "--epochs", "1", "--out", tmp_path / "two")
-        offramp.json("fit", "--trunk", f"{MODELS}:make,classes=2", *line, "--anyway")
+        offramp.json("fit", "--model", f"{MODELS}:make,classes=2", *line, "--anyway")
         ran = offramp("evaluate", artifact, "--against", tmp_path / "two", *LINE)
         assert ran.status == 1
         assert "expected two frontiers of the same classes, got 3 and 2 classes" in ran.told

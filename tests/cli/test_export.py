@@ -13,7 +13,7 @@ from tests.cases import each
 from tests.cli.workshop import MODELS, Shell, opened, samples
 
 TRUST = ("--trust", f"{MODELS}:make")
-DATA = ("--data", "bare.npz")
+DATA = ("--data", "full.npz")
 
 
 def test_a_folder_with_all_points_and_a_single_graph(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_a_folder_with_all_points_and_a_single_graph(offramp: Shell, artifact: P
     assert found["bytes"] == sum(path.stat().st_size for path in out.iterdir())
     network = frontier.choose(cost=0.6)
     runner, raw = offramp_onnx.load(out), samples(30, seed=2)[0]
-    prepared = frontier.trunk.prepare(frontier.preprocessing(raw)).numpy()
+    prepared = frontier.backbone.prepare(frontier.preprocessing(raw)).numpy()
     expected = network.predict(raw)
     answer = runner.predict(prepared, point=found["single"])
     np.testing.assert_array_equal(answer.exits, expected.exits)

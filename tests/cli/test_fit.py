@@ -17,17 +17,17 @@ import pytest
 import torch
 
 import offramp as library
+from offramp.backbone import make_backbone
 from offramp.cli.networks import make_network
 from offramp.data import open_data
 from offramp.data.dataset import StoredDataset
 from offramp.features import extract
 from offramp.frontier import Frontier
 from offramp.runtime import LatencyTable
-from offramp.trunk import make_trunk
 from tests.cases import each
 from tests.cli.workshop import EXTRACTION, MODELS, NAMES, QUICK, Shell, opened, samples, stopped_after
 
-TRUNK = ("--trunk", f"{MODELS}:make")
+BACKBONE = ("--model", f"{MODELS}:make")
 DATA = ("--train", "train.npz", "--validation", "val.npz")
 ONCE = ("--epochs", "1")
 
@@ -46,7 +46,7 @@ def same(one: Frontier, other: Frontier) -> bool:
 class TestSuccess:
     def test_as_a_table(self, offramp: Shell, tmp_path: Path) -> None:
         out = tmp_path / "artifact"
-        ran = offramp("fit", *TRUNK, *DATA, *ONCE, "--out", out)
+        ran = offramp("fit", *BACKBONE, *DATA, *ONCE, "--out", out)
         assert ran.status == 0
         assert ran.out.startswith("frontier of tiny by ")
         assert ran.told == (
@@ -57,13 +57,15 @@ class TestSuccess:
 
     def test_as_json_it_agrees_with_the_library(self, offramp: Shell, tmp_path: Path) -> None:
         out = tmp_path / "artifact"
-        ran = offramp("fit", *TRUNK, *DATA, *ONCE, "--out", out, "--seed", "3", "--json")
+        ran = offramp("fit", *BACKBONE, *DATA, *ONCE, "--out", out, "--seed", "3", "--json")
         assert (ran.status, ran.err) == (0, "")
         found = ran.json
         frontier = opened(out)
         settings = replace(QUICK, warmup_epochs=1, epochs=1, seed=3)
-        trunk = make_trunk(f"{MODELS}:make", {})
-        expected = library.fit(trunk, open_data("train.npz"), open_data("val.npz"), settings=settings, progress=False)
+        backbone = make_backbone(f"{MODELS}:make", {})
+        expected = library.fit(
+            backbone, open_data("train.npz"), open_data("val.npz"), settings=settings, progress=False
+        )
         assert same(frontier, expected)
         assert found["artifact"] == str(out)
         assert (found["network"], found["num_classes"], found["num_exits"]) == ("tiny", 3, 4)
@@ -75,7 +77,7 @@ class TestSuccess:
         }
 
     def test_sets_within_each_class(self, offramp: Shell, tmp_path: Path) -> None:
-        assert offramp("fit", *TRUNK, *DATA, *ONCE, "--out", tmp_path / "artifact", "--sets-by-class").status == 0
+        assert offramp("fit", *BACKBONE, *DATA, *ONCE, "--out", tmp_path / "artifact", "--sets-by-class").status == 0
         shapes = {
             tuple(limits.shape)
             for listed in opened(tmp_path / "artifact").points.values()
@@ -84,8 +86,8 @@ class TestSuccess:
         }
         assert shapes == {(4, 3)}
 
-    def test_a_chain(self, chained: Path, offramp: Shell) -> None:
-        found = offramp.json("inspect", chained, "--trust", f"{MODELS}:small", "--trust", f"{MODELS}:make")["frontier"]
+    def test_a_cascade(self, cascade: Path, offramp: Shell) -> None:
+        found = offramp.json("inspect", cascade, "--trust", f"{MODELS}:small", "--trust", f"{MODELS}:make")["frontier"]
         assert found["network"] == "small+tiny"
         assert found["contributions"][0]["name"] == "small"
 
@@ -103,10 +105,10 @@ class TestSuccess:
 
     def test_the_method_of_the_paper_without_weights(self, offramp: Shell, tmp_path: Path) -> None:
         out = tmp_path / "artifact"
-        found = offramp.json("fit", *TRUNK, *DATA, *ONCE, "--method", "paper", "--no-weights", "--out", out)
+        found = offramp.json("fit", *BACKBONE, *DATA, *ONCE, "--method", "paper", "--no-weights", "--out", out)
         assert found["provenance"]["settings"]["exits"] == "linear"
-        assert not [*out.glob("trunk*")]
-        assert opened(out).trunk.name == "tiny"
+        assert not [*out.glob("backbone*")]
+        assert opened(out).backbone.name == "tiny"
 
     @pytest.mark.filterwarnings("always::offramp.errors.GuessingWarning")
     def test_classes_by_name(self, offramp: Shell, tmp_path: Path) -> None:
@@ -123,11 +125,11 @@ class TestSuccess:
             "--classes",
             tmp_path / "names",
         )
-        ran = offramp("fit", *TRUNK, *data, *ONCE, "--out", tmp_path / "artifact", "--json")
+        ran = offramp("fit", *BACKBONE, *data, *ONCE, "--out", tmp_path / "artifact", "--json")
         assert ran.json["classes"] == list(order)
         assert "Careful" not in ran.err
         # Sorted, they are not in the order of the network's outputs.
-        line = ("fit", *TRUNK, *data[:4], *ONCE, "--out", tmp_path / "other", "--json")
+        line = ("fit", *BACKBONE, *data[:4], *ONCE, "--out", tmp_path / "other", "--json")
         ran = offramp(*line)
         assert (ran.status, ran.out) == (1, "")
         assert "no better than guessing on the validation split" in ran.told
@@ -141,13 +143,13 @@ class TestSuccess:
     def test_an_artifact_that_is_there_is_replaced(self, offramp: Shell, artifact: Path, tmp_path: Path) -> None:
         out = tmp_path / "artifact"
         shutil.copytree(artifact, out)
-        offramp.json("fit", *TRUNK, *DATA, *ONCE, "--out", out, "--seed", "4")
+        offramp.json("fit", *BACKBONE, *DATA, *ONCE, "--out", out, "--seed", "4")
         assert opened(out).provenance["settings"]["seed"] == 4
 
 
 class TestWithoutValidation:
     def test_a_fifth_is_held_out(self, offramp: Shell, tmp_path: Path) -> None:
-        ran = offramp("fit", *TRUNK, "--train", "train.npz", *ONCE, "--out", tmp_path / "artifact", "--json")
+        ran = offramp("fit", *BACKBONE, "--train", "train.npz", *ONCE, "--out", tmp_path / "artifact", "--json")
         assert ran.status == 0
         assert (
             ran.told == "No --validation: a fifth of --train is held out. Make sure the network was not trained on it."
@@ -167,7 +169,7 @@ class TestWithoutValidation:
         monkeypatch.setattr("offramp.frontier.fit", lambda *_, **__: 1 / 0)
         inputs, labels = samples(600, seed=0)
         np.savez(tmp_path / "train.npz", x=inputs, y=labels)
-        ran = offramp("fit", *TRUNK, "--train", tmp_path / "train.npz", "--out", tmp_path / "artifact")
+        ran = offramp("fit", *BACKBONE, "--train", tmp_path / "train.npz", "--out", tmp_path / "artifact")
         assert ran.status == 1
         assert max(most) <= 250
 
@@ -175,7 +177,7 @@ class TestWithoutValidation:
     def test_too_few(self, offramp: Shell, tmp_path: Path, count: int) -> None:
         inputs, labels = samples(count, seed=0)
         np.savez(tmp_path / "few.npz", x=inputs, y=labels)
-        ran = offramp("fit", *TRUNK, "--train", tmp_path / "few.npz", "--out", tmp_path / "artifact")
+        ran = offramp("fit", *BACKBONE, "--train", tmp_path / "few.npz", "--out", tmp_path / "artifact")
         assert ran.status == 1
         assert f"expected at least 10 samples to hold out a fifth of them, got {count}" in ran.told
 
@@ -187,24 +189,24 @@ class TestStore:
         for data in map(open_data, ("train.npz", "val.npz")):  # in Python, with a batch size of its own
             extract(network, data, tmp_path / "features" / data.name, batch_size=32, progress=False)
         monkeypatch.setattr(EXTRACTION, "_extract_batch", lambda *_: 1 / 0)  # nothing is extracted again
-        offramp.json("fit", *TRUNK, *DATA, *ONCE, *store, "--out", tmp_path / "artifact")
+        offramp.json("fit", *BACKBONE, *DATA, *ONCE, *store, "--out", tmp_path / "artifact")
         assert len([*(tmp_path / "features").glob("*/manifest.json")]) == 2
-        offramp.json("fit", *TRUNK, *DATA, *ONCE, *store, "--out", tmp_path / "again")
+        offramp.json("fit", *BACKBONE, *DATA, *ONCE, *store, "--out", tmp_path / "again")
         assert same(opened(tmp_path / "artifact"), opened(tmp_path / "again"))
 
     def test_of_another_network_is_refused(self, offramp: Shell, tmp_path: Path) -> None:
         store = ("--store", tmp_path / "features")
-        offramp.json("fit", *TRUNK, *DATA, *ONCE, *store, "--out", tmp_path / "first")
+        offramp.json("fit", *BACKBONE, *DATA, *ONCE, *store, "--out", tmp_path / "first")
         ran = offramp("fit", "-t", f"{MODELS}:make,seed=1", *DATA, *ONCE, *store, "--out", tmp_path / "artifact")
         assert ran.status == 1
-        assert "holds another extraction: trunk was" in ran.told
+        assert "holds another extraction: backbone was" in ran.told
         assert "choose another path or delete this one" in ran.told
 
     def test_nobody_elses_files_are_removed(self, offramp: Shell, tmp_path: Path) -> None:
         mine = tmp_path / "artifact.features" / "diary.txt"
         mine.parent.mkdir()
         mine.write_text("dear diary")
-        offramp.json("fit", *TRUNK, *DATA, *ONCE, "--out", tmp_path / "artifact")
+        offramp.json("fit", *BACKBONE, *DATA, *ONCE, "--out", tmp_path / "artifact")
         assert [place.name for place in mine.parent.iterdir()] == ["diary.txt"]
 
 
@@ -225,12 +227,12 @@ class TestRefusedBeforeTheLongWork:
         (tmp_path / "others").mkdir()
         (tmp_path / "others" / "thesis.tex").write_text("")
         (tmp_path / "file").write_text("")
-        ran = offramp("fit", *TRUNK, *DATA, "--out", tmp_path / out)
+        ran = offramp("fit", *BACKBONE, *DATA, "--out", tmp_path / out)
         assert ran.status == 1
         assert re.search(told, ran.told)
 
     def test_a_store_that_cannot_be_written(self, offramp: Shell, tmp_path: Path) -> None:
-        ran = offramp("fit", *TRUNK, *DATA, "--out", tmp_path / "artifact", "--store", "/dev/null/features")
+        ran = offramp("fit", *BACKBONE, *DATA, "--out", tmp_path / "artifact", "--store", "/dev/null/features")
         assert ran.status == 1
         assert "cannot write into /dev/null/features: Not a directory; choose another --store" in ran.told
 
@@ -239,7 +241,7 @@ class TestRefusedBeforeTheLongWork:
             inputs, labels = samples(30, seed=0)
             np.savez(tmp_path / f"{name}.npz", x=inputs, y=np.array(words)[labels])
         data = ("--train", tmp_path / "train.npz", "--validation", tmp_path / "val.npz")
-        ran = offramp("fit", *TRUNK, *data, "--out", tmp_path / "artifact")
+        ran = offramp("fit", *BACKBONE, *data, "--out", tmp_path / "artifact")
         assert ran.status == 1
         assert "unknown class 'nice'. 1 of 3 names of labels are no classes: 'nice'; 1 of 3 classes have no" in ran.told
 
@@ -249,7 +251,7 @@ def test_a_validation_of_hardly_any_samples(offramp: Shell, tmp_path: Path, coun
     inputs, labels = samples(count, seed=9)
     np.savez(tmp_path / "val.npz", x=inputs, y=labels)
     data = ("--train", "train.npz", "--validation", tmp_path / "val.npz")
-    line = ("fit", *TRUNK, *data, *ONCE, "--out", tmp_path / "artifact")
+    line = ("fit", *BACKBONE, *data, *ONCE, "--out", tmp_path / "artifact")
     ran = offramp(*line)
     assert ran.status == 1
     if count == 1:
@@ -260,7 +262,7 @@ def test_a_validation_of_hardly_any_samples(offramp: Shell, tmp_path: Path, coun
 
 
 def test_an_unknown_pooling(offramp: Shell, tmp_path: Path) -> None:
-    ran = offramp("fit", *TRUNK, *DATA, "--pooling", "gird", "--out", tmp_path / "artifact")
+    ran = offramp("fit", *BACKBONE, *DATA, "--pooling", "gird", "--out", tmp_path / "artifact")
     assert ran.status == 1
     assert "unknown pooling 'gird'; did you mean 'grid'?" in ran.told
 
@@ -284,7 +286,7 @@ class TestInterrupted:
         target: str,
         count: int,
     ) -> None:
-        line = ("fit", *TRUNK, *DATA, "--epochs", "2", "--out", tmp_path / "artifact")  # as the undisturbed one was
+        line = ("fit", *BACKBONE, *DATA, "--epochs", "2", "--out", tmp_path / "artifact")  # as the undisturbed one was
         with stopped_after(monkeypatch, target, count):
             ran = offramp(*line)
         assert (ran.status, ran.out) == (130, "")
@@ -293,14 +295,14 @@ class TestInterrupted:
             if "extract" not in target:  # that was done
                 patch.setattr(EXTRACTION, "_extract_batch", lambda *_: 1 / 0)
             assert offramp(*line).status == 0
-        for name in ("exits", "points", "trunk"):
+        for name in ("exits", "points", "backbone"):
             (file,) = (path.name for path in artifact.glob(f"{name}-*.safetensors"))  # named by its hash
             assert (tmp_path / "artifact" / file).read_bytes() == (artifact / file).read_bytes()
         assert not (tmp_path / "artifact.features").exists()
 
     def test_while_the_network_is_made(self, offramp: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-        with stopped_after(monkeypatch, "offramp.cli.networks.make_trunk", 0):
-            ran = offramp("fit", *TRUNK, *DATA, "--out", "nowhere")
+        with stopped_after(monkeypatch, "offramp.cli.networks.make_backbone", 0):
+            ran = offramp("fit", *BACKBONE, *DATA, "--out", "nowhere")
         assert ran.status == 130
         assert ran.told == "Stopped. Run the same command again."
 
@@ -309,7 +311,7 @@ class TestInterrupted:
         """Ctrl-C as a terminal sends it, in the middle of the network's pass over the data."""
         module = tmp_path / "slow_models.py"
         module.write_text(
-            "import time\n\nimport torch\nfrom torch import nn\n\nfrom offramp import Trunk\n\n\n"
+            "import time\n\nimport torch\nfrom torch import nn\n\nfrom offramp import Backbone\n\n\n"
             "class Slow(nn.Linear):\n"
             "    def forward(self, inputs):\n"
             "        if len(inputs) > 2:\n"
@@ -318,11 +320,11 @@ class TestInterrupted:
             "        return super().forward(inputs)\n\n\n"
             "def make():\n"
             "    torch.manual_seed(0)\n"
-            "    return Trunk('slow', [Slow(16, 8), nn.Linear(8, 8)], {1: nn.Linear(8, 3)}, 3)\n"
+            "    return Backbone('slow', [Slow(16, 8), nn.Linear(8, 8)], {1: nn.Linear(8, 3)}, 3)\n"
         )
         inputs, labels = samples(3000, seed=0)
         np.savez(tmp_path / "data.npz", x=inputs, y=labels)
-        line = [sys.executable, "-m", "offramp.cli", "fit", "--trunk", "slow_models:make", "--train", "data.npz"]
+        line = [sys.executable, "-m", "offramp.cli", "fit", "--model", "slow_models:make", "--train", "data.npz"]
         line += ["--epochs", "1", "--out", "artifact", "--store", "store", "--anyway"]
         running = subprocess.Popen(
             line,
@@ -352,13 +354,13 @@ class TestInterrupted:
 
 def test_by_time(offramp: Shell, tmp_path: Path) -> None:
     file, out = tmp_path / "latency.json", tmp_path / "artifact"
-    measured = offramp("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", "--measure", "--out", file)
+    measured = offramp("inspect", "--model", f"{MODELS}:make", "--data", "test.npz", "--measure", "--out", file)
     assert measured.status == 0
-    line = ("fit", *TRUNK, *DATA, *ONCE)
+    line = ("fit", *BACKBONE, *DATA, *ONCE)
     found = offramp.json(*line, "--latency", file, "--out", out)
-    assert found["bare_ms"] == pytest.approx(LatencyTable.load(file).whole[0])
+    assert found["full_ms"] == pytest.approx(LatencyTable.load(file).whole[0])
     frontier = opened(out)
-    assert frontier.bare_ms == found["bare_ms"]
+    assert frontier.full_ms == found["full_ms"]
     assert frontier.choose(latency_ms=1000).point.promised["cost"] > 0
     ran = offramp(*line, "--latency", file, "--exits", "2", "--out", tmp_path / "other")
     assert ran.status == 1
@@ -376,6 +378,6 @@ def test_a_copy_is_refused_before_the_long_work(
     monkeypatch.setattr(module, "extract", lambda *_, **__: pytest.fail("the long work began"))
     shutil.copy("train.npz", tmp_path / "copy.npz")
     data = ("--train", "train.npz", "--validation", tmp_path / "copy.npz")
-    ran = offramp("fit", *TRUNK, *data, "--out", tmp_path / "artifact")
+    ran = offramp("fit", *BACKBONE, *data, "--out", tmp_path / "artifact")
     assert ran.status == 1
     assert "train and validation are the same samples; hold some out" in ran.told

@@ -4,18 +4,18 @@ from pathlib import Path
 
 import pytest
 
+from offramp.backbone import make_backbone
 from offramp.runtime import LatencyTable
-from offramp.trunk import make_trunk
 from tests.cases import each
 from tests.cli.workshop import MODELS, Shell, opened
 
 
 def test_as_json_it_agrees_with_the_library(offramp: Shell) -> None:
-    ran = offramp("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", "--json")
+    ran = offramp("inspect", "--model", f"{MODELS}:make", "--data", "test.npz", "--json")
     assert (ran.status, ran.err) == (0, "")
     found = ran.json
-    trunk = make_trunk(f"{MODELS}:make", {})
-    assert (found["network"], found["num_classes"], len(found["stages"])) == ("tiny", 3, trunk.num_exits)
+    backbone = make_backbone(f"{MODELS}:make", {})
+    assert (found["network"], found["num_classes"], len(found["stages"])) == ("tiny", 3, backbone.num_exits)
     # By hand: a linear layer of a inputs and b outputs has a * b multiply-adds.
     by_hand = [16 * 256, *[256 * 256] * 3]
     assert [one["mul_adds"] for one in found["stages"]] == pytest.approx(by_hand, rel=0.01)
@@ -28,7 +28,7 @@ def test_as_json_it_agrees_with_the_library(offramp: Shell) -> None:
 
 
 def test_as_a_table(offramp: Shell) -> None:
-    ran = offramp("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz")
+    ran = offramp("inspect", "--model", f"{MODELS}:make", "--data", "test.npz")
     assert ran.status == 0
     assert "tiny: 4 stages, 3 classes, 0.2 M Mul-Adds" in ran.out
     assert "3 *" in ran.out
@@ -36,40 +36,40 @@ def test_as_a_table(offramp: Shell) -> None:
 
 
 def test_pictures(offramp: Shell) -> None:
-    ran = offramp("inspect", "--trunk", f"{MODELS}:pictures", "--data", "images")
+    ran = offramp("inspect", "--model", f"{MODELS}:pictures", "--data", "images")
     assert "16 x 32 x 32" in ran.out
     assert "12.24" in ran.out
 
 
 def test_texts_need_no_data(offramp: Shell) -> None:
-    found = offramp.json("inspect", "--trunk", f"{MODELS}:texts")
+    found = offramp.json("inspect", "--model", f"{MODELS}:texts")
     assert found["preprocessing"] == ["tokenize"]
     assert found["stages"][0]["sees"].endswith("words x 64")
 
 
 def test_what_a_network_takes_may_be_unknown(offramp: Shell) -> None:
-    ran = offramp("inspect", "--trunk", f"{MODELS}:make")
+    ran = offramp("inspect", "--model", f"{MODELS}:make")
     assert ran.status == 1
     assert "cannot be told from its preprocessing; give a few samples with --data" in ran.told
 
 
 def test_poolings(offramp: Shell) -> None:
-    found = offramp.json("inspect", "--trunk", f"{MODELS}:pictures", "--data", "images", "--pooling", "mean")
+    found = offramp.json("inspect", "--model", f"{MODELS}:pictures", "--data", "images", "--pooling", "mean")
     assert [one["features"] for one in found["stages"]] == [16, 32, 64]
-    ran = offramp("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", "--pooling", "grid")
+    ran = offramp("inspect", "--model", f"{MODELS}:make", "--data", "test.npz", "--pooling", "grid")
     assert ran.status == 1
     assert "grid pooling takes maps N x C x H x W, got shape (2, 256); use pooling 'auto'" in ran.told
 
 
 def test_an_unknown_pooling(offramp: Shell) -> None:
-    ran = offramp("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", "--pooling", "maen")
+    ran = offramp("inspect", "--model", f"{MODELS}:make", "--data", "test.npz", "--pooling", "maen")
     assert ran.status == 1
     assert "unknown pooling 'maen'; did you mean 'mean'?" in ran.told
 
 
 def test_times_are_measured_and_written(offramp: Shell, tmp_path: Path) -> None:
     out = tmp_path / "latency.json"
-    line = ("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", "--measure", "--batch-size", "4")
+    line = ("inspect", "--model", f"{MODELS}:make", "--data", "test.npz", "--measure", "--batch-size", "4")
     found = offramp.json(*line, "--batch-size", "1", "--out", out)
     table = LatencyTable.load(out)
     assert (table.network, table.batch_sizes, table.exits) == ("tiny", (1, 4), "LadderExits of width 64 for 3 classes")
@@ -84,7 +84,7 @@ def test_times_are_measured_and_written(offramp: Shell, tmp_path: Path) -> None:
 
 
 def test_times_of_a_backend(offramp: Shell, tmp_path: Path) -> None:
-    line = ("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", "--measure", "--out", tmp_path / "times.json")
+    line = ("inspect", "--model", f"{MODELS}:make", "--data", "test.npz", "--measure", "--out", tmp_path / "times.json")
     ran = offramp(*line, "--backend", "bfloat16")
     assert ran.status == 0
     assert " by bfloat16 on " in ran.told
@@ -96,14 +96,14 @@ def test_times_of_a_backend(offramp: Shell, tmp_path: Path) -> None:
 
 def test_texts_are_timed_by_their_lengths(offramp: Shell, tmp_path: Path) -> None:
     out = tmp_path / "latency.json"
-    ran = offramp("inspect", "--trunk", f"{MODELS}:texts", "--data", "texts-test.tsv", "--measure", "--out", out)
+    ran = offramp("inspect", "--model", f"{MODELS}:texts", "--data", "texts-test.tsv", "--measure", "--out", out)
     assert ran.status == 0
     assert len(LatencyTable.load(out).others) >= 1
 
 
 @each("more", [("--out", "latency.json"), ("--batch-size", "4"), ("--backend", "onnx")])
 def test_nothing_is_written_that_was_not_measured(offramp: Shell, more: tuple[str, ...]) -> None:
-    ran = offramp("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", *more)
+    ran = offramp("inspect", "--model", f"{MODELS}:make", "--data", "test.npz", *more)
     assert ran.status == 1
     assert f"expected --measure with {more[0]}, got none: without it nothing is timed" in ran.told
 
@@ -112,8 +112,8 @@ def test_nothing_is_written_that_was_not_measured(offramp: Shell, more: tuple[st
 def test_times_that_do_not_add_up_are_warned_of(offramp: Shell, monkeypatch: pytest.MonkeyPatch, busy: bool) -> None:
     table = LatencyTable("eager", 1, (1,), *(((1.0,),) * 4,) * 4, whole=(1.0,), adds_up=(1.41 if busy else 1.1,))
     monkeypatch.setattr("offramp.runtime.measure_latency", lambda *arguments, **options: table)
-    line = ("inspect", "--trunk", f"{MODELS}:make", "--data", "test.npz", "--measure")
-    told = "the machine was busy: stages add up to 1.41 of the bare network's time; measure again when it is quiet"
+    line = ("inspect", "--model", f"{MODELS}:make", "--data", "test.npz", "--measure")
+    told = "the machine was busy: stages add up to 1.41 of the full network's time; measure again when it is quiet"
     assert (told in offramp(*line).told) == busy
     assert (told in offramp(*line, "--json").told) == busy
 
@@ -148,14 +148,14 @@ class TestArtifact:
         assert str(opened(artifact)) in ran.out
         found = offramp.json(*line, "--measure", "--out", tmp_path / "latency.json")
         assert found["frontier"]["network"] == found["network"] == "tiny"
-        assert opened(artifact).timed(LatencyTable.load(tmp_path / "latency.json")).bare_ms is not None
+        assert opened(artifact).timed(LatencyTable.load(tmp_path / "latency.json")).full_ms is not None
 
     @each(
         ("more", "told"),
         [
-            (("--trunk", f"{MODELS}:make"), "expected an artifact, or a network with --trunk: one of the two"),
-            (("--exits", "2"), "expected --exits with --trunk"),
-            (("--pooling", "mean"), "expected --pooling with --trunk"),
+            (("--model", f"{MODELS}:make"), "expected an artifact, or a network with --model: one of the two"),
+            (("--exits", "2"), "expected --exits with --model"),
+            (("--pooling", "mean"), "expected --pooling with --model"),
             (("--measure",), "expected --data with --measure of an artifact"),
         ],
     )

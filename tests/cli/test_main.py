@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import typer
 
-from offramp import trunk
+from offramp import backbone
 from offramp.cli import main as package_main
 from offramp.cli import options
 from offramp.cli.main import VERBS, app, main
@@ -56,17 +56,17 @@ class TestUsage:
         ("line", "told"),
         [
             ("inspects", "No such command 'inspects'. Did you mean 'inspect'?"),
-            ("fit --trunk x --train y", "Missing option '--out'"),
+            ("fit --model x --train y", "Missing option '--out'"),
             ("evaluate --data a", "Missing argument 'ARTIFACT'"),
             ("inspect a b", "unexpected extra argument"),
             ("fit --chance 3", "No such option: --chance"),
             ("fit --epoch 3", "--epochs"),
-            ("fit --trunk", "requires an argument"),
+            ("fit --model", "requires an argument"),
             ("predict a --data b --out c.csv --cost abc", "'--cost': Input should be a valid number"),
             ("predict a --data b --out c.csv --batch-size 0", "--batch-size"),
-            ("estimate --trunk x --data y --samples 3", "--samples"),
-            ("fit --trunk x --train y --out z --epochs 0", "--epochs"),
-            ("fit --trunk x --train y --out z --seed one", "--seed"),
+            ("estimate --model x --data y --samples 3", "--samples"),
+            ("fit --model x --train y --out z --epochs 0", "--epochs"),
+            ("fit --model x --train y --out z --seed one", "--seed"),
         ],
     )
     def test_told_with_what_was_expected(self, offramp: Shell, line: str, told: str) -> None:
@@ -119,7 +119,7 @@ class TestUnforeseen:
 
 
 def test_an_error_of_the_library_names_options_not_arguments(offramp: Shell) -> None:
-    ran = offramp("inspect", "--trunk", "workshop_models:make", "--data", "saved")
+    ran = offramp("inspect", "--model", "workshop_models:make", "--data", "saved")
     assert ran.status == 1
     assert "choose one: --split test" in ran.told
 
@@ -155,7 +155,7 @@ class TestHelp:
     def test_says_what_holds_without_an_option(self, name: str) -> None:
         for parameter in COMMAND.commands[name].params:
             left_out = parameter.default is None and not parameter.required and parameter.param_type_name == "option"
-            known_from_name = parameter.name in ("split", "report", "accuracy", "trunk")
+            known_from_name = parameter.name in ("split", "report", "accuracy", "backbone")
             if left_out and not known_from_name:
                 assert "Without it" in parameter.help, parameter.name
 
@@ -200,7 +200,7 @@ class TestQuick:
         ("words", "expected"),
         [
             ("fi", ["fit"]),
-            ("fit --tru", ["--trunk", "--trust"]),
+            ("fit --tru", ["--model", "--trust"]),
             ("fit --seed 3 --method p", ["paper"]),
         ],
     )
@@ -246,4 +246,4 @@ class TestQuick:
 
 
 def test_the_default_pooling_is_that_of_the_library() -> None:
-    assert options.DEFAULT_POOLING == trunk.DEFAULT_POOLING
+    assert options.DEFAULT_POOLING == backbone.DEFAULT_POOLING

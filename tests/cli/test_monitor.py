@@ -111,10 +111,10 @@ def test_a_promise(offramp: Shell, files: dict[str, Path]) -> None:
 
 
 def test_a_promise_that_nothing_looks_into(offramp: Shell, files: dict[str, Path], tmp_path: Path) -> None:
-    bare = write(tmp_path / "bare.csv", 200, seed=9, shadow=0)
+    full = write(tmp_path / "full.csv", 200, seed=9, shadow=0)
     assert (
         "--promised was not looked into"
-        in offramp("monitor", bare, "-r", files["reference"], "--promised", "0.05").told
+        in offramp("monitor", full, "-r", files["reference"], "--promised", "0.05").told
     )
     assert "looked into" not in offramp("monitor", files["same"], "-r", files["reference"], "--promised", "0.05").told
 
@@ -140,13 +140,13 @@ def test_a_word_of_a_small_reference(offramp: Shell, files: dict[str, Path]) -> 
 
 
 def test_from_answers_to_a_recommendation(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
-    for name, data in (("reference", "val.npz"), ("traffic", "bare.npz")):
+    for name, data in (("reference", "val.npz"), ("traffic", "full.npz")):
         line = ("--data", data, "--cost", "0.6", "--shadow", "0.5", "--out", tmp_path / f"{name}.csv")
         assert offramp("predict", artifact, *line, *TRUST).status == 0
     found = offramp("monitor", tmp_path / "traffic.csv", "-r", tmp_path / "reference.csv", "--json").json
     assert (found["action"], found["samples"], found["reference"]["samples"]) == ("wait", 90, 120)
     assert found["traffic"]["shadowed"] > 20
-    other = ("--data", "bare.npz", "--policy", "threshold", "--out", tmp_path / "other.csv")
+    other = ("--data", "full.npz", "--policy", "threshold", "--out", tmp_path / "other.csv")
     assert offramp("predict", artifact, *other, *TRUST).status == 0
     ran = offramp("monitor", tmp_path / "other.csv", "-r", tmp_path / "reference.csv")
     assert ran.status == 1

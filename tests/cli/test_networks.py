@@ -1,4 +1,4 @@
-"""Networks by what `--trunk` says, artifacts by their folder, and whose code runs."""
+"""Networks by what `--model` says, artifacts by their folder, and whose code runs."""
 
 import csv
 import json
@@ -11,34 +11,34 @@ import pytest
 import torch
 
 from offramp.artifact import write_artifact
+from tests.backbone.folder_examples import NAMES, save_text_folder, tiny_tokenizer
 from tests.cases import each
 from tests.cli.workshop import MODELS, Shell
-from tests.trunk.folder_examples import NAMES, save_text_folder, tiny_tokenizer
 
 
 class TestMaking:
     @each(
         ("spec", "told"),
         [
-            ("no_such_module:make", "no module 'no_such_module' in .*; --trunk takes package:function"),
+            ("no_such_module:make", "no module 'no_such_module' in .*; --model takes package:function"),
             ("no_such_package.models:make", "no module 'no_such_package.models'"),
             (f"{MODELS}:maek", "module 'workshop_models' has no 'maek'; did you mean 'make'"),
             (f"{MODELS}:zzz", "has no 'zzz'; it has Undecided, fails, leaves, make"),
-            (f"{MODELS}:silly", "expected 'workshop_models:silly' to give a trunk, got dict; let it end with"),
+            (f"{MODELS}:silly", "expected 'workshop_models:silly' to give a backbone, got dict; let it end with"),
             (f"{MODELS}:MODELS", "not callable"),
             (f"{MODELS}:fails", r"'layer1' \(KeyError, workshop_models.py line \d+\); --debug shows"),
             (f"{MODELS}:leaves", "ended the program .* under `if __name__ == '__main__':`"),
             (f"{MODELS}:make,deep=3", "unexpected keyword argument 'deep'"),
             (f"{MODELS}:make,depth", "KEY=VALUE after commas, got 'workshop_models:make,depth'"),
-            (f"{MODELS}:make,depth=many", "cannot make a trunk with {'depth': 'many'}"),
+            (f"{MODELS}:make,depth=many", "cannot make a backbone with {'depth': 'many'}"),
             (f"{MODELS}:refused", "depends on the values of the inputs|data-dependent|control flow"),
             ("workshop_broken:make", r"cannot import 'workshop_broken:make': .* \(SyntaxError"),
             ("workshop_needy:make", r"No module named 'no_such_library'.* \(ModuleNotFoundError, workshop_needy.py"),
             ("workshop_empty:make", "it has no functions; write one that returns offramp.split"),
             ("workshop_script:make", "ended the program"),
-            ("cifar_resnets,layers=8", "unknown trunk 'cifar_resnets'; did you mean 'cifar_resnet'"),
+            ("cifar_resnets,layers=8", "unknown backbone 'cifar_resnets'; did you mean 'cifar_resnet'"),
             ("cifar_resnet", "missing 1 required positional argument: 'layers'"),
-            ("cifar_resnet,layers=9", "'cifar_resnet' cannot make a trunk"),
+            ("cifar_resnet,layers=9", "'cifar_resnet' cannot make a backbone"),
             ("", "expected package:function"),
         ],
     )
@@ -47,16 +47,16 @@ class TestMaking:
         Path("workshop_needy.py").write_text("import no_such_library\n")
         Path("workshop_empty.py").write_text("")
         Path("workshop_script.py").write_text("import argparse\nargparse.ArgumentParser().parse_args(['--x'])\n")
-        ran = offramp("inspect", "--trunk", spec, "--data", "test.npz")
+        ran = offramp("inspect", "--model", spec, "--data", "test.npz")
         assert (ran.status, ran.out) == (1, "")
         assert "not foreseen" not in ran.told
         assert re.search(told, ran.told), ran.told
 
-    def test_two_make_a_chain(self, offramp: Shell) -> None:
+    def test_two_make_a_cascade(self, offramp: Shell) -> None:
         found = offramp.json("inspect", "-t", f"{MODELS}:small", "-t", f"{MODELS}:make", "--data", "test.npz")
         assert found["network"] == "small+tiny"
 
-    def test_a_chain_of_other_classes_is_refused(self, offramp: Shell) -> None:
+    def test_a_cascade_of_other_classes_is_refused(self, offramp: Shell) -> None:
         ran = offramp("inspect", "-t", f"{MODELS}:make,classes=2", "-t", f"{MODELS}:make", "--data", "test.npz")
         assert ran.status == 1
         assert "classes" in ran.told
@@ -81,7 +81,7 @@ class TestFolders:
 
     def test_from_the_folder_to_names(self, offramp: Shell, folder: Path) -> None:
         data = ("--train", folder / "train.csv", "--validation", folder / "val.csv")
-        line = ("fit", "--trunk", f"hf:{folder / 'my-model'}", *data, "--epochs", "1", "--out", folder / "artifact")
+        line = ("fit", "--model", f"hf:{folder / 'my-model'}", *data, "--epochs", "1", "--out", folder / "artifact")
         fitted = offramp.json(*line)
         assert fitted["classes"] == list(NAMES)
         assert fitted["full_accuracy"] == 1
@@ -93,13 +93,13 @@ class TestFolders:
     def test_labels_that_do_not_fit_are_refused(self, offramp: Shell, folder: Path) -> None:
         rows = (folder / "val.csv").read_text().replace("card lost", "card_lost")
         (folder / "val.csv").write_text(rows)
-        ran = offramp("estimate", "--trunk", f"hf:{folder / 'my-model'}", "--data", folder / "val.csv")
+        ran = offramp("estimate", "--model", f"hf:{folder / 'my-model'}", "--data", folder / "val.csv")
         assert ran.status == 1
         assert "unknown class 'card_lost'; did you mean 'card lost'?" in ran.told
         assert "classes have no label: 'card lost'" in ran.told
 
     def test_names_of_a_file_must_be_the_networks(self, offramp: Shell, folder: Path) -> None:
-        line = ("estimate", "--trunk", f"hf:{folder / 'my-model'}", "--data", folder / "val.csv", "--classes")
+        line = ("estimate", "--model", f"hf:{folder / 'my-model'}", "--data", folder / "val.csv", "--classes")
         (folder / "names").write_text("\n".join(sorted(NAMES)))
         assert "in another order; leave --classes out" in offramp(*line, folder / "names").told
         (folder / "names").write_text("\n".join([*NAMES[:2], "other", "pin"]))
@@ -119,10 +119,10 @@ class TestOpening:
         assert MODELS not in sys.modules
         assert offramp("inspect", artifact, "--trust", f"{MODELS}:make").status == 0
 
-    def test_all_of_it_at_once(self, offramp: Shell, chained: Path) -> None:
-        ran = offramp("inspect", chained)
+    def test_all_of_it_at_once(self, offramp: Shell, cascade: Path) -> None:
+        ran = offramp("inspect", cascade)
         assert ran.told.endswith("--trust workshop_models:small --trust workshop_models:make")
-        ran = offramp("inspect", chained, "--trust", f"{MODELS}:small")
+        ran = offramp("inspect", cascade, "--trust", f"{MODELS}:small")
         assert ran.told.endswith("allow it to run: --trust workshop_models:make")
 
     def test_the_code_may_be_gone(self, offramp: Shell, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ class TestOpening:
             ("cut", "is not what `offramp.save` writes"),
             ("missing", ".safetensors is missing; copy the whole folder"),
             ("newer", "install the offramp that saved it"),
-            ("nameless", "in Python: offramp.load(path, trunk=...)"),
+            ("nameless", "in Python: offramp.load(path, backbone=...)"),
         ],
     )
     def test_ruins(self, offramp: Shell, artifact: Path, tmp_path: Path, ruin: str, told: str) -> None:
@@ -189,7 +189,7 @@ def _rewrite(place: Path, how: str) -> None:
     found = form.read_artifact(place)
     content = json.loads(json.dumps(found.content.value))
     if how == "nameless":
-        content["trunk"]["factory"] = None
+        content["backbone"]["factory"] = None
     version = form.VERSION
     try:
         form.VERSION = version + (how == "newer")

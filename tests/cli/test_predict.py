@@ -42,7 +42,7 @@ def test_the_file_has_what_the_network_answers(
     offramp: Shell, artifact: Path, tmp_path: Path, suffix: str, miscoverage: float
 ) -> None:
     out = tmp_path / "new" / f"answers{suffix}"
-    line = ("--data", "bare.npz", "--out", out, "--cost", "0.6", "--miscoverage", miscoverage, *TRUST)
+    line = ("--data", "full.npz", "--out", out, "--cost", "0.6", "--miscoverage", miscoverage, *TRUST)
     found = offramp.json("predict", artifact, *line)
     network = opened(artifact).choose(cost=0.6)
     inputs = samples(90, seed=2)[0]
@@ -61,12 +61,12 @@ def test_the_file_has_what_the_network_answers(
         assert np.allclose([row["probabilities"] for row in rows], probabilities, atol=1e-6)
     mean = pytest.approx(float(costs.mean()), abs=1e-6)
     decided = {"policy": "stopping", "budget": None, "guarantee": None}
-    assert found == {"out": str(out), "rows": 90, "cost": mean, "bare_ms": None, "ms": None, **decided}
+    assert found == {"out": str(out), "rows": 90, "cost": mean, "full_ms": None, "ms": None, **decided}
     assert {place.name for place in out.parent.iterdir()} == {out.name, f".{out.name}.lock"}
 
 
 def test_as_a_sentence(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
-    ran = offramp("predict", artifact, "--data", "bare.npz", "--out", tmp_path / "a.csv", *TRUST)
+    ran = offramp("predict", artifact, "--data", "full.npz", "--out", tmp_path / "a.csv", *TRUST)
     assert (ran.status, ran.out) == (0, "")
     told = (
         rf"90 answers in {tmp_path}/a.csv, at \d\.\d+ of the network's cost on average, by \w+ \(tune split: .* right\)"
@@ -85,7 +85,7 @@ def test_texts_one_a_line_with_names(offramp: Shell, of_texts: Path, tmp_path: P
 def test_a_column_of_labels_is_passed_over(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
     line = (*TRUST, "--out")
     offramp.json("predict", artifact, "--data", "test.csv", "--label", "kind", *line, tmp_path / "a.csv")
-    offramp.json("predict", artifact, "--data", "bare.npz", *line, tmp_path / "b.csv")
+    offramp.json("predict", artifact, "--data", "full.npz", *line, tmp_path / "b.csv")
     assert (tmp_path / "a.csv").read_text() == (tmp_path / "b.csv").read_text()
     ran = offramp("predict", artifact, "--data", "test.csv", *line, tmp_path / "c.csv")
     assert ran.status == 1
@@ -94,7 +94,7 @@ def test_a_column_of_labels_is_passed_over(offramp: Shell, artifact: Path, tmp_p
 
 @each("size", [1, 7, 1000])
 def test_any_number_at_a_time(offramp: Shell, artifact: Path, tmp_path: Path, size: int) -> None:
-    line = ("--data", "bare.npz", "--out", tmp_path / "a.csv", "--batch-size", size, *TRUST)
+    line = ("--data", "full.npz", "--out", tmp_path / "a.csv", "--batch-size", size, *TRUST)
     assert offramp.json("predict", artifact, *line)["rows"] == 90
 
 
@@ -109,7 +109,7 @@ def test_one_sample(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
 def test_interrupted_it_goes_on_to_the_same_file(
     offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, count: int
 ) -> None:
-    line = ("predict", artifact, "--data", "bare.npz", *TRUST, "--batch-size", "20", "--out")
+    line = ("predict", artifact, "--data", "full.npz", *TRUST, "--batch-size", "20", "--out")
     with stopped_after(monkeypatch, "offramp.network.EarlyExitNetwork.predict", count):
         ran = offramp(*line, tmp_path / f"a{suffix}")
     assert (ran.status, ran.out) == (130, "")
@@ -138,7 +138,7 @@ class TestBudget:
     def test_the_file_has_what_the_controller_leads_to(self, offramp: Shell, artifact: Path, tmp_path: Path) -> None:
         network, inputs = opened(artifact).choose(cost=1.1), samples(90, seed=2)[0]
         budget = 0.5 * (network.dial.cheapest + network.dial.dearest)
-        line = ("--data", "bare.npz", "--budget", budget, "--batch-size", 10, *TRUST)
+        line = ("--data", "full.npz", "--budget", budget, "--batch-size", 10, *TRUST)
         found = offramp.json("predict", artifact, *line, "--out", tmp_path / "a.csv")
         controller, expected, asked = network.controller(budget), [], set()
         for start in range(0, 90, 10):
@@ -153,7 +153,7 @@ class TestBudget:
     def test_interrupted_it_goes_on_to_the_same_file(
         self, offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        line = ("predict", artifact, "--data", "bare.npz", *TRUST, "--budget", "0.8", "--batch-size", "7", "--out")
+        line = ("predict", artifact, "--data", "full.npz", *TRUST, "--budget", "0.8", "--batch-size", "7", "--out")
         with stopped_after(monkeypatch, "offramp.network.EarlyExitNetwork.predict", 6):
             assert offramp(*line, tmp_path / "a.csv").status == 130
         offramp.json(*line, tmp_path / "a.csv")
@@ -172,7 +172,7 @@ class TestBudget:
         ],
     )
     def test_refused(self, offramp: Shell, artifact: Path, tmp_path: Path, options: tuple[str, ...], told: str) -> None:
-        ran = offramp("predict", artifact, "--data", "bare.npz", "--out", tmp_path / "a.csv", *TRUST, *options)
+        ran = offramp("predict", artifact, "--data", "full.npz", "--out", tmp_path / "a.csv", *TRUST, *options)
         assert (ran.status, ran.out) == (1, "")
         assert told in ran.told
         assert not any(tmp_path.iterdir())
@@ -191,12 +191,12 @@ class TestRefused:
     def test_places(self, offramp: Shell, artifact: Path, tmp_path: Path, out: str, told: str) -> None:
         (tmp_path / "folder.csv").mkdir()
         (tmp_path / "file").write_text("")
-        ran = offramp("predict", artifact, "--data", "bare.npz", "--out", tmp_path / out, *TRUST)
+        ran = offramp("predict", artifact, "--data", "full.npz", "--out", tmp_path / out, *TRUST)
         assert (ran.status, ran.out) == (1, "")
         assert re.search(told, ran.told), ran.told
 
     def test_a_miscoverage_that_was_not_calibrated(self, offramp: Shell, artifact: Path, tmp_path: Path) -> None:
-        line = ("--data", "bare.npz", "--out", tmp_path / "a.csv", "--miscoverage", "0.2", *TRUST)
+        line = ("--data", "full.npz", "--out", tmp_path / "a.csv", "--miscoverage", "0.2", *TRUST)
         ran = offramp("predict", artifact, *line)
         assert ran.status == 1
         assert "expected --miscoverage to be one that was calibrated (0.05, 0.1), got 0.2" in ran.told
@@ -207,8 +207,8 @@ class TestRefused:
             ("gone.csv", "gone.csv; offramp opens"),
             ("images", "images has images, the network 'tiny' does not take them as they are"),
             ("new.txt", "new.txt has texts, the network 'tiny' does not take them as they are"),
-            ("bare.npz --column y", "unknown array 'y'"),
-            ("bare.npz --split x", "expected no split"),
+            ("full.npz --column y", "unknown array 'y'"),
+            ("full.npz --split x", "expected no split"),
         ],
     )
     def test_data(self, offramp: Shell, artifact: Path, tmp_path: Path, data: str, told: str) -> None:
@@ -230,7 +230,7 @@ class TestRefused:
 
 
 def test_another_backend(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
-    line = ("--data", "bare.npz", "--cost", "0.6", *TRUST)
+    line = ("--data", "full.npz", "--cost", "0.6", *TRUST)
     for backend in ("eager", "bfloat16"):
         offramp.json("predict", artifact, *line, "--backend", backend, "--out", tmp_path / f"{backend}.csv")
     expected, found = (rows_of(tmp_path / f"{backend}.csv") for backend in ("eager", "bfloat16"))
@@ -242,14 +242,14 @@ def test_another_backend(offramp: Shell, artifact: Path, tmp_path: Path) -> None
 
 
 def test_an_unknown_backend(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
-    line = ("--data", "bare.npz", "--cost", "0.6", *TRUST, "--out", tmp_path / "answers.csv", "--backend", "bfloat")
+    line = ("--data", "full.npz", "--cost", "0.6", *TRUST, "--out", tmp_path / "answers.csv", "--backend", "bfloat")
     ran = offramp("predict", artifact, *line)
     assert ran.status != 0
     assert "unknown backend 'bfloat'; did you mean 'bfloat16'?" in ran.told
 
 
 def test_a_share_is_run_to_full_depth_too(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
-    line = ("--data", "bare.npz", "--cost", "0.6", *TRUST)
+    line = ("--data", "full.npz", "--cost", "0.6", *TRUST)
     for share in (0, 0.3, 1):
         offramp.json("predict", artifact, *line, "--shadow", share, "--out", tmp_path / f"{share}.jsonl")
     without, some, everyone = (
@@ -257,7 +257,7 @@ def test_a_share_is_run_to_full_depth_too(offramp: Shell, artifact: Path, tmp_pa
     )
     network, inputs = opened(artifact).choose(cost=0.6), torch.from_numpy(samples(90, seed=2)[0])
     with torch.no_grad():
-        expected = network.trunk(network.trunk.prepare(network.preprocessing(inputs))).argmax(1).tolist()
+        expected = network.backbone(network.backbone.prepare(network.preprocessing(inputs))).argmax(1).tolist()
     assert [row["full"] for row in everyone] == expected
     shadowed = [row["full"] is not None for row in some]
     assert 10 < sum(shadowed) < 45
@@ -274,7 +274,7 @@ def test_a_promise_is_told_to_programs_too(offramp: Shell, artifact: Path, tmp_p
 
 @pytest.mark.slow
 def test_by_workers_the_same_answers(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
-    line = ("predict", artifact, *TRUST, "--data", "bare.npz", "--cost", "0.6", "--out")
+    line = ("predict", artifact, *TRUST, "--data", "full.npz", "--cost", "0.6", "--out")
     alone = offramp.json(*line, tmp_path / "a.csv")
     told = offramp.json(*line, tmp_path / "b.parquet", "--workers", "1")
     assert told == {**alone, "out": str(tmp_path / "b.parquet"), "cost": pytest.approx(alone["cost"], abs=1e-6)}
@@ -284,7 +284,7 @@ def test_by_workers_the_same_answers(offramp: Shell, artifact: Path, tmp_path: P
 
 
 def test_formats_of_many_workers(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
-    line = ("predict", artifact, *TRUST, "--data", "bare.npz", "--cost", "0.6", "--out")
+    line = ("predict", artifact, *TRUST, "--data", "full.npz", "--cost", "0.6", "--out")
     ran = offramp(*line, tmp_path / "a.csv", "--workers", "2")
     assert ran.status == 1
     assert "expected --out to end with .parquet with --workers or --cluster, got 'a.csv'" in ran.told

@@ -15,7 +15,7 @@ TRUST = ("--trust", f"{MODELS}:make")
 
 @each("labelled", [False, True])
 def test_as_the_library_does(offramp: Shell, artifact: Path, tmp_path: Path, labelled: bool) -> None:
-    data, how = ("test.npz", ("--labelled",)) if labelled else ("bare.npz", ())
+    data, how = ("test.npz", ("--labelled",)) if labelled else ("full.npz", ())
     ran = offramp("recalibrate", artifact, "--data", data, "--out", tmp_path / "new", *how, *TRUST)
     assert ran.status == 0
     assert f"is calibrated on 90 samples of {data}, saved in {tmp_path / 'new'}" in ran.told
@@ -37,7 +37,7 @@ def test_as_the_library_does(offramp: Shell, artifact: Path, tmp_path: Path, lab
 
 def test_what_it_makes_is_used_by_others(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
-    found = offramp.json("recalibrate", artifact, "--data", "bare.npz", "--out", new, *TRUST)
+    found = offramp.json("recalibrate", artifact, "--data", "full.npz", "--out", new, *TRUST)
     assert found == {"artifact": str(new), "samples": 90, "labelled": False}
     wish = ("--max-drop", "0.4", "--confidence", "0.8")
     line = ("predict", new, "--data", "test.npz", "--out", tmp_path / "answers.csv", *TRUST, *wish)
@@ -53,8 +53,8 @@ def test_what_it_makes_is_used_by_others(offramp: Shell, artifact: Path, tmp_pat
 @each(
     ("line", "told"),
     [
-        (("--data", "bare.npz", "--labelled"), "bare.npz has no labels; name their column with --label"),
-        (("--data", "bare.npz", "--classes", "names.txt"), "expected --labelled with --classes, got only --classes"),
+        (("--data", "full.npz", "--labelled"), "full.npz has no labels; name their column with --label"),
+        (("--data", "full.npz", "--classes", "names.txt"), "expected --labelled with --classes, got only --classes"),
         (("--data", "val.npz"), "rows of 'recalibrate' are in 'tune' too"),
         (("--data", "small.npz"), "does not take them as they are"),
     ],
@@ -69,6 +69,6 @@ def test_what_is_refused(offramp: Shell, artifact: Path, tmp_path: Path, line: t
 
 
 def test_the_artifact_itself_is_not_written_over(offramp: Shell, artifact: Path) -> None:
-    ran = offramp("recalibrate", artifact, "--data", "bare.npz", "--out", artifact, *TRUST)
+    ran = offramp("recalibrate", artifact, "--data", "full.npz", "--out", artifact, *TRUST)
     assert ran.status == 1
     assert "expected --out to be another folder than the artifact's" in ran.told

@@ -45,8 +45,8 @@ import torch
 from torch import nn
 
 import offramp
-from offramp.trunk import CifarResNet, image_preprocessing
-from offramp.trunk.text import text_preprocessing
+from offramp.backbone import CifarResNet, image_preprocessing
+from offramp.backbone.text import text_preprocessing
 
 MODELS = {}
 PREPARED = image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
@@ -81,16 +81,16 @@ def small():
 
 def pictures(layers=8):
     torch.manual_seed(0)
-    trunk = CifarResNet(layers, num_classes=3)
-    trunk.preprocessing = PREPARED
-    return trunk
+    backbone = CifarResNet(layers, num_classes=3)
+    backbone.preprocessing = PREPARED
+    return backbone
 
 
 def texts():
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import BertConfig, BertForSequenceClassification
 
-    from offramp.trunk.transformers import text_trunk
+    from offramp.backbone.transformers import text_backbone
 
     torch.manual_seed(0)
     words = Tokenizer(models.WordLevel({"?": 0, "good": 1, "bad": 2, "dull": 3, "day": 4, "very": 5}, unk_token="?"))
@@ -104,11 +104,11 @@ def texts():
         found = torch.linalg.lstsq(pooled, scores, driver="gelsd").solution
         model.classifier.weight.copy_(found.T)
         model.classifier.bias.zero_()
-    return text_trunk(model, tokenizer=words, longest=8)
+    return text_backbone(model, tokenizer=words, longest=8)
 
 
 def silly():
-    return {"not": "a trunk"}
+    return {"not": "a backbone"}
 
 
 def fails():
@@ -171,7 +171,7 @@ def furnish(folder: Path) -> None:
         inputs, labels = samples(count, seed=seed)
         np.savez(folder / f"{name}.npz", x=inputs, y=labels)
     inputs, labels = samples(90, seed=2)
-    np.savez(folder / "bare.npz", x=inputs)
+    np.savez(folder / "full.npz", x=inputs)
     header = ",".join([*(f"x{column}" for column in range(16)), "kind"])
     rows = [",".join([*map(str, row), str(label)]) for row, label in zip(inputs, labels, strict=True)]
     (folder / "test.csv").write_text("\n".join([header, *rows]) + "\n")

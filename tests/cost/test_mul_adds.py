@@ -3,11 +3,11 @@ import torch
 from fvcore.nn import FlopCountAnalysis
 from torch import Tensor, nn
 
-from offramp.cost import Costs, CostTable, TrunkMulAdds, count_mul_adds, count_trunk, price
+from offramp.backbone import Axes, Backbone, CifarResNet, GridPooling, Hidden, MeanPooling, Pooling, Tokens
+from offramp.backbone.pooling import POOLINGS
+from offramp.cost import BackboneMulAdds, Costs, CostTable, count_backbone, count_mul_adds, price
 from offramp.exits import CumulativeLinearExits, LadderExits, LinearExits
 from offramp.policy import GatePolicy
-from offramp.trunk import Axes, CifarResNet, GridPooling, Hidden, MeanPooling, Pooling, Tokens, Trunk
-from offramp.trunk.pooling import POOLINGS
 from tests.cases import each
 
 
@@ -54,60 +54,60 @@ class TestCountMulAdds:
         torch.testing.assert_close(count_mul_adds(layer, given)[1], layer(given))
 
 
-class TestCountTrunk:
+class TestCountBackbone:
     @each(("layers", "published"), [(20, 40.55e6), (56, 125.49e6)])
     def test_closed_form(self, layers: int, published: float) -> None:
-        found = count_trunk(CifarResNet(layers), torch.zeros(2, 3, 32, 32), MeanPooling())
+        found = count_backbone(CifarResNet(layers), torch.zeros(2, 3, 32, 32), MeanPooling())
         stages, head = closed_form(layers)
         assert found.stage.tolist() == [stages]
         assert found.head.tolist() == [[0] * (len(stages) - 1) + [head]]
-        assert found.bare.tolist() == [sum(stages) + head]
+        assert found.full.tolist() == [sum(stages) + head]
         assert found.stage.sum() + found.head.sum() == pytest.approx(published, rel=2e-4)
 
     @each("layers", [20, 56])
     def test_against_fvcore(self, layers: int) -> None:
-        trunk = CifarResNet(layers)
-        analysis = FlopCountAnalysis(trunk, torch.zeros(1, 3, 32, 32))
+        backbone = CifarResNet(layers)
+        analysis = FlopCountAnalysis(backbone, torch.zeros(1, 3, 32, 32))
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-        found = count_trunk(trunk, torch.zeros(1, 3, 32, 32), MeanPooling())
+        found = count_backbone(backbone, torch.zeros(1, 3, 32, 32), MeanPooling())
         operators = analysis.by_operator()
         assert (found.stage.sum() + found.head.sum()).item() == operators["conv"] + operators["linear"]
         by_module = analysis.by_module_and_operator()
         for index, mul_adds in enumerate(found.stage[0].tolist()):
             assert mul_adds == by_module[f"stages.{index}"]["conv"]
-        assert found.head[0, -1] == by_module[f"heads.{trunk.num_exits - 1}"]["linear"]
+        assert found.head[0, -1] == by_module[f"heads.{backbone.num_exits - 1}"]["linear"]
 
     @each("batch", [1, 3])
     def test_is_of_one_sample(self, batch: int) -> None:
-        found = count_trunk(CifarResNet(8, num_classes=100), torch.zeros(batch, 3, 32, 32), GridPooling())
+        found = count_backbone(CifarResNet(8, num_classes=100), torch.zeros(batch, 3, 32, 32), GridPooling())
         stages, head = closed_form(8, num_classes=100)
         assert found.stage.tolist() == [stages]
         assert found.head[0, -1] == head
         assert found.pooling.tolist() == [[16 * 32 * 32, 32 * 16 * 16, 64 * 8 * 8]]
 
     def test_heads_in_the_middle(self) -> None:
-        class Chain(Trunk):
+        class Cascade(Backbone):
             def representation(self, hidden: Hidden, stage: int) -> Tensor:
                 assert isinstance(hidden, Tensor)
                 return hidden
 
-        trunk = Chain("chain", [nn.Linear(3, 3) for _ in range(3)], {0: nn.Linear(3, 2), 2: nn.Linear(3, 2)}, 2)
-        found = count_trunk(trunk, torch.zeros(4, 3), MeanPooling())
+        backbone = Cascade("cascade", [nn.Linear(3, 3) for _ in range(3)], {0: nn.Linear(3, 2), 2: nn.Linear(3, 2)}, 2)
+        found = count_backbone(backbone, torch.zeros(4, 3), MeanPooling())
         assert found.stage.tolist() == [[9, 9, 9]]
         assert found.head.tolist() == [[6, 0, 6]]
         assert found.pooling.tolist() == [[0, 0, 0]]
-        assert found.bare.tolist() == [33]
+        assert found.full.tolist() == [33]
 
-    def test_the_bare_network_may_be_a_part(self) -> None:
-        class LastTwo(Trunk):
+    def test_the_full_network_may_be_a_part(self) -> None:
+        class LastTwo(Backbone):
             @property
-            def bare_stages(self) -> range:
+            def full_stages(self) -> range:
                 return range(1, 3)
 
-        trunk = LastTwo("two", [nn.Linear(3, 4), nn.Linear(4, 5), nn.Linear(5, 6)], {2: nn.Linear(6, 2)}, 2)
-        found = count_trunk(trunk, torch.zeros(4, 3), MeanPooling())
+        backbone = LastTwo("two", [nn.Linear(3, 4), nn.Linear(4, 5), nn.Linear(5, 6)], {2: nn.Linear(6, 2)}, 2)
+        found = count_backbone(backbone, torch.zeros(4, 3), MeanPooling())
         assert found.stage.tolist() == [[12, 20, 30]]
-        assert found.bare.tolist() == [20 + 30 + 12]
+        assert found.full.tolist() == [20 + 30 + 12]
 
 
 class Mixing(nn.Module):
@@ -145,7 +145,7 @@ class FirstToken(nn.Module):
         return logits
 
 
-class TinyText(Trunk):
+class TinyText(Backbone):
     """Token ids `N x T`, 0 for none; two layers of attention. Exits look through a layer of their own."""
 
     width = 6
@@ -175,40 +175,40 @@ class TestSamplesThatDiffer:
     @each("layer_norms", [False, True])
     @each("example", [ids(5), ids(30), ids(3, 9, 1)])
     def test_coefficients_against_the_closed_form(self, example: Tensor, layer_norms: bool) -> None:
-        found = count_trunk(TinyText(), example, POOLINGS.get("auto"), layer_norms=layer_norms)
+        found = count_backbone(TinyText(), example, POOLINGS.get("auto"), layer_norms=layer_norms)
         width, normed = TinyText.width, 5 * TinyText.width if layer_norms else 0
         assert found.stage.tolist() == [[0, 0], [4 * width**2 + normed] * 2, [2 * width] * 2]
         # The layer exits look through, and two rounds over its 4 numbers a token.
         assert found.pooling.tolist() == [[0, 0], [4 * width + 2 * 4] * 2, [0, 0]]
         assert found.head.tolist() == [[0, 3 * width], [0, 0], [0, 0]]
-        assert found.bare.tolist() == [3 * width, 2 * (4 * width**2 + normed), 2 * 2 * width]
+        assert found.full.tolist() == [3 * width, 2 * (4 * width**2 + normed), 2 * 2 * width]
 
     @each("pooling", [POOLINGS.get(name) for name in ("first", "mean", "auto")])
     @each("length", [1, 11, 16, 257])
     def test_they_give_what_a_run_at_another_length_counts(self, pooling: Pooling, length: int) -> None:
-        trunk, given = TinyText(), ids(length)
-        counted = count_trunk(trunk, ids(5, 3), pooling, layer_norms=True)
+        backbone, given = TinyText(), ids(length)
+        counted = count_backbone(backbone, ids(5, 3), pooling, layer_norms=True)
         powers = torch.tensor([1, length, length**2], dtype=torch.float64)
         hidden = given
-        for index, stage in enumerate(trunk.stages):
+        for index, stage in enumerate(backbone.stages):
             mul_adds, hidden = count_mul_adds(stage, hidden, layer_norms=True)
             assert powers @ counted.stage[:, index] == mul_adds
-            looking, seen = count_mul_adds(trunk.representation, hidden, index, layer_norms=True)
+            looking, seen = count_mul_adds(backbone.representation, hidden, index, layer_norms=True)
             assert powers @ counted.pooling[:, index] == looking + pooling.mul_adds(seen)
-        assert powers @ counted.head[:, 1] == count_mul_adds(trunk.own_logits, hidden, 1, layer_norms=True)[0]
-        assert powers @ counted.bare == count_mul_adds(trunk, given, layer_norms=True)[0]
+        assert powers @ counted.head[:, 1] == count_mul_adds(backbone.own_logits, hidden, 1, layer_norms=True)[0]
+        assert powers @ counted.full == count_mul_adds(backbone, given, layer_norms=True)[0]
 
     @each("length", [2, 40])
     def test_against_fvcore(self, length: int) -> None:
-        trunk = TinyText()
-        analysis = FlopCountAnalysis(trunk, ids(length))
+        backbone = TinyText()
+        analysis = FlopCountAnalysis(backbone, ids(length))
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-        counted = count_trunk(trunk, ids(5), MeanPooling(), layer_norms=True)
-        assert torch.tensor([1, length, length**2], dtype=torch.float64) @ counted.bare == analysis.total()
+        counted = count_backbone(backbone, ids(5), MeanPooling(), layer_norms=True)
+        assert torch.tensor([1, length, length**2], dtype=torch.float64) @ counted.full == analysis.total()
 
     def test_prices_by_size(self) -> None:
-        trunk = TinyText()
-        counted = count_trunk(trunk, ids(5), POOLINGS.get("auto"))
+        backbone = TinyText()
+        counted = count_backbone(backbone, ids(5), POOLINGS.get("auto"))
         bank = LinearExits((12, 12), (0,), 3)
         sizes = torch.tensor([2, 9])
         found = price(counted, bank, decision=33).of(sizes)
@@ -217,17 +217,17 @@ class TestSamplesThatDiffer:
             # What an exit reads has one width, whatever the sample: it answers and decides at one price.
             spent = stage + 32 * size + 13 * 3 + 33
             assert found.cumulative_costs()[sample].tolist() == [spent, spent + stage + 18]
-            assert found.bare[sample] == 2 * stage + 18
+            assert found.full[sample] == 2 * stage + 18
 
     def test_samples_that_do_not_differ_have_one_table(self) -> None:
-        counted = count_trunk(CifarResNet(8), torch.zeros(1, 3, 32, 32), MeanPooling())
+        counted = count_backbone(CifarResNet(8), torch.zeros(1, 3, 32, 32), MeanPooling())
         assert counted.stage.shape == (1, 3)
         assert len(price(counted, LinearExits((16, 32, 64), (0, 1), 10), decision=1).tables) == 1
 
 
-def trunk_costs(stage: list[float], pooling: list[float], head: list[float]) -> TrunkMulAdds:
+def backbone_costs(stage: list[float], pooling: list[float], head: list[float]) -> BackboneMulAdds:
     rows = ([stage], [pooling], [head], [sum(stage) + head[-1]])
-    return TrunkMulAdds(*(torch.tensor(row, dtype=torch.float64) for row in rows))
+    return BackboneMulAdds(*(torch.tensor(row, dtype=torch.float64) for row in rows))
 
 
 def only(costs: Costs) -> CostTable:
@@ -247,18 +247,18 @@ class TestAttention:
 
 class TestPrice:
     def test_pieces_of_linear_exits(self) -> None:
-        costs = trunk_costs([100, 200, 300], [6, 7, 8], [0, 0, 50])
+        costs = backbone_costs([100, 200, 300], [6, 7, 8], [0, 0, 50])
         table = only(price(costs, LinearExits((4, 5, 6), (0, 1), 3), decision=33))
         assert table.stage.tolist() == [100, 200, 300]
         assert table.carry.tolist() == [6, 7, 0]
         assert table.answer.tolist() == [5 * 3, 6 * 3, 50]
         assert table.decide.tolist() == [33, 33, 0]
-        assert table.bare == 650
+        assert table.full == 650
         assert not table.carries_state
         assert table.cumulative_costs([1, 2]).tolist() == [100, 300 + 7 + 18 + 33, 600 + 7 + 18 + 33 + 50]
 
     def test_pieces_of_exits_with_a_state(self) -> None:
-        costs = trunk_costs([100, 200, 300], [6, 7, 8], [0, 0, 50])
+        costs = backbone_costs([100, 200, 300], [6, 7, 8], [0, 0, 50])
         cumulative = only(price(costs, CumulativeLinearExits((4, 5, 6), (0, 1), 3), decision=33))
         assert cumulative.carries_state
         assert cumulative.answer.tolist() == [5 * 3, 10 * 3, 50]
@@ -272,14 +272,14 @@ class TestPrice:
         assert skipped[1] == 300 + sum(carrying) + 13 + 3 * 3 + 33
 
     def test_own_heads_where_there_is_no_exit(self) -> None:
-        costs = trunk_costs([100, 200, 300], [6, 7, 8], [0, 40, 50])
+        costs = backbone_costs([100, 200, 300], [6, 7, 8], [0, 40, 50])
         table = only(price(costs, LinearExits((4, 5, 6), (0,), 3), decision=1))
         assert table.answer.tolist() == [15, 40, 50]
         assert table.carry.tolist() == [6, 0, 0]
-        # A trained last exit stands in for the network's own head; the bare network keeps its own.
+        # A trained last exit stands in for the network's own head; the full network keeps its own.
         table = only(price(costs, LinearExits((4, 5, 6), (0, 1, 2), 3), decision=1))
         assert table.answer.tolist() == [15, 18, 21]
-        assert table.bare == 650
+        assert table.full == 650
 
     @each(
         ("num_exits", "width", "num_classes", "classifier", "gate"),
@@ -290,7 +290,7 @@ class TestPrice:
     ) -> None:
         # The rows between "base" and "JEI-DNN" of its two Mul-Add tables.
         bank = LinearExits((width,) * num_exits, tuple(range(num_exits - 1)), num_classes)
-        base = trunk_costs([1e8] * num_exits, [0] * num_exits, [0] * num_exits)
+        base = backbone_costs([1e8] * num_exits, [0] * num_exits, [0] * num_exits)
         table = only(price(base, bank, decision=GatePolicy().mul_adds(num_classes)))
         added = table.cumulative_costs() - base.stage[0].cumsum(0)
         assert added.tolist() == [(exit + 1) * (classifier + gate) for exit in range(num_exits - 1)] + [

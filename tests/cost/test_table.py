@@ -18,8 +18,8 @@ def double(values: object) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def table(*, carries_state: bool, bare: float = 100.4) -> CostTable:
-    return CostTable(double(STAGE), double(CARRY), double(ANSWER), double(DECIDE), double(bare), carries_state)
+def table(*, carries_state: bool, full: float = 100.4) -> CostTable:
+    return CostTable(double(STAGE), double(CARRY), double(ANSWER), double(DECIDE), double(full), carries_state)
 
 
 def by_hand(exit: int, active: list[int], *, carries_state: bool) -> float:
@@ -44,7 +44,7 @@ class TestCumulativeCosts:
         assert found.tolist() == pytest.approx(expected)
 
     def test_numbers(self) -> None:
-        # Exits 0 and 3 active: 10 + 1 + .1 + .01; then bare stages, and nobody reads a state that would be carried on.
+        # Exits 0 and 3 active: 10 + 1 + .1 + .01; then full stages, and nobody reads a state that would be carried on.
         for carries_state in (False, True):
             assert table(carries_state=carries_state).cumulative_costs([0, 3]).tolist() == pytest.approx(
                 [11.11, 31.11, 61.11, 105.51]
@@ -76,7 +76,7 @@ class TestCumulativeCosts:
         whole = table(carries_state=carries_state)
         # Only stages grow with size here; the other fields stay `L`.
         sized = CostTable(
-            sizes[:, None] * whole.stage, whole.carry, whole.answer, whole.decide, whole.bare, carries_state
+            sizes[:, None] * whole.stage, whole.carry, whole.answer, whole.decide, whole.full, carries_state
         )
         found = sized.cumulative_costs([1, 3])
         assert found.shape == (3, 4)
@@ -161,7 +161,7 @@ class TestRelativeCostAlone:
         assert priced.relative_cost_alone([1, 2], count) == pytest.approx(50.3 / 100.4)
         assert priced.relative_cost_alone(range(3, 4), count) == pytest.approx(40.4 / 100.4)
 
-    def test_the_bare_network_costs_itself(self) -> None:
+    def test_the_full_network_costs_itself(self) -> None:
         assert table(carries_state=True).relative_cost_alone(range(4), 5) == pytest.approx(1)
 
     def test_is_a_ratio_of_totals(self) -> None:
@@ -177,7 +177,7 @@ class TestRelativeCostAlone:
         assert found == pytest.approx(30.2 / 100.4)  # here all parts grow alike
 
 
-FIELDS = ("stage", "carry", "answer", "decide", "bare")
+FIELDS = ("stage", "carry", "answer", "decide", "full")
 
 
 def quadratic(*, carries_state: bool = False) -> Costs:
@@ -193,11 +193,11 @@ class TestCosts:
         sizes = [1, 7, 0, 512]
         found = quadratic(carries_state=carries_state).of(torch.tensor(sizes))
         assert found.stage.shape == (4, 4)
-        assert found.bare.shape == (4,)
+        assert found.full.shape == (4,)
         assert found.carries_state == carries_state
         for sample, size in enumerate(sizes):
             factor = 1 + 10 * size + 100 * size**2
-            assert found.bare[sample].item() == pytest.approx(100.4 * factor, rel=1e-14)
+            assert found.full[sample].item() == pytest.approx(100.4 * factor, rel=1e-14)
             for exit in range(4):
                 expected = by_hand(exit, [1, 3], carries_state=carries_state) * factor
                 assert found.cumulative_costs([1, 3])[sample, exit].item() == pytest.approx(expected, rel=1e-14)
@@ -215,10 +215,10 @@ class TestCosts:
         for field in FIELDS:
             torch.testing.assert_close(getattr(found, field), getattr(each, field).mean(0), rtol=1e-14, atol=0)
         assert found.stage.shape == (4,)
-        assert found.bare.shape == ()
+        assert found.full.shape == ()
         # Not what the sample of mean size pays: squares count.
-        assert found.bare.item() == pytest.approx(100.4 * (1 + 10 * 130 + 100 * (1 + 49 + 512**2) / 4))
-        assert not torch.allclose(found.bare, costs.of(sizes.double().mean()[None]).bare)
+        assert found.full.item() == pytest.approx(100.4 * (1 + 10 * 130 + 100 * (1 + 49 + 512**2) / 4))
+        assert not torch.allclose(found.full, costs.of(sizes.double().mean()[None]).full)
 
     def test_one_table_is_that_of_any_size(self) -> None:
         one = table(carries_state=True)
@@ -231,4 +231,4 @@ class TestCosts:
     @each("dtype", [torch.float32, torch.long, torch.float16])
     def test_sizes_of_any_type(self, dtype: torch.dtype) -> None:
         found = quadratic().of(torch.tensor([2000], dtype=dtype))  # its square is past the largest of half precision
-        assert found.bare.item() == pytest.approx(100.4 * (1 + 10 * 2000 + 100 * 2000**2))
+        assert found.full.item() == pytest.approx(100.4 * (1 + 10 * 2000 + 100 * 2000**2))

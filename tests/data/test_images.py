@@ -274,7 +274,7 @@ def test_a_column_is_refused(tmp_path: Path) -> None:
         open_data(tmp_path, column="image")
 
 
-def test_links_are_followed_but_not_round(tmp_path: Path) -> None:
+def test_members_are_followed_but_not_round(tmp_path: Path) -> None:
     save(tmp_path, "real/a.png")
     root = tmp_path / "root"
     (root / "dog").mkdir(parents=True)

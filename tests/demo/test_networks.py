@@ -1,11 +1,11 @@
-"""Both networks are cut after each block, hold the contract of trunks, and are made by their registered names."""
+"""Both networks are cut after each block, hold the contract of backbones, and are made by their registered names."""
 
 import torch
 
+from offramp.backbone import BACKBONES, Tokens, build
 from offramp.cost import count_mul_adds
-from offramp.demo.networks import DigitsCnn, DigitsTransformer, as_trunk
-from offramp.testing import check_trunk
-from offramp.trunk import TRUNKS, Tokens, build
+from offramp.demo.networks import DigitsCnn, DigitsTransformer, as_backbone
+from offramp.testing import check_backbone
 from tests.cases import each
 
 IMAGES = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
@@ -13,14 +13,14 @@ IMAGES = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 
 
 @each(("network", "blocks"), [(DigitsTransformer(), 6), (DigitsCnn(), 2)])
 def test_networks_are_cut_after_each_block(network: DigitsTransformer | DigitsCnn, blocks: int) -> None:
-    trunk = as_trunk(network)
-    assert trunk.num_exits == len(network.blocks) == blocks
-    check_trunk(trunk, IMAGES, IMAGES[:2], network=network)
+    backbone = as_backbone(network)
+    assert backbone.num_exits == len(network.blocks) == blocks
+    check_backbone(backbone, IMAGES, IMAGES[:2], network=network)
 
 
 def test_exits_see_the_class_token_and_a_square_of_patches() -> None:
-    trunk = as_trunk(DigitsTransformer())
-    seen = trunk.representation(trunk.stages[0](IMAGES), 0)
+    backbone = as_backbone(DigitsTransformer())
+    seen = backbone.representation(backbone.stages[0](IMAGES), 0)
     assert isinstance(seen, Tokens)
     assert (tuple(seen.values.shape), seen.prefix) == ((5, 17, 64), 1)
 
@@ -34,10 +34,10 @@ def test_the_cheap_network_is_cheap() -> None:
 
 @each("network", [DigitsTransformer(), DigitsCnn()])
 def test_networks_are_made_by_their_names(network: DigitsTransformer | DigitsCnn) -> None:
-    trunk = as_trunk(network)
-    assert trunk.factory is not None
-    assert trunk.factory.name in TRUNKS, "pyproject's entry points are not installed: pip install -e ."
-    made = build(trunk.factory)
-    made.load_state_dict(trunk.state_dict())
-    assert made.fingerprint() == trunk.fingerprint()
-    assert (made.preprocessing, made.factory) == (trunk.preprocessing, trunk.factory)
+    backbone = as_backbone(network)
+    assert backbone.factory is not None
+    assert backbone.factory.name in BACKBONES, "pyproject's entry points are not installed: pip install -e ."
+    made = build(backbone.factory)
+    made.load_state_dict(backbone.state_dict())
+    assert made.fingerprint() == backbone.fingerprint()
+    assert (made.preprocessing, made.factory) == (backbone.preprocessing, backbone.factory)

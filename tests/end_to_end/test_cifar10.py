@@ -13,11 +13,11 @@ from offramp_bench.cifar import AUGMENTED, PREPROCESSING, cifar10, resnet
 @pytest.mark.data
 @pytest.mark.slow
 def test_resnet20_on_cifar10(tmp_path: Path) -> None:
-    trunk = resnet(20)
+    backbone = resnet(20)
     # The first test images tune and calibrate, the next ones score: the network has seen neither.
     validation = cifar10("test", rows=2_000)
     frontier = offramp.fit(
-        trunk,
+        backbone,
         cifar10("train", rows=5_000),
         validation,
         preprocessing=PREPROCESSING,
@@ -25,7 +25,7 @@ def test_resnet20_on_cifar10(tmp_path: Path) -> None:
         store=tmp_path / "stores",
         progress=False,
     )
-    scored = extract(trunk, cifar10("test", rows=4_000), tmp_path / "test", views=(PREPROCESSING,), progress=False)
+    scored = extract(backbone, cifar10("test", rows=4_000), tmp_path / "test", views=(PREPROCESSING,), progress=False)
     test = StoreSource(scored, pooling="rich", rows=torch.arange(2_000, 4_000).numpy())
     points = [frontier.choose(cost=cost).point for cost in (0.6, 0.8, 0.95)]
     found = frontier.evaluate(test, points)

@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+from offramp.backbone.timm import timm_preprocessing
 from offramp.cli import main
-from offramp.trunk.timm import timm_preprocessing
 from tests.end_to_end.guide import commands
 
 NAMES = ("blue", "green", "red")

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
+from offramp.backbone import select
 from offramp.errors import InputError
 from offramp.exits import EXITS, CumulativeLinearExits, ExitBank, LadderExits, LinearExits, all_logits, stack_exits
-from offramp.trunk import select
 from offramp_bench.rivals.boosted_exits import BoostedExits
 from offramp_bench.rivals.ensembled_exits import EnsembledExits
 from tests.cases import each

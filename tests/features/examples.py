@@ -1,4 +1,4 @@
-"""Small trunks and sources that the tests of this folder share."""
+"""Small backbones and sources that the tests of this folder share."""
 
 import time
 from pathlib import Path
@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from offramp.backbone import Axes, Backbone, CifarResNet, Hidden, Preprocessing, image_preprocessing
 from offramp.features import ArraySource, Rows, Source
-from offramp.trunk import Axes, CifarResNet, Hidden, Preprocessing, Trunk, image_preprocessing
 
 CLEAN = image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
 SHIFTED = Preprocessing((CLEAN.steps[0], ("shift_and_flip", {"shift": 4}), *CLEAN.steps[1:]))
@@ -48,7 +48,7 @@ class Slowly:
         return self._source.read(start, stop)
 
 
-class VectorTrunk(Trunk):
+class VectorBackbone(Backbone):
     """Stages on plain vectors, each one's output its representation."""
 
     def __init__(self, stages: list[nn.Module], width: int, *, num_classes: int = 10) -> None:
@@ -88,7 +88,7 @@ class _TokenHead(nn.Module):
         return logits
 
 
-class TokenTrunk(Trunk):
+class TokenBackbone(Backbone):
     """Token sequences with a mask: the hidden state is a dictionary, and both stages bring a head."""
 
     def __init__(self) -> None:

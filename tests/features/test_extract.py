@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from rich.console import Console
 from torch import Tensor, nn
 
+from offramp.backbone import Preprocessing
 from offramp.errors import InputError, StoreError, UnknownNameError
 from offramp.features import (
     ArraySource,
@@ -23,9 +24,17 @@ from offramp.features import (
     pending_shards,
     split_by_id,
 )
-from offramp.trunk import Preprocessing
 from tests.cases import each
-from tests.features.examples import CLEAN, SHIFTED, TokenTrunk, VectorTrunk, contents, images, small_resnet, vectors
+from tests.features.examples import (
+    CLEAN,
+    SHIFTED,
+    TokenBackbone,
+    VectorBackbone,
+    contents,
+    images,
+    small_resnet,
+    vectors,
+)
 
 
 def column(store: Store, name: str) -> Tensor:
@@ -33,15 +42,15 @@ def column(store: Store, name: str) -> Tensor:
 
 
 def test_content_equals_a_direct_pass(store: Store) -> None:
-    trunk, rows = small_resnet(), images(70).read(0, 70)
+    backbone, rows = small_resnet(), images(70).read(0, 70)
     hidden = CLEAN(rows.inputs)
     grids, means = [], []
     with torch.no_grad():
-        for stage in trunk.stages:
+        for stage in backbone.stages:
             hidden = stage(hidden)
             grids.append(F.avg_pool2d(hidden, hidden.shape[-1] // 4).flatten(1))
             means.append(hidden.mean((2, 3)))
-        logits = trunk(CLEAN(rows.inputs))
+        logits = backbone(CLEAN(rows.inputs))
     assert store.widths("grid") == (256, 512, 1024)
     assert store.widths("mean") == (16, 32, 64)
     # fp16 keeps 11 bits.
@@ -55,7 +64,7 @@ def test_content_equals_a_direct_pass(store: Store) -> None:
     assert store.own_heads == (2,)
     assert store.num_classes == 10
     assert store.plan.shard_rows == 16
-    assert store.plan.trunk == trunk.fingerprint()
+    assert store.plan.backbone == backbone.fingerprint()
 
 
 def test_second_view_is_another_and_comes_out_the_same_again(store: Store, tmp_path: Path) -> None:
@@ -79,20 +88,20 @@ def test_chance_differs_from_batch_to_batch(tmp_path: Path) -> None:
 
 
 def test_shards_written_apart_in_any_order_are_the_same_store(store: Store, tmp_path: Path) -> None:
-    trunk, source, plan = small_resnet(), images(70), store.plan
+    backbone, source, plan = small_resnet(), images(70), store.plan
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / "000003.safetensors.0123.tmp").write_bytes(b"half a shard")
     begin_store(tmp_path, plan)
     assert set(contents(tmp_path)) == {"plan.json"}
     assert pending_shards(tmp_path, plan) == [0, 1, 2, 3, 4]
     for shard in (3, 0, 4, 2):
-        extract_shard(trunk, source, plan, shard, tmp_path)
+        extract_shard(backbone, source, plan, shard, tmp_path)
     assert pending_shards(tmp_path, plan) == [1]
     with pytest.raises(StoreError, match=r"000001\.json"):
         compile_manifest(tmp_path)
     with pytest.raises(StoreError, match="not finished"):
         Store.open(tmp_path)
-    extract_shard(trunk, source, plan, 1, tmp_path)
+    extract_shard(backbone, source, plan, 1, tmp_path)
     compile_manifest(tmp_path)
     assert contents(tmp_path) == contents(store.path)
 
@@ -106,15 +115,15 @@ def test_threads_are_set_recorded_and_restored(tmp_path: Path) -> None:
             seen.append(torch.get_num_threads())
             return x
 
-    trunk, source = VectorTrunk([Spy()], 4), vectors(np.eye(4), np.arange(4))
-    assert extract(trunk, source, tmp_path, poolings=("mean",), threads=3).plan.threads == 3
+    backbone, source = VectorBackbone([Spy()], 4), vectors(np.eye(4), np.arange(4))
+    assert extract(backbone, source, tmp_path, poolings=("mean",), threads=3).plan.threads == 3
     assert seen[-1] == 3
     assert torch.get_num_threads() == before
-    assert extract(trunk, source, tmp_path, poolings=("mean",)).plan.threads == 3  # left out: as it was begun
+    assert extract(backbone, source, tmp_path, poolings=("mean",)).plan.threads == 3  # left out: as it was begun
 
 
 @each("dtype", [torch.bfloat16, torch.float16])
-def test_trunk_in_half_precision(dtype: torch.dtype, tmp_path: Path) -> None:
+def test_backbone_in_half_precision(dtype: torch.dtype, tmp_path: Path) -> None:
     full = extract(small_resnet(), images(6), tmp_path / "full", views=(CLEAN,), dtype=torch.float32)
     half = extract(small_resnet().to(dtype), images(6), tmp_path / "half", views=(CLEAN,), dtype=dtype)
     assert column(half, "features.rich").dtype == dtype
@@ -126,37 +135,37 @@ def test_trunk_in_half_precision(dtype: torch.dtype, tmp_path: Path) -> None:
     )
 
 
-def test_trunk_on_trees_with_sizes_and_two_heads(tmp_path: Path) -> None:
+def test_backbone_on_trees_with_sizes_and_two_heads(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    trunk = TokenTrunk()
+    backbone = TokenBackbone()
     lengths = torch.tensor([3, 1, 5, 2, 4])
     inputs = {
         "tokens": torch.arange(25).view(5, 5) % 20,
-        "mask": (torch.arange(5) < lengths[:, None]).double(),  # arrives in the trunk's precision
+        "mask": (torch.arange(5) < lengths[:, None]).double(),  # arrives in the backbone's precision
     }
     source = ArraySource(inputs, np.array([0, 1, 2, 0, 1]), name="tokens")
-    store = extract(trunk, source, tmp_path, poolings=("mean",), batch_size=2)
+    store = extract(backbone, source, tmp_path, poolings=("mean",), batch_size=2)
     assert store.own_heads == (0, 1)
     assert store.widths("mean") == (6, 4)
     assert column(store, "sizes").tolist() == lengths.tolist()
     assert StoreSource(store, pooling="mean").sizes().tolist() == lengths.tolist()
     assert StoreSource(store, pooling="mean", rows=np.array([1, 2, 4])).sizes().tolist() == [1, 5, 4]
-    hidden = trunk.stages[0]({"tokens": inputs["tokens"], "mask": inputs["mask"].float()})
-    torch.testing.assert_close(column(store, "logits.0")[:, 0], trunk.own_logits(hidden, 0))
-    torch.testing.assert_close(column(store, "logits.1")[:, 0], trunk.own_logits(trunk.stages[1](hidden), 1))
+    hidden = backbone.stages[0]({"tokens": inputs["tokens"], "mask": inputs["mask"].float()})
+    torch.testing.assert_close(column(store, "logits.0")[:, 0], backbone.own_logits(hidden, 0))
+    torch.testing.assert_close(column(store, "logits.1")[:, 0], backbone.own_logits(backbone.stages[1](hidden), 1))
 
 
 def test_one_stage_and_a_batch_of_one(tmp_path: Path) -> None:
     numbers = np.random.default_rng(0).normal(size=(3, 4))
-    trunk = VectorTrunk([nn.Identity()], 4)
-    store = extract(trunk, vectors(numbers, np.arange(3)), tmp_path, poolings=("mean",), batch_size=1, shard_mb=1e-6)
+    backbone = VectorBackbone([nn.Identity()], 4)
+    store = extract(backbone, vectors(numbers, np.arange(3)), tmp_path, poolings=("mean",), batch_size=1, shard_mb=1e-6)
     assert store.plan.num_shards == 3
     np.testing.assert_array_equal(column(store, "features.mean")[:, 0].numpy(), numbers.astype(np.float16))
 
 
 def test_a_stage_may_change_its_input_in_place(tmp_path: Path) -> None:
-    trunk = VectorTrunk([nn.Identity(), nn.ReLU(inplace=True)], 2)
-    store = extract(trunk, vectors(np.array([[-1, 2]]), np.array([0])), tmp_path, poolings=("mean",))
+    backbone = VectorBackbone([nn.Identity(), nn.ReLU(inplace=True)], 2)
+    store = extract(backbone, vectors(np.array([[-1, 2]]), np.array([0])), tmp_path, poolings=("mean",))
     assert column(store, "features.mean").flatten().tolist() == [-1, 2, 0, 2]
 
 
@@ -166,10 +175,10 @@ def test_overflow_names_stage_row_and_remedy(tmp_path: Path) -> None:
             return x * 1e5
 
     source = vectors(np.array([[0, 0], [0, 0], [-1, 0]]), np.zeros(3, np.int64))
-    trunk = VectorTrunk([nn.Identity(), Times()], 2)
+    backbone = VectorBackbone([nn.Identity(), Times()], 2)
     with pytest.raises(InputError, match=r"after stage 1.* of row 2 reach 1e\+05, more than float16.*bfloat16"):
-        extract(trunk, source, tmp_path / "half", poolings=("mean",), batch_size=2)
-    stored = extract(trunk, source, tmp_path / "full", poolings=("mean",), dtype=torch.bfloat16)
+        extract(backbone, source, tmp_path / "half", poolings=("mean",), batch_size=2)
+    stored = extract(backbone, source, tmp_path / "full", poolings=("mean",), dtype=torch.bfloat16)
     assert float(column(stored, "features.mean")[2, 0, 2]) == pytest.approx(-1e5, rel=0.01)
 
 
@@ -179,7 +188,7 @@ def test_numbers_that_are_none_name_stage_and_row(value: float, tmp_path: Path) 
     numbers[3, 1] = value
     with pytest.raises(InputError, match=r"'mean' features after stage 0, view 0 of row 3 are not finite"):
         extract(
-            VectorTrunk([nn.Identity()], 2),
+            VectorBackbone([nn.Identity()], 2),
             vectors(numbers, np.zeros(5, np.int64)),
             tmp_path,
             poolings=("mean",),
@@ -188,44 +197,44 @@ def test_numbers_that_are_none_name_stage_and_row(value: float, tmp_path: Path) 
 
 
 def test_logits_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
-    trunk = VectorTrunk([nn.Identity()], 2)
-    trunk.heads["0"].bias.fill_(torch.nan)  # type: ignore[operator]
+    backbone = VectorBackbone([nn.Identity()], 2)
+    backbone.heads["0"].bias.fill_(torch.nan)  # type: ignore[operator]
     with pytest.raises(InputError, match="own logits after stage 0"):
-        extract(trunk, vectors(np.zeros((1, 2)), np.array([0])), tmp_path, poolings=("mean",))
+        extract(backbone, vectors(np.zeros((1, 2)), np.array([0])), tmp_path, poolings=("mean",))
 
 
 @each("label", [-1, 10])
 def test_labels_outside_the_classes_are_refused(label: int, tmp_path: Path) -> None:
     labels = np.array([0, 1, label])
     with pytest.raises(InputError, match=rf"row 2 has label {label}, expected 0 to 9"):
-        extract(VectorTrunk([nn.Identity()], 2), vectors(np.zeros((3, 2)), labels), tmp_path, poolings=("mean",))
+        extract(VectorBackbone([nn.Identity()], 2), vectors(np.zeros((3, 2)), labels), tmp_path, poolings=("mean",))
 
 
 def test_rows_may_repeat_inside_a_shard_and_across(tmp_path: Path) -> None:
-    trunk = VectorTrunk([nn.Identity()], 2)
+    backbone = VectorBackbone([nn.Identity()], 2)
     source = ArraySource(np.zeros((4, 2), np.float32), np.zeros(4, np.int64), name="twins", ids=[5, 6, 7, 5])
-    assert extract(trunk, source, tmp_path / "one", poolings=("mean",)).ids().tolist() == [5, 6, 7, 5]
-    apart = extract(trunk, source, tmp_path / "two", poolings=("mean",), batch_size=1, shard_mb=1e-6)
+    assert extract(backbone, source, tmp_path / "one", poolings=("mean",)).ids().tolist() == [5, 6, 7, 5]
+    apart = extract(backbone, source, tmp_path / "two", poolings=("mean",), batch_size=1, shard_mb=1e-6)
     assert apart.ids().tolist() == [5, 6, 7, 5]
     assert [part.tolist() for part in apart.hold_out([2])] == [part.tolist() for part in split_by_id([5, 6, 7, 5], [2])]
 
 
 def test_arguments_that_make_no_sense_are_refused(tmp_path: Path) -> None:
-    trunk, source = small_resnet(), images(3)
+    backbone, source = small_resnet(), images(3)
     with pytest.raises(InputError, match="empty"):
-        extract(trunk, images(0), tmp_path)
+        extract(backbone, images(0), tmp_path)
     with pytest.raises(UnknownNameError, match="did you mean 'grid'"):
-        extract(trunk, source, tmp_path, poolings=("gird",), views=(CLEAN,))
+        extract(backbone, source, tmp_path, poolings=("gird",), views=(CLEAN,))
     with pytest.raises(InputError, match="int64"):
-        extract(trunk, source, tmp_path, dtype=torch.int64)
+        extract(backbone, source, tmp_path, dtype=torch.int64)
     with pytest.raises(InputError, match="batch_size"):
-        extract(trunk, source, tmp_path, batch_size=0)
+        extract(backbone, source, tmp_path, batch_size=0)
     with pytest.raises(InputError, match="at least one view"):
-        extract(trunk, source, tmp_path, views=())
+        extract(backbone, source, tmp_path, views=())
     with pytest.raises(InputError, match="expected views that are Preprocessing, got <function"):
-        extract(trunk, source, tmp_path, views=(lambda inputs: inputs,))  # type: ignore[arg-type]
+        extract(backbone, source, tmp_path, views=(lambda inputs: inputs,))  # type: ignore[arg-type]
     with pytest.raises(InputError, match="preprocessing parameters"):
-        extract(trunk, source, tmp_path, views=(CLEAN, SHIFTED.then("shift_and_flip", shift=torch.tensor(1))))
+        extract(backbone, source, tmp_path, views=(CLEAN, SHIFTED.then("shift_and_flip", shift=torch.tensor(1))))
     assert contents(tmp_path) == {}
 
 
@@ -255,10 +264,10 @@ class _Broken:
 )
 def test_sources_that_break_their_word_are_refused(source: _Broken, tmp_path: Path) -> None:
     with pytest.raises(InputError):
-        extract(VectorTrunk([nn.Identity()], 2), source, tmp_path, poolings=("mean",))
+        extract(VectorBackbone([nn.Identity()], 2), source, tmp_path, poolings=("mean",))
 
 
-def test_fingerprint_is_keyed_by_trunk_pooling_and_preprocessing() -> None:
+def test_fingerprint_is_keyed_by_backbone_pooling_and_preprocessing() -> None:
     other = small_resnet()
     other.stages[0][0].conv1.weight.add_(1)  # type: ignore[index]
     plans = [
@@ -278,7 +287,7 @@ def test_shards_are_about_as_large_as_asked_and_hold_whole_batches() -> None:
 
 
 def test_no_bar_without_a_terminal(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    extract(VectorTrunk([nn.Identity()], 2), vectors(np.zeros((3, 2)), np.arange(3)), tmp_path, poolings=("mean",))
+    extract(VectorBackbone([nn.Identity()], 2), vectors(np.zeros((3, 2)), np.arange(3)), tmp_path, poolings=("mean",))
     assert capfd.readouterr() == ("", "")
 
 
@@ -287,21 +296,21 @@ def test_bar_on_a_terminal_shows_throughput(tmp_path: Path, monkeypatch: pytest.
     console = Console(file=shown, force_terminal=True, width=120)
     monkeypatch.setattr("rich.console.Console", lambda stderr: console)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    trunk, source = VectorTrunk([nn.Identity()], 2), vectors(np.zeros((30, 2)), np.zeros(30, np.int64))
-    extract(trunk, source, tmp_path / "shown", poolings=("mean",), batch_size=3, shard_mb=0.0005)
+    backbone, source = VectorBackbone([nn.Identity()], 2), vectors(np.zeros((30, 2)), np.zeros(30, np.int64))
+    extract(backbone, source, tmp_path / "shown", poolings=("mean",), batch_size=3, shard_mb=0.0005)
     assert "30/30" in shown.getvalue()
     assert "rows/s" in shown.getvalue()
     (tmp_path / "shown" / "shards" / "000000.json").unlink()
     shown.truncate(0)
-    extract(trunk, source, tmp_path / "shown", poolings=("mean",), batch_size=3, shard_mb=0.0005)
+    extract(backbone, source, tmp_path / "shown", poolings=("mean",), batch_size=3, shard_mb=0.0005)
     assert "30/30" in shown.getvalue()  # counts on from the rows that are there
     shown.truncate(0)
-    extract(trunk, source, tmp_path / "hidden", poolings=("mean",), progress=False)
+    extract(backbone, source, tmp_path / "hidden", poolings=("mean",), progress=False)
     assert "30/30" not in shown.getvalue()
 
 
 def test_ids_of_an_array_source_reach_the_store(tmp_path: Path) -> None:
-    trunk, source = VectorTrunk([nn.Identity()], 2), vectors(np.zeros((3, 2)), np.arange(3))
-    store = extract(trunk, source, tmp_path, poolings=("mean",))
+    backbone, source = VectorBackbone([nn.Identity()], 2), vectors(np.zeros((3, 2)), np.arange(3))
+    store = extract(backbone, source, tmp_path, poolings=("mean",))
     np.testing.assert_array_equal(store.ids(), hash_rows(np.zeros((3, 2), np.float32)))
     assert store.plan.views == (Preprocessing(),)

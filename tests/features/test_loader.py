@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from offramp.errors import InputError, UnknownNameError
 from offramp.features import Batch, BatchSource, Store, StoreSource, extract
 from tests.cases import each
-from tests.features.examples import VectorTrunk, vectors
+from tests.features.examples import VectorBackbone, vectors
 
 
 def all_of(store: Store, name: str) -> Tensor:
@@ -143,7 +143,7 @@ def test_sorted_classes_are_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("offramp.features.loader.CHUNK_BYTES", 16 * 128)
     numbers, labels = np.zeros((4000, 64)), np.arange(4000) // 400
     store = extract(
-        VectorTrunk([nn.Identity()], 64), vectors(numbers, labels), tmp_path, poolings=("mean",), shard_mb=0.05
+        VectorBackbone([nn.Identity()], 64), vectors(numbers, labels), tmp_path, poolings=("mean",), shard_mb=0.05
     )
     source = StoreSource(store, pooling="mean", buffer_mb=640 * 188 / 1e6)
     fully = [torch.bincount(part, minlength=10) / 100 for part in source_labels(store).split(100)]  # type: ignore[no-untyped-call]
@@ -160,7 +160,7 @@ def source_labels(store: Store) -> Tensor:
 def test_other_precisions(dtype: torch.dtype, tmp_path: Path) -> None:
     numbers = np.random.default_rng(0).normal(size=(10, 4)) * 1e6
     store = extract(
-        VectorTrunk([nn.Identity()], 4), vectors(numbers, np.arange(10)), tmp_path, poolings=("mean",), dtype=dtype
+        VectorBackbone([nn.Identity()], 4), vectors(numbers, np.arange(10)), tmp_path, poolings=("mean",), dtype=dtype
     )
     source = StoreSource(store, pooling="mean")
     wanted = torch.from_numpy(numbers.astype(np.float32)).to(dtype).float()

@@ -115,18 +115,18 @@ def test_finished_shards_are_not_run_again(tmp_path: Path) -> None:
 
 
 def test_another_plan_is_refused_and_says_what_differs(tmp_path: Path) -> None:
-    trunk, source = small_resnet(), images(12)
-    extract(trunk, source, tmp_path, views=(CLEAN,), batch_size=4)
+    backbone, source = small_resnet(), images(12)
+    extract(backbone, source, tmp_path, views=(CLEAN,), batch_size=4)
     before = contents(tmp_path)
     with pytest.raises(StoreError, match="batch_size was 4, now 5"):
-        extract(trunk, source, tmp_path, views=(CLEAN,), batch_size=5)
+        extract(backbone, source, tmp_path, views=(CLEAN,), batch_size=5)
     with pytest.raises(StoreError, match=r"views was .*another path or delete"):
-        extract(trunk, source, tmp_path, views=(SHIFTED,), batch_size=4)
+        extract(backbone, source, tmp_path, views=(SHIFTED,), batch_size=4)
     with pytest.raises(StoreError, match="num_rows was 12, now 11"):
-        extract(trunk, images(11), tmp_path, views=(CLEAN,), batch_size=4)
-    trunk.heads["2"].linear.bias.add_(1)  # type: ignore[union-attr, operator]
-    with pytest.raises(StoreError, match="trunk was"):
-        extract(trunk, source, tmp_path, views=(CLEAN,), batch_size=4)
+        extract(backbone, images(11), tmp_path, views=(CLEAN,), batch_size=4)
+    backbone.heads["2"].linear.bias.add_(1)  # type: ignore[union-attr, operator]
+    with pytest.raises(StoreError, match="backbone was"):
+        extract(backbone, source, tmp_path, views=(CLEAN,), batch_size=4)
     assert contents(tmp_path) == before
 
 

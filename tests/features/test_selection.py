@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offramp.backbone import Preprocessing
 from offramp.errors import InputError
 from offramp.features import Plan
 from offramp.features.selection import Selection
-from offramp.trunk import Preprocessing
 from tests.cases import each
 
 

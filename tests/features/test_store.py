@@ -17,7 +17,7 @@ from torch import nn
 from offramp.errors import CorruptFileError, StoreError, UnknownNameError
 from offramp.features import Store, extract, split_by_id
 from offramp.features.sealed import _encode, file_sha256, read_sealed, write_sealed
-from tests.features.examples import VectorTrunk, contents, vectors
+from tests.features.examples import VectorBackbone, contents, vectors
 
 
 def read_everything(path: Path) -> None:
@@ -112,7 +112,7 @@ def test_another_version_is_refused(small_store: Store) -> None:
         ("own_heads", [-1]),
         ("own_heads", 2),
         ("num_classes", None),
-        ("trunk", None),
+        ("backbone", None),
         ("source", 5),
         ("extra", 1),
     ],
@@ -229,7 +229,7 @@ def test_an_unknown_pooling_suggests_the_near_one(store: Store) -> None:
 def test_reading_a_shard_takes_no_memory_of_its_own(tmp_path: Path) -> None:
     numbers = np.ones((400, 25_000), np.float32)
     store = extract(
-        VectorTrunk([nn.Identity()], 25_000), vectors(numbers, np.zeros(400, int)), tmp_path, poolings=["mean"]
+        VectorBackbone([nn.Identity()], 25_000), vectors(numbers, np.zeros(400, int)), tmp_path, poolings=["mean"]
     )
     store = Store.open(tmp_path)
     before_kb = _anonymous_kb()

@@ -9,57 +9,57 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 import offramp
+from offramp.backbone import Backbone, CifarResNet, Preprocessing, cascade
+from offramp.backbone.transformers import text_backbone
 from offramp.frontier import Frontier
-from offramp.trunk import CifarResNet, Preprocessing, Trunk, chain
-from offramp.trunk.transformers import text_trunk
-from tests.frontier import chain_examples, examples
+from tests.frontier import cascade_examples, examples
 from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images
 
 FEW = replace(SMALL, warmup_epochs=1)
 
 
-def fitted(trunk: Trunk, *, settings: offramp.JointSettings = FEW, **options: Any) -> Frontier:
+def fitted(backbone: Backbone, *, settings: offramp.JointSettings = FEW, **options: Any) -> Frontier:
     data = images(90, seed=1), images(60, seed=2)
-    return offramp.fit(trunk, *data, settings=settings, anyway=True, progress=False, **options)
+    return offramp.fit(backbone, *data, settings=settings, anyway=True, progress=False, **options)
 
 
 def resnet(settings: offramp.JointSettings = FEW) -> Frontier:
-    return fitted(examples.trunk(), settings=settings, preprocessing=PREPROCESSING)
+    return fitted(examples.backbone(), settings=settings, preprocessing=PREPROCESSING)
 
 
 def half() -> Frontier:
-    return fitted(examples.trunk().half(), preprocessing=PREPROCESSING)
+    return fitted(examples.backbone().half(), preprocessing=PREPROCESSING)
 
 
 def linked() -> Frontier:
     torch.manual_seed(1)
     first = CifarResNet(8, num_classes=3)
-    both = chain(first, examples.trunk(), name="weak and strong")
+    both = cascade(first, examples.backbone(), name="weak and strong")
     # Seeing more, the second network's own exits make the first one useless.
     return fitted(both, preprocessing=PREPROCESSING, pooling="auto")
 
 
 def linked_apart() -> Frontier:
     """The first network sees images of half the side."""
-    first, second = CifarResNet(8, num_classes=3), examples.trunk()
+    first, second = CifarResNet(8, num_classes=3), examples.backbone()
     smaller = Preprocessing((PREPROCESSING.steps[0], ("resize", {"size": 16, "mode": "bilinear"})))
     first.preprocessing = smaller.followed_by(Preprocessing(PREPROCESSING.steps[1:]))
     second.preprocessing = PREPROCESSING
-    return fitted(chain(first, second))
+    return fitted(cascade(first, second))
 
 
 def averaged() -> Frontier:
     """Two networks that know more together than either."""
-    data = chain_examples.vectors(300, seed=1), chain_examples.vectors(200, seed=2)
-    return offramp.fit(chain_examples.pair(), *data, settings=chain_examples.FEW, anyway=True, progress=False)
+    data = cascade_examples.vectors(300, seed=1), cascade_examples.vectors(200, seed=2)
+    return offramp.fit(cascade_examples.pair(), *data, settings=cascade_examples.FEW, anyway=True, progress=False)
 
 
-def bert(seed: int = 0) -> Trunk:
+def bert(seed: int = 0) -> Backbone:
     torch.manual_seed(seed)
     sizes: dict[str, Any] = dict.fromkeys(("num_hidden_layers", "num_labels"), 3)
     sizes |= {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 30}
     model = BertForSequenceClassification(BertConfig(**sizes))  # type: ignore[no-untyped-call]
-    return text_trunk(model, name="tiny-bert")
+    return text_backbone(model, name="tiny-bert")
 
 
 def texts(count: int, *, seed: int) -> tuple[dict[str, Any], Any]:
@@ -73,15 +73,15 @@ def of_texts() -> Frontier:
     return offramp.fit(bert(), texts(80, seed=1), texts(60, seed=2), settings=FEW, anyway=True, progress=False)
 
 
-PICTURES, VECTORS, TEXTS = images(20, seed=3)[0], chain_examples.vectors(20, seed=3)[0], texts(20, seed=3)[0]
+PICTURES, VECTORS, TEXTS = images(20, seed=3)[0], cascade_examples.vectors(20, seed=3)[0], texts(20, seed=3)[0]
 MADE_BY_NAME: dict[str, tuple[Callable[[], Frontier], Any]] = {
     "ladder": (resnet, PICTURES),
     "linear": (lambda: resnet(LINEAR), PICTURES),
     "paper": (lambda: resnet(replace(offramp.PAPER, cost_weights=(0.03, 0.3), warmup_epochs=1, epochs=1)), PICTURES),
     "cumulative": (lambda: resnet(replace(LINEAR, exits="cumulative")), PICTURES),
     "half precision": (half, PICTURES),
-    "chain": (linked, PICTURES),
-    "chain of other preprocessing": (linked_apart, PICTURES),
+    "cascade": (linked, PICTURES),
+    "cascade of other preprocessing": (linked_apart, PICTURES),
 }
 """Those whose network knows its factory."""
 

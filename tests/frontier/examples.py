@@ -1,11 +1,11 @@
-"""A small trunk with random weights and images whose classes it can tell apart: enough to run everything for real."""
+"""A small backbone with random weights, and images whose classes it can tell apart."""
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from offramp.backbone import CifarResNet, image_preprocessing
 from offramp.methods import JointSettings
-from offramp.trunk import CifarResNet, image_preprocessing
 
 PREPROCESSING = image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
 SMALL = JointSettings(
@@ -33,7 +33,7 @@ def images(count: int, *, seed: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray
     return np.clip(colour + 40 * noise, 0, 255).astype(np.uint8), labels
 
 
-def trunk() -> CifarResNet:
+def backbone() -> CifarResNet:
     """A ResNet-8 whose own head is a nearest-centroid rule on its last features."""
     torch.manual_seed(0)
     network = CifarResNet(8, num_classes=3)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from offramp.backbone import POOLINGS, Backbone, Preprocessing
 from offramp.cost import Costs, CostTable
 from offramp.errors import BudgetError, InputError
 from offramp.exits import LinearExits
@@ -15,20 +16,19 @@ from offramp.frontier import Frontier
 from offramp.network import EarlyExitNetwork
 from offramp.policy import OperatingPoint
 from offramp.runtime import Dial, same_setting
-from offramp.trunk import POOLINGS, Preprocessing, Trunk
 from tests.cases import each
 
-BARE_MS = 7.0
+FULL_MS = 7.0
 
 torch.manual_seed(0)
-TRUNK = Trunk("tiny", [nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3)], {2: nn.Linear(3, 2)}, 2)
+BACKBONE = Backbone("tiny", [nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3)], {2: nn.Linear(3, 2)}, 2)
 BANK = LinearExits((3, 3, 3), (0, 1), 2, stacked=3)
 INPUTS = torch.randn(8, 3)
 
 
 def costs() -> Costs:
     stage, zero = torch.ones(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
-    return Costs((CostTable(stage, zero, zero, zero, bare=stage.sum(), carries_state=False),))
+    return Costs((CostTable(stage, zero, zero, zero, full=stage.sum(), carries_state=False),))
 
 
 def frontier_of(figures: list[tuple[float, float]], classifiers: list[int] | None = None) -> Frontier:
@@ -46,7 +46,7 @@ def frontier_of(figures: list[tuple[float, float]], classifiers: list[int] | Non
         for place, ((cost, accuracy), classifier) in places
     ]
     return Frontier(
-        trunk=TRUNK,
+        backbone=BACKBONE,
         preprocessing=Preprocessing(),
         pooling=POOLINGS.get("mean"),
         bank=BANK,
@@ -54,7 +54,7 @@ def frontier_of(figures: list[tuple[float, float]], classifiers: list[int] | Non
         points={"threshold": points},
         temperatures=torch.ones(3, 3),
         full_accuracy=0.9,
-        bare_ms=BARE_MS,
+        full_ms=FULL_MS,
     )
 
 
@@ -120,7 +120,7 @@ def test_a_thousand_frontiers() -> None:
                 assert same_setting(fixed.dial.within(cost), point)
                 assert fixed.controller(cost).asked in dial.costs
             if place == seed % 4:
-                assert frontier.choose(latency_ms=cost * BARE_MS).point is point
+                assert frontier.choose(latency_ms=cost * FULL_MS).point is point
                 assert same_setting(network.dial.within(cost), point)
                 assert same(network, network, cost)
                 if alike:
@@ -177,4 +177,4 @@ def test_mistakes_name_the_next_step() -> None:
     with pytest.raises(InputError, match=r"got it with nothing else; give max_drop="):
         frontier.choose(confidence=0.9)
     with pytest.raises(InputError, match=r"frontier\.timed\("):
-        replace(frontier, bare_ms=None).choose(latency_ms=3.0)
+        replace(frontier, full_ms=None).choose(latency_ms=3.0)

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 import offramp
+from offramp.backbone import Backbone, CifarResNet
 from offramp.errors import InputError
 from offramp.features import ArraySource, StoreSource, extract
-from offramp.frontier import Frontier, compare, on_trunk
-from offramp.trunk import CifarResNet, Trunk
+from offramp.frontier import Frontier, compare, on_backbone
 from offramp.uncertainty import paired_interval
 from tests.cases import each
-from tests.frontier.examples import PREPROCESSING, SMALL, images, trunk
+from tests.frontier.examples import PREPROCESSING, SMALL, backbone, images
 
 QUICK = replace(SMALL, warmup_epochs=1)
 TEST = images(120, seed=3)
@@ -22,15 +22,15 @@ TEST = images(120, seed=3)
 
 @pytest.fixture(scope="module")
 def frontier() -> Frontier:
-    network = trunk()
+    network = backbone()
     network.preprocessing = PREPROCESSING
     return offramp.fit(network, images(90, seed=1), images(60, seed=2), settings=QUICK, anyway=True, progress=False)
 
 
 @pytest.fixture(scope="module")
-def updated() -> Trunk:
+def updated() -> Backbone:
     """The same network after a little more training, as it were."""
-    network = trunk()
+    network = backbone()
     network.preprocessing = PREPROCESSING
     torch.manual_seed(1)
     with torch.no_grad():
@@ -42,7 +42,7 @@ def updated() -> Trunk:
 def features(of: Frontier, folder: Path, rows: slice = slice(None)) -> StoreSource:
     source = ArraySource(TEST[0][rows], TEST[1][rows], name="test")
     views = (of.preprocessing,)
-    store = extract(of.trunk, source, folder, views=views, dtype=torch.float32, progress=False)
+    store = extract(of.backbone, source, folder, views=views, dtype=torch.float32, progress=False)
     return StoreSource(store, pooling="rich")
 
 
@@ -87,13 +87,13 @@ def test_one_sample_is_no_certainty(frontier: Frontier, tmp_path: Path) -> None:
     assert found.cost_ratio_interval is None
 
 
-def test_before_and_after_an_update(frontier: Frontier, updated: Trunk, tmp_path: Path) -> None:
-    after = on_trunk(frontier, updated, TEST[0][:1])
+def test_before_and_after_an_update(frontier: Frontier, updated: Backbone, tmp_path: Path) -> None:
+    after = on_backbone(frontier, updated, TEST[0][:1])
     point = frontier.choose(cost=0.7).point
     sources = [features(one, tmp_path / str(index)) for index, one in enumerate((frontier, after))]
     found = compare((frontier, point, sources[0]), (after, point, sources[1]))
     for one, accuracy in zip((frontier, after), found.full_accuracies, strict=True):
-        logits = one.trunk(one.trunk.prepare(PREPROCESSING(TEST[0])))
+        logits = one.backbone(one.backbone.prepare(PREPROCESSING(TEST[0])))
         assert accuracy == pytest.approx((logits.argmax(1).numpy() == TEST[1]).mean())
     assert after.bank is frontier.bank
     assert {name: len(points) for name, points in after.points.items()} == {
@@ -122,41 +122,41 @@ def test_other_samples_are_refused(frontier: Frontier, tmp_path: Path) -> None:
 def test_features_of_another_pooling_are_refused(frontier: Frontier, tmp_path: Path) -> None:
     point = frontier.choose(cost=0.7).point
     source = ArraySource(*TEST, name="test")
-    store = extract(frontier.trunk, source, tmp_path, poolings=("mean",), views=(PREPROCESSING,), progress=False)
+    store = extract(frontier.backbone, source, tmp_path, poolings=("mean",), views=(PREPROCESSING,), progress=False)
     narrow = StoreSource(store, pooling="mean")
     with pytest.raises(InputError, match=r"expected features of .* numbers a stage, got .*; another pooling, or"):
         compare((frontier, point, narrow), (frontier, point, narrow))
 
 
-class TestOnTrunk:
-    def test_costs_are_those_of_the_update(self, frontier: Frontier, updated: Trunk) -> None:
-        dearer = trunk()
+class TestOnBackbone:
+    def test_costs_are_those_of_the_update(self, frontier: Frontier, updated: Backbone) -> None:
+        dearer = backbone()
         dearer.preprocessing = PREPROCESSING
-        dearer.declared_mul_adds = {0: 10 * float(frontier.costs["threshold"].tables[0].bare)}
-        after = on_trunk(frontier, dearer, TEST[0][:1])
+        dearer.declared_mul_adds = {0: 10 * float(frontier.costs["threshold"].tables[0].full)}
+        after = on_backbone(frontier, dearer, TEST[0][:1])
         before = frontier.costs["threshold"].tables[0]
-        assert float(after.costs["threshold"].tables[0].bare) > 9 * float(before.bare)
-        same = on_trunk(frontier, updated, TEST[0][:1]).costs["threshold"].tables[0]
+        assert float(after.costs["threshold"].tables[0].full) > 9 * float(before.full)
+        same = on_backbone(frontier, updated, TEST[0][:1]).costs["threshold"].tables[0]
         assert torch.equal(same.cumulative_costs(), before.cumulative_costs())
 
     @each("other", [CifarResNet(14, num_classes=3), CifarResNet(8, num_classes=4)])
-    def test_another_shape_is_refused(self, frontier: Frontier, other: Trunk) -> None:
+    def test_another_shape_is_refused(self, frontier: Frontier, other: Backbone) -> None:
         with pytest.raises(InputError, match=r"expected a network of 3 stages and 3 classes .*; fit exits for it"):
-            on_trunk(frontier, other, TEST[0][:1])
+            on_backbone(frontier, other, TEST[0][:1])
 
-    def test_inputs_are_prepared_as_the_update_says(self, frontier: Frontier, updated: Trunk) -> None:
+    def test_inputs_are_prepared_as_the_update_says(self, frontier: Frontier, updated: Backbone) -> None:
         other = PREPROCESSING.then("center_crop", size=32)
-        changed = trunk()
+        changed = backbone()
         changed.preprocessing = other
-        assert on_trunk(frontier, changed, TEST[0][:1]).preprocessing == other
-        assert on_trunk(frontier, updated, TEST[0][:1]).preprocessing == PREPROCESSING
+        assert on_backbone(frontier, changed, TEST[0][:1]).preprocessing == other
+        assert on_backbone(frontier, updated, TEST[0][:1]).preprocessing == PREPROCESSING
         # What was fitted with a preparation of its own keeps that.
         apart = replace(frontier, preprocessing=other)
-        assert on_trunk(apart, updated, TEST[0][:1]).preprocessing == other
+        assert on_backbone(apart, updated, TEST[0][:1]).preprocessing == other
 
-    def test_promises_are_not_passed_on(self, frontier: Frontier, updated: Trunk) -> None:
+    def test_promises_are_not_passed_on(self, frontier: Frontier, updated: Backbone) -> None:
         chosen = frontier.choose(max_drop=0.5, confidence=0.8).point
-        after = on_trunk(replace(frontier, points={chosen.policy: [chosen]}), updated, TEST[0][:1])
+        after = on_backbone(replace(frontier, points={chosen.policy: [chosen]}), updated, TEST[0][:1])
         (point,) = after.points[chosen.policy]
         assert chosen.guarantee is not None
         assert point.guarantee is None
@@ -165,8 +165,8 @@ class TestOnTrunk:
             after.choose(max_drop=0.5, confidence=0.8)
         assert frontier.choose(max_drop=0.5, confidence=0.8).point.guarantee == chosen.guarantee
 
-    def test_the_frontier_stays_as_it_was(self, frontier: Frontier, updated: Trunk) -> None:
-        before = frontier.trunk.fingerprint()
-        assert on_trunk(frontier, updated, TEST[0][:1]).trunk is updated
-        assert frontier.trunk.fingerprint() == before
+    def test_the_frontier_stays_as_it_was(self, frontier: Frontier, updated: Backbone) -> None:
+        before = frontier.backbone.fingerprint()
+        assert on_backbone(frontier, updated, TEST[0][:1]).backbone is updated
+        assert frontier.backbone.fingerprint() == before
         assert np.isfinite(frontier.full_accuracy)

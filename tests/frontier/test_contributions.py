@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from offramp.backbone import Backbone
 from offramp.cost import Costs, CostTable
 from offramp.features import MemorySource
 from offramp.frontier import (
@@ -24,9 +25,8 @@ from offramp.frontier.contributions import LEVELS
 from offramp.methods import ExitKind, JointSettings
 from offramp.policy import threshold_candidates
 from offramp.policy.margin import lead
-from offramp.trunk import Trunk
 from tests.cases import each
-from tests.frontier.chain_examples import assert_answers, cached, check_predictions, fit, pair, vectors
+from tests.frontier.cascade_examples import assert_answers, cached, check_predictions, fit, pair, vectors
 
 STRENGTHS = (0.3, 0.6, 1.0, 1.6)
 STAGES = (0.04, 0.04, 1.0, 1.0, 1.0, 1.0)
@@ -62,7 +62,7 @@ def answers(strengths: tuple[float | None, ...], *, count: int = 1500) -> Outcom
 def costs(stage: tuple[float, ...], answer: float = 0.0) -> Costs:
     stages = torch.tensor(stage, dtype=torch.float64)
     zero = torch.zeros_like(stages)
-    table = CostTable(stages, zero, torch.full_like(stages, answer), zero, bare=stages.sum(), carries_state=False)
+    table = CostTable(stages, zero, torch.full_like(stages, answer), zero, full=stages.sum(), carries_state=False)
     return Costs((table,))
 
 
@@ -151,10 +151,10 @@ def clusters(name: str, count: int, *, silent: int) -> MemorySource:
 def test_an_exit_that_sees_nothing_new_is_not_in_force(exits: ExitKind) -> None:
     torch.manual_seed(0)
     stages: list[nn.Module] = [nn.Sequential(nn.Linear(12, 300), nn.Linear(300, 12)) for _ in range(4)]
-    trunk = Trunk("four", stages, {3: nn.Linear(12, 3)}, num_classes=3)
+    backbone = Backbone("four", stages, {3: nn.Linear(12, 3)}, num_classes=3)
     settings = JointSettings(exits=exits, cost_weights=(0.1, 1.0), warmup_epochs=6, epochs=1, batch_size=50)
     sources = [clusters(name, 400, silent=1) for name in ("fit", "tune", "calibrate")]
-    frontier = fit_frontier(trunk, *sources, example=torch.zeros(1, 12), settings=settings)
+    frontier = fit_frontier(backbone, *sources, example=torch.zeros(1, 12), settings=settings)
     assert [one.name for one in frontier.contributions] == ["0", "1", "2"]
     assert [one.kept for one in frontier.contributions] == [True, False, True]
     assert all(point.active == (0, 2, 3) for point in frontier.points["threshold"])
@@ -192,6 +192,6 @@ class TestAveraging:
         assert torch.equal(answer.exits, simulate([alone.point], seen)[0])
         assert_answers(answer, seen, 0, torch.tensor(labels), torch.ones(120, dtype=torch.bool))
         table = together.costs["threshold"].tables[0]
-        torch.testing.assert_close(answer.relative_cost, table.spent(answer.exits, active) / table.bare)
+        torch.testing.assert_close(answer.relative_cost, table.spent(answer.exits, active) / table.full)
         assert table.stage[1] == 24 * 24 + 24 * 3  # the layer, and the head after it
         assert table.answer[1] == 0

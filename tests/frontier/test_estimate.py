@@ -12,15 +12,15 @@ import pytest
 import torch
 from torch import nn
 
+from offramp.backbone import Backbone, cascade
 from offramp.cost import count_mul_adds
 from offramp.errors import InputError
 from offramp.features import ArraySource, BatchSource
 from offramp.frontier import Estimate, EstimatedPoint, Frontier, estimate, fit_frontier
 from offramp.methods import JointSettings
-from offramp.trunk import Trunk, chain
 from tests.cases import each
 from tests.frontier import examples
-from tests.frontier.chain_examples import network, vectors
+from tests.frontier.cascade_examples import network, vectors
 
 SETTINGS = JointSettings(
     exits="ladder",
@@ -34,21 +34,21 @@ SETTINGS = JointSettings(
 
 
 def pair() -> Any:
-    return chain(network("first", width=8), network("second", width=120, layers=4))
+    return cascade(network("first", width=8), network("second", width=120, layers=4))
 
 
-def tried(trunk: Trunk, data: Any, **options: Any) -> Estimate:
-    return estimate(trunk, data, settings=SETTINGS, progress=False, **options)
+def tried(backbone: Backbone, data: Any, **options: Any) -> Estimate:
+    return estimate(backbone, data, settings=SETTINGS, progress=False, **options)
 
 
-def answers(trunk: Trunk, inputs: Any) -> npt.NDArray[np.int64]:
+def answers(backbone: Backbone, inputs: Any) -> npt.NDArray[np.int64]:
     with torch.inference_mode():
-        found: npt.NDArray[np.int64] = trunk(trunk.prepare(trunk.preprocessing(inputs))).argmax(1).numpy()
+        found: npt.NDArray[np.int64] = backbone(backbone.prepare(backbone.preprocessing(inputs))).argmax(1).numpy()
     return found
 
 
-def mul_adds(trunk: Trunk, inputs: npt.NDArray[np.float32]) -> float:
-    return float(count_mul_adds(trunk, torch.tensor(inputs[:1]))[0])
+def mul_adds(backbone: Backbone, inputs: npt.NDArray[np.float32]) -> float:
+    return float(count_mul_adds(backbone, torch.tensor(inputs[:1]))[0])
 
 
 class Watched:
@@ -61,9 +61,9 @@ class Watched:
         self.scored: list[BatchSource] = []
         score = module._score
 
-        def fit(trunk: Trunk, *parts: BatchSource, **options: Any) -> Frontier:
-            self.fits.append((trunk.name, [part.ids() for part in parts]))
-            self.frontiers.append(fit_frontier(trunk, *parts, **options))
+        def fit(backbone: Backbone, *parts: BatchSource, **options: Any) -> Frontier:
+            self.fits.append((backbone.name, [part.ids() for part in parts]))
+            self.frontiers.append(fit_frontier(backbone, *parts, **options))
             return self.frontiers[-1]
 
         def scored(frontier: Frontier, test: BatchSource) -> Any:
@@ -112,18 +112,18 @@ class TestFolds:
         with pytest.raises(InputError, match=f"expected at least 40 samples to estimate from, .* got {samples}"):
             tried(network("second", width=16), vectors(samples, seed=1))
 
-    def test_what_is_no_trunk(self) -> None:
-        with pytest.raises(InputError, match=r"expected a trunk, got Linear; cut a network with offramp\.split"):
+    def test_what_is_no_backbone(self) -> None:
+        with pytest.raises(InputError, match=r"expected a backbone, got Linear; cut a network with offramp\.split"):
             tried(nn.Linear(12, 3), vectors(60, seed=1))  # type: ignore[arg-type]
 
 
 class TestNumbers:
     def test_of_images(self) -> None:
-        trunk = examples.trunk()
-        trunk.preprocessing = examples.PREPROCESSING
+        backbone = examples.backbone()
+        backbone.preprocessing = examples.PREPROCESSING
         inputs, labels = examples.images(60, seed=1)
-        found = tried(trunk, (inputs, labels))
-        assert found.full_accuracy == pytest.approx((answers(trunk, inputs) == labels).mean())
+        found = tried(backbone, (inputs, labels))
+        assert found.full_accuracy == pytest.approx((answers(backbone, inputs) == labels).mean())
         assert list(found.curves) == ["cifar-resnet-8"]
         assert found.alone == ()
         assert found.num_classes == 3
@@ -140,9 +140,9 @@ class TestNumbers:
     def test_points_are_those_of_the_fits_on_the_rows_they_have_not_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Each fold's network, run on its own rows: right answers and costs add up to the estimate's."""
         watched = Watched(monkeypatch)
-        trunk, (inputs, labels) = network("second", width=16, layers=4), vectors(62, seed=1)
-        found = tried(trunk, ArraySource(inputs, labels, name="numbered", ids=np.arange(62)), folds=3)
-        full = answers(trunk, inputs) == labels
+        backbone, (inputs, labels) = network("second", width=16, layers=4), vectors(62, seed=1)
+        found = tried(backbone, ArraySource(inputs, labels, name="numbered", ids=np.arange(62)), folds=3)
+        full = answers(backbone, inputs) == labels
         rows = [source.ids() for source in watched.scored]
         assert sorted(np.concatenate(rows).tolist()) == list(range(62))
         for point in found.curves["second"]:
@@ -165,11 +165,11 @@ class TestNumbers:
         assert other != one
 
     def test_a_store_is_kept_and_used_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        trunk, data = network("second", width=16), vectors(60, seed=1)
-        first = tried(trunk, data, store=tmp_path)
+        backbone, data = network("second", width=16), vectors(60, seed=1)
+        first = tried(backbone, data, store=tmp_path)
         assert list(tmp_path.iterdir())
-        monkeypatch.setattr(Trunk, "prepare", counting := Counting(Trunk.prepare))
-        assert tried(trunk, data, store=tmp_path) == first == tried(trunk, data)
+        monkeypatch.setattr(Backbone, "prepare", counting := Counting(Backbone.prepare))
+        assert tried(backbone, data, store=tmp_path) == first == tried(backbone, data)
         assert counting.rows[:4] == [1] * 4  # the example of each fold, and no more
 
 
@@ -179,10 +179,10 @@ class Counting:
     def __init__(self, prepare: Any) -> None:
         self.prepare, self.rows = prepare, list[int]()
 
-    def __get__(self, trunk: Any, kind: Any) -> Any:
+    def __get__(self, backbone: Any, kind: Any) -> Any:
         def counted(inputs: Any) -> Any:
             self.rows.append(len(inputs))
-            return self.prepare(trunk, inputs)
+            return self.prepare(backbone, inputs)
 
         return counted
 
@@ -195,22 +195,22 @@ def found() -> Estimate:
     return tried(pair(), DATA)
 
 
-class TestChains:
-    def test_the_last_networks_own_exits_and_the_chains(self, found: Estimate) -> None:
+class TestCascades:
+    def test_the_last_networks_own_exits_and_the_cascades(self, found: Estimate) -> None:
         assert list(found.curves) == ["second", "first+second"]
         for points in found.curves.values():
             TestNumbers().check_curve(points, 80)
         inputs, labels = DATA
-        assert found.full_accuracy == pytest.approx((answers(pair().links[-1], inputs) == labels).mean())
+        assert found.full_accuracy == pytest.approx((answers(pair().members[-1], inputs) == labels).mean())
 
-    def test_the_last_network_alone_is_as_without_a_chain(self, found: Estimate) -> None:
+    def test_the_last_network_alone_is_as_without_a_cascade(self, found: Estimate) -> None:
         alone = tried(network("second", width=120, layers=4), DATA)
         assert found.curves["second"] == alone.curves["second"]
 
     def test_the_first_network_by_itself(self, found: Estimate) -> None:
-        first, last = pair().links
+        first, last = pair().members
         inputs, labels = DATA
-        right, full = (answers(link, inputs) == labels for link in (first, last))
+        right, full = (answers(member, inputs) == labels for member in (first, last))
         assert [name for name, _ in found.alone] == ["first"]
         point = found.alone[0][1]
         assert point.change == pytest.approx(right.mean() - full.mean())
@@ -221,15 +221,15 @@ class TestChains:
         assert point.change_interval[1] - point.change_interval[0] == pytest.approx(4 * error, rel=0.35)
 
     def test_of_three(self) -> None:
-        links = [network("first", width=8), network("blind", width=20), network("second", width=120, layers=4)]
+        members = [network("first", width=8), network("blind", width=20), network("second", width=120, layers=4)]
         inputs, labels = DATA
-        found = tried(chain(*links), DATA)
+        found = tried(cascade(*members), DATA)
         assert list(found.curves) == ["second", "first+blind+second"]
         assert [name for name, _ in found.alone] == ["first", "blind"]
-        for link in links[:2]:
-            point = dict(found.alone)[link.name]
-            assert point.cost == pytest.approx(mul_adds(link, inputs) / mul_adds(links[-1], inputs))
-            right, full = (answers(one, inputs) == labels for one in (link, links[-1]))
+        for member in members[:2]:
+            point = dict(found.alone)[member.name]
+            assert point.cost == pytest.approx(mul_adds(member, inputs) / mul_adds(members[-1], inputs))
+            right, full = (answers(one, inputs) == labels for one in (member, members[-1]))
             assert point.change == pytest.approx(right.mean() - full.mean())
 
 

@@ -20,14 +20,14 @@ from offramp.report.answers import answers_at, coverages
 from offramp.uncertainty import class_thresholds
 from tests.artifact_examples import assert_same
 from tests.cases import each
-from tests.frontier.examples import LINEAR, PREPROCESSING, images, trunk
+from tests.frontier.examples import LINEAR, PREPROCESSING, backbone, images
 
 Calibrated = tuple[Frontier, StoreSource]
 
 
 @pytest.fixture(scope="module")
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> Calibrated:
-    network, (inputs, labels) = trunk(), images(360, seed=1)
+    network, (inputs, labels) = backbone(), images(360, seed=1)
     store = extract(
         network,
         ArraySource(inputs, labels, name="all"),
@@ -59,7 +59,7 @@ def test_thresholds_by_class_are_those_of_the_calibrate_split(calibrated: Calibr
             for miscoverage, found in point.conformal_thresholds.items():
                 scores = seen.conformal_scores[point.classifier]
                 expected = class_thresholds("pooled", scores, left, seen.labels, num_classes=3, miscoverage=miscoverage)
-                assert found.shape == (trunk().num_exits, 3)
+                assert found.shape == (backbone().num_exits, 3)
                 assert torch.equal(found, expected)
 
 
@@ -67,7 +67,7 @@ def test_sets_by_class_are_kept(calibrated: Calibrated, tmp_path: Path) -> None:
     frontier, _ = calibrated
     inputs, labels = images(300, seed=6)
     offramp.save(frontier, tmp_path / "saved")
-    assert_same(frontier, offramp.load(tmp_path / "saved", trunk=frontier.trunk), inputs)
+    assert_same(frontier, offramp.load(tmp_path / "saved", backbone=frontier.backbone), inputs)
     answer = frontier.choose(cost=0.7).predict(inputs)
     for label in range(3):
         own = torch.from_numpy(labels) == label
@@ -86,15 +86,15 @@ def test_reports_count_sets_by_class(calibrated: Calibrated) -> None:
             for score, exit, label in zip(given.scores, given.exits, given.labels, strict=True)
         ]
         assert found[miscoverage] == sum(inside) / len(inside)
-    everything = replace(point, conformal_thresholds={0.1: torch.ones(trunk().num_exits, 3)})
+    everything = replace(point, conformal_thresholds={0.1: torch.ones(backbone().num_exits, 3)})
     assert coverages(given, everything.conformal_thresholds)[0].coverage == 1
 
 
 NAMES = ("red", "green", "blue")  # in the order of the outputs, not sorted
 
 
-def named_trunk() -> offramp.Trunk:
-    network = trunk()
+def named_backbone() -> offramp.Backbone:
+    network = backbone()
     network.classes = NAMES
     return network
 
@@ -107,7 +107,7 @@ def called(data: tuple[Any, Any]) -> tuple[Any, Any]:
 def named() -> Frontier:
     """Fitted on names of classes, which the network knows."""
     data = (called(images(100, seed=seed)) for seed in (1, 2))
-    return offramp.fit(named_trunk(), *data, preprocessing=PREPROCESSING, settings=LINEAR, progress=False)
+    return offramp.fit(named_backbone(), *data, preprocessing=PREPROCESSING, settings=LINEAR, progress=False)
 
 
 class TestClasses:
@@ -120,7 +120,7 @@ class TestClasses:
 
     def test_as_by_numbers(self, named: Frontier) -> None:
         data = (images(100, seed=seed) for seed in (1, 2))
-        numbers = offramp.fit(trunk(), *data, preprocessing=PREPROCESSING, settings=LINEAR, progress=False)
+        numbers = offramp.fit(backbone(), *data, preprocessing=PREPROCESSING, settings=LINEAR, progress=False)
         assert numbers.classes == ()
         assert numbers.choose(cost=1.0).predict(images(4, seed=3)[0]).names == ()
         assert [one.promised for one in numbers.points["threshold"]] == [
@@ -130,15 +130,15 @@ class TestClasses:
     def test_they_are_kept(self, named: Frontier, tmp_path: Path) -> None:
         offramp.save(named, tmp_path, weights=True)
         loaded = offramp.load(tmp_path)
-        assert loaded.classes == loaded.trunk.classes == NAMES
+        assert loaded.classes == loaded.backbone.classes == NAMES
 
     def test_another_network_of_the_same_weights_is_refused(self, named: Frontier, tmp_path: Path) -> None:
         offramp.save(named, tmp_path)
-        other = trunk()
+        other = backbone()
         other.classes = ("green", "red", "blue")
         with pytest.raises(ArtifactError, match="class 0 is 'green' there"):
-            offramp.load(tmp_path, trunk=other)
-        assert offramp.load(tmp_path, trunk=trunk()).classes == NAMES
+            offramp.load(tmp_path, backbone=other)
+        assert offramp.load(tmp_path, backbone=backbone()).classes == NAMES
 
     @each("kind", [np.array, tuple, lambda names: np.array(names, dtype=object)])
     def test_names_in_any_form(self, kind: Any) -> None:
@@ -150,21 +150,21 @@ class TestClasses:
     def test_refused_with_what_to_do(self) -> None:
         inputs, labels = called(images(60, seed=1))
         validation = images(60, seed=2)
-        with pytest.raises(InputError, match=r"set trunk.classes"):
-            offramp.fit(trunk(), (inputs, labels), validation)
+        with pytest.raises(InputError, match=r"set backbone.classes"):
+            offramp.fit(backbone(), (inputs, labels), validation)
         with pytest.raises(UnknownNameError, match="did you mean 'green'"):
-            offramp.fit(named_trunk(), (inputs, [*labels[:-1], "greens"]), validation)
+            offramp.fit(named_backbone(), (inputs, [*labels[:-1], "greens"]), validation)
         with pytest.raises(InputError, match=r"first difference is class 0; leave classes out"):
-            offramp.fit(named_trunk(), (inputs, labels), validation, classes=("blue", "green", "red"))
-        with pytest.raises(InputError, match="trunk"):
-            offramp.estimate(trunk(), (inputs, labels))
+            offramp.fit(named_backbone(), (inputs, labels), validation, classes=("blue", "green", "red"))
+        with pytest.raises(InputError, match="backbone"):
+            offramp.estimate(backbone(), (inputs, labels))
 
     def test_data_opened_in_another_order_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "rows.csv").write_text("a,b,label\n" + "".join(f"{n},{n},{name}\n" for n, name in enumerate(NAMES)))
         data = open_data(tmp_path / "rows.csv")
         assert data.classes == tuple(sorted(NAMES))
-        with pytest.raises(InputError, match=r"classes=trunk.classes"):
-            offramp.fit(named_trunk(), data, images(60, seed=2))
+        with pytest.raises(InputError, match=r"classes=backbone.classes"):
+            offramp.fit(named_backbone(), data, images(60, seed=2))
         assert as_source(open_data(tmp_path / "rows.csv", classes=NAMES), "train", NAMES) is not None
 
 
@@ -192,15 +192,15 @@ class TestDatasets:
         options: dict[str, Any] = {"preprocessing": PREPROCESSING, "settings": LINEAR, "anyway": True}
         arrays = images(120, seed=1), images(60, seed=2)
         pairs = [TensorDataset(*map(torch.from_numpy, pair)) for pair in arrays]
-        found, expected = (offramp.fit(trunk(), *data, **options, progress=False) for data in (pairs, arrays))
+        found, expected = (offramp.fit(backbone(), *data, **options, progress=False) for data in (pairs, arrays))
         for policy, points in expected.points.items():
             assert [point.promised for point in found.points[policy]] == [point.promised for point in points]
         with pytest.raises(SplitError, match="the same samples"):
-            offramp.fit(trunk(), pairs[0], arrays[0], **options)
+            offramp.fit(backbone(), pairs[0], arrays[0], **options)
 
     def test_without_labels_are_refused(self) -> None:
         data = datasets.Dataset.from_dict({"text": ["a"], "kind": ["red"]})
         with pytest.raises(InputError, match=r"train has no labels.*open_data\(data, label="):
-            offramp.fit(named_trunk(), data, images(60, seed=2))
+            offramp.fit(named_backbone(), data, images(60, seed=2))
         with pytest.raises(InputError, match="expected train as"):
-            offramp.fit(named_trunk(), [1, 2], images(60, seed=2))
+            offramp.fit(named_backbone(), [1, 2], images(60, seed=2))

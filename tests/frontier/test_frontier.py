@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 import offramp
+from offramp.backbone import Preprocessing
 from offramp.cost import Costs, CostTable
 from offramp.errors import BudgetError, InputError, SplitError, UnknownNameError
 from offramp.features import ArraySource, Store, StoreSource, extract, hash_rows, split_by_id
@@ -16,15 +17,14 @@ from offramp.frontier import Frontier, Outcomes, area, fit_frontier, measure, ou
 from offramp.functional import exit_distribution, first_exit, leaves
 from offramp.network import EarlyExitNetwork
 from offramp.policy import POLICIES, OperatingPoint
-from offramp.trunk import Preprocessing
-from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
+from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
 from tests.policy.examples import drawn
 
 
 @pytest.fixture(scope="module", params=["ladder", "linear"])
 def fitted(request: pytest.FixtureRequest) -> Frontier:
     settings = SMALL if request.param == "ladder" else LINEAR
-    network = trunk()
+    network = backbone()
     return offramp.fit(
         network,
         images(400, seed=1),
@@ -42,7 +42,7 @@ def test_store(fitted: Frontier, tmp_path_factory: pytest.TempPathFactory) -> St
     source = ArraySource(inputs, labels, name="test")
     folder = tmp_path_factory.mktemp("store")
     return extract(
-        fitted.trunk,
+        fitted.backbone,
         source,
         folder,
         poolings=(fitted.pooling.name,),
@@ -93,7 +93,7 @@ def test_points_of_every_policy_are_evaluated(fitted: Frontier, test_store: Stor
         given = {name: value[0] for name, value in drawn(policy, 1, exits=3, classes=3).items()}
         point = OperatingPoint(policy, given, (0, 1, 2), fitted.temperatures[0])
         measured = every.evaluate(source_of(fitted, test_store), [point])[0]
-        parts = fitted.trunk, fitted.preprocessing, fitted.pooling, fitted.bank
+        parts = fitted.backbone, fitted.preprocessing, fitted.pooling, fitted.bank
         answer = EarlyExitNetwork(*parts, every.costs[policy], point).predict(inputs)
         assert measured.accuracy == pytest.approx(float((answer.labels.numpy() == labels).mean()), abs=0.015)
 
@@ -114,7 +114,7 @@ def test_work_for_samples_that_left_is_not_done(fitted: Frontier) -> None:
     sizes: list[int] = []
     hooks = [
         stage.register_forward_pre_hook(lambda module, args: sizes.append(len(args[0])))
-        for stage in network.trunk.stages
+        for stage in network.backbone.stages
     ]
     exits = network.predict(inputs).exits
     for hook in hooks:
@@ -175,7 +175,12 @@ def test_an_input_that_is_not_a_number_is_refused_by_its_place(fitted: Frontier)
 def test_validation_must_be_enough_to_halve() -> None:
     with pytest.raises(InputError, match="halved"):
         offramp.fit(
-            trunk(), images(20, seed=1), images(1, seed=2), preprocessing=PREPROCESSING, settings=SMALL, progress=False
+            backbone(),
+            images(20, seed=1),
+            images(1, seed=2),
+            preprocessing=PREPROCESSING,
+            settings=SMALL,
+            progress=False,
         )
 
 
@@ -201,7 +206,7 @@ def test_a_store_that_is_kept_is_used_again(tmp_path: Path, monkeypatch: pytest.
             progress=False,
         )
 
-    network = trunk()
+    network = backbone()
     first = run()
     for stage in network.stages[1:]:  # costs are counted on one sample; nothing else may run the network again
         stage.register_forward_pre_hook(lambda module, args: pytest.fail("ran again") if len(args[0]) > 1 else None)
@@ -210,7 +215,7 @@ def test_a_store_that_is_kept_is_used_again(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_other_data_in_the_same_folder_is_not_taken_for_the_old(tmp_path: Path) -> None:
-    network = trunk()
+    network = backbone()
     settings = replace(SMALL, warmup_epochs=1)
     inputs, labels = images(100, seed=1)
     for given in (labels, (labels + 1) % 3):  # the same images under other labels
@@ -228,7 +233,7 @@ def test_other_data_in_the_same_folder_is_not_taken_for_the_old(tmp_path: Path) 
 
 
 def test_arrays_in_double_precision_and_without_preprocessing() -> None:
-    network = trunk()
+    network = backbone()
     inputs, labels = images(60, seed=1)
     prepared = PREPROCESSING(inputs).double().numpy()
     frontier = offramp.fit(
@@ -240,7 +245,7 @@ def test_arrays_in_double_precision_and_without_preprocessing() -> None:
 def test_the_same_arrays_are_not_validation() -> None:
     data = images(40, seed=1)
     with pytest.raises(SplitError, match="train and validation are the same samples"):
-        offramp.fit(trunk(), data, data, preprocessing=PREPROCESSING, settings=SMALL, progress=False)
+        offramp.fit(backbone(), data, data, preprocessing=PREPROCESSING, settings=SMALL, progress=False)
 
 
 def test_samples_that_were_used_are_known(fitted: Frontier) -> None:
@@ -261,7 +266,7 @@ def test_samples_that_were_used_are_known(fitted: Frontier) -> None:
 def test_train_and_validation_must_not_share_samples() -> None:
     data = ArraySource(*images(60, seed=1), name="same")
     with pytest.raises(SplitError):
-        offramp.fit(trunk(), data, data, preprocessing=PREPROCESSING, settings=SMALL, progress=False)
+        offramp.fit(backbone(), data, data, preprocessing=PREPROCESSING, settings=SMALL, progress=False)
 
 
 def toy_outcomes(num_samples: int = 400, num_exits: int = 4, *, seed: int = 0) -> Outcomes:
@@ -286,7 +291,7 @@ def toy_outcomes(num_samples: int = 400, num_exits: int = 4, *, seed: int = 0) -
 def costs(num_exits: int = 4) -> Costs:
     zero = torch.zeros(num_exits, dtype=torch.float64)
     stage = torch.ones(num_exits, dtype=torch.float64)
-    return Costs((CostTable(stage, zero, zero, zero, bare=stage.sum(), carries_state=False),))
+    return Costs((CostTable(stage, zero, zero, zero, full=stage.sum(), carries_state=False),))
 
 
 def gates_point(
@@ -385,7 +390,7 @@ def test_measured_figures_against_direct_counts() -> None:
 def test_samples_pay_by_their_size() -> None:
     seen = replace(toy_outcomes(), sizes=1.0 + torch.arange(400) % 9)
     fixed = costs().tables[0]
-    grows = Costs((fixed, replace(fixed, stage=torch.tensor([0.0, 1.0, 2.0, 3.0]), bare=torch.tensor(6.0))))
+    grows = Costs((fixed, replace(fixed, stage=torch.tensor([0.0, 1.0, 2.0, 3.0]), full=torch.tensor(6.0))))
     point = OperatingPoint("threshold", {"threshold": torch.tensor(0.7)}, (0, 1, 2, 3), torch.ones(4))
     exits = simulate([point], seen)[0].tolist()
     spent = sum(
@@ -444,7 +449,7 @@ def test_the_area_prefers_the_higher_curve() -> None:
 
 
 def test_explicit_splits_are_checked(tmp_path: Path) -> None:
-    network = trunk()
+    network = backbone()
     inputs, labels = images(60, seed=1)
     store = extract(network, ArraySource(inputs, labels, name="all"), tmp_path, views=(PREPROCESSING,), progress=False)
     first, second, third = split_by_id(store.ids(), [30, 20, 10])

@@ -103,9 +103,9 @@ def test_points_know_their_losses_on_both_splits(seen: Outcomes) -> None:
 def test_without_labels_what_tune_says_stays(seen: Outcomes) -> None:
     points = thresholds(0.0, 0.5)
     both = with_losses(points, seen, seen)
-    bare = with_losses(both, seen, labelled=False)
-    again = with_losses(bare, seen)
-    for one, between, other in zip(both, bare, again, strict=True):
+    full = with_losses(both, seen, labelled=False)
+    again = with_losses(full, seen)
+    for one, between, other in zip(both, full, again, strict=True):
         assert {name: len(known.samples) for name, known in between.losses.items()} == {
             "accuracy": 0,
             "brier": 0,
@@ -264,7 +264,7 @@ class TestFrontiers:
 
     def test_backends_that_say_nothing_of_their_arithmetic_get_none(self, frontier: Frontier) -> None:
         network = frontier.choose(max_drop=0.5, confidence=0.8)
-        backend = EagerBackend(network.trunk, network.pooling, network.bank)
+        backend = EagerBackend(network.backbone, network.pooling, network.bank)
         assert network.on(backend).point.guarantee is not None
         del backend.exact
         assert network.on(backend).point.guarantee is None
@@ -279,7 +279,7 @@ class TestFrontiers:
 
     def test_they_come_back(self, frontier: Frontier, tmp_path: Path) -> None:
         offramp.save(frontier, tmp_path)
-        loaded = offramp.load(tmp_path, trunk=frontier.trunk)
+        loaded = offramp.load(tmp_path, backbone=frontier.backbone)
         for policy, points in frontier.points.items():
             for one, other in zip(points, loaded.points[policy], strict=True):
                 assert list(one.losses) == list(other.losses) == sorted(LOSSES)

@@ -14,7 +14,7 @@ from offramp.features import ArraySource, StoreSource, extract
 from offramp.frontier.guessing import check_not_guessing
 from offramp.methods import METHODS, FittedExits
 from tests.cases import each
-from tests.frontier.examples import LINEAR, PREPROCESSING, images, trunk
+from tests.frontier.examples import LINEAR, PREPROCESSING, backbone, images
 
 
 def passes(labels: torch.Tensor, predictions: torch.Tensor) -> bool:
@@ -105,18 +105,18 @@ class TestWhereItStops:
 
     def test_fit(self) -> None:
         with pytest.raises(GuessingError, match="validation split"):
-            offramp.fit(trunk(), self.data(60, 1), self.data(120, 2), method=never, settings=LINEAR, progress=False)
+            offramp.fit(backbone(), self.data(60, 1), self.data(120, 2), method=never, settings=LINEAR, progress=False)
 
     def test_estimate(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(METHODS._entries, "default", never)
         with pytest.raises(GuessingError, match="estimate split"):
-            offramp.estimate(trunk(), self.data(120, 1), settings=LINEAR, progress=False)
+            offramp.estimate(backbone(), self.data(120, 1), settings=LINEAR, progress=False)
 
     def test_evaluate_and_anyway(self, tmp_path: Path) -> None:
         data = self.data(60, 1), self.data(120, 2)
         with pytest.warns(GuessingWarning, match="validation split"):
-            frontier = offramp.fit(trunk(), *data, settings=LINEAR, anyway=True, progress=False)
-        store = extract(frontier.trunk, ArraySource(*self.data(120, 3), name="test"), tmp_path, progress=False)
+            frontier = offramp.fit(backbone(), *data, settings=LINEAR, anyway=True, progress=False)
+        store = extract(frontier.backbone, ArraySource(*self.data(120, 3), name="test"), tmp_path, progress=False)
         features, points = StoreSource(store, pooling="rich"), frontier.points["threshold"][:1]
         with pytest.raises(GuessingError, match="order"):
             frontier.evaluate(features, points)

@@ -24,7 +24,7 @@ from tests.frontier.text_examples import RAW
 
 
 def saved(made: Frontier, folder: Path) -> tuple[Frontier, Path]:
-    offramp.save(made, folder, weights=made.trunk.factory is not None)
+    offramp.save(made, folder, weights=made.backbone.factory is not None)
     return made, folder
 
 
@@ -39,8 +39,8 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> tuple[Frontier, Path]:
 
 
 @pytest.fixture(scope="module")
-def links(tmp_path_factory: pytest.TempPathFactory) -> tuple[Frontier, Path]:
-    return saved(linked(), tmp_path_factory.mktemp("chain"))
+def members(tmp_path_factory: pytest.TempPathFactory) -> tuple[Frontier, Path]:
+    return saved(linked(), tmp_path_factory.mktemp("cascade"))
 
 
 @pytest.fixture(scope="module")
@@ -74,21 +74,21 @@ def put(path: str, value: Any) -> Callable[[dict[str, Any]], object]:
 
 REMOVED = object()
 POINT = "points.threshold.1"
-FACTORY = "trunk.factory"
+FACTORY = "backbone.factory"
 WRONG: dict[str, list[Any]] = {
-    "trunk": [REMOVED, None, [], "cifar"],
-    "trunk.factory": [REMOVED, [], "cifar_resnet", {}],
-    "trunk.factory.name": [REMOVED, None, 3, "x" * 2000, "cifar-resnet", "", "chain"],
-    "trunk.factory.options": [REMOVED, None, [], {}, {"depth": 1}],
-    "trunk.factory.options.layers": [10**9, "8", None, [[8]], 14, 8.0, True],
-    "trunk.factory.options.num_classes": [10**9, 4, "3", None],
-    "trunk.factory.options.self": [1],
-    "trunk.factory.links": [REMOVED, None, {}, [1], [{}], "ab"],
-    "trunk.factory.preprocessing": [REMOVED, None, 1, [["gone", {}]], [["normalize"]], [[1, {}]], [["resize", []]]],
-    "trunk.fingerprint": [REMOVED, "", "0" * 64, 5],
-    "trunk.num_classes": [REMOVED, 4, 10**9, 10**400, "3", 3.0, -1],
-    "trunk.num_exits": [REMOVED, 4, 0, 10**9, None],
-    "trunk.weights": [REMOVED, 1, "true", False],
+    "backbone": [REMOVED, None, [], "cifar"],
+    "backbone.factory": [REMOVED, [], "cifar_resnet", {}],
+    "backbone.factory.name": [REMOVED, None, 3, "x" * 2000, "cifar-resnet", "", "cascade"],
+    "backbone.factory.options": [REMOVED, None, [], {}, {"depth": 1}],
+    "backbone.factory.options.layers": [10**9, "8", None, [[8]], 14, 8.0, True],
+    "backbone.factory.options.num_classes": [10**9, 4, "3", None],
+    "backbone.factory.options.self": [1],
+    "backbone.factory.members": [REMOVED, None, {}, [1], [{}], "ab"],
+    "backbone.factory.preprocessing": [REMOVED, None, 1, [["gone", {}]], [["normalize"]], [[1, {}]], [["resize", []]]],
+    "backbone.fingerprint": [REMOVED, "", "0" * 64, 5],
+    "backbone.num_classes": [REMOVED, 4, 10**9, 10**400, "3", 3.0, -1],
+    "backbone.num_exits": [REMOVED, 4, 0, 10**9, None],
+    "backbone.weights": [REMOVED, 1, "true", False],
     "preprocessing": [REMOVED, {}, [["eval", {"code": "1"}]], [["channels_first", {}, 1]], "none"],
     "preprocessing.1.1.scale": ["1", None, 10**400, [1], REMOVED],
     "preprocessing.1.1.mean": [[0.5], "0.5", [[0.5] * 3], [None] * 3, REMOVED, []],
@@ -128,7 +128,7 @@ WRONG: dict[str, list[Any]] = {
     "calibration": [REMOVED, None, 3, [], {}, {"samples": 30, "losses": [], "assumes": ""}],
     "calibration.samples": [REMOVED, 0, -1, 29, 10**9, "30", 30.0, True, None],
     "calibration.losses": [REMOVED, None, ["accuracy"], ["accuracy"] * 3, ["magic"], [1], "accuracy", []],
-    "bare_ms": [REMOVED, 0, -1.0, "1", True, [1], 10**400],
+    "full_ms": [REMOVED, 0, -1.0, "1", True, [1], 10**400],
     "classes": [REMOVED, None, {}, "abc", ["a"], ["a", "b"], ["a"] * 4, [1, 2, 3], ["a", "b", None], ["a" * 1001] * 3],
     "contributions": [REMOVED, {}, [1], [[]], [["a", 0.1]], [["a", 0.1, True, 1]], [[1, 0.1, True]]],
     "contributions.0": [["a", "0.1", True], ["a", 0.1, 1], ["a", None, True], [0.1, "a", True], "abc"],
@@ -156,45 +156,45 @@ def test_fields_nobody_knows_change_nothing(ladder: tuple[Frontier, Path], folde
 
 
 @each("name", ["os:system", "builtins:eval", "builtins:__import__", "subprocess:run", "posix:system"])
-def test_code_is_refused_without_trust_and_must_give_a_trunk_with_it(
+def test_code_is_refused_without_trust_and_must_give_a_backbone_with_it(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change_manifest(folder, put("content.trunk.factory.name", name))
+    change_manifest(folder, put("content.backbone.factory.name", name))
     called: list[Any] = []
     monkeypatch.setattr("os.system", lambda *arguments, **options: called.append(options))
-    with pytest.raises(UntrustedNameError, match=r"manifest\.json, field 'content\.trunk\.factory'.*trust="):
+    with pytest.raises(UntrustedNameError, match=r"manifest\.json, field 'content\.backbone\.factory'.*trust="):
         offramp.load(folder)
     assert not called
-    refused(folder, "content.trunk.factory", trust=[name])
+    refused(folder, "content.backbone.factory", trust=[name])
 
 
 def test_a_network_that_was_not_cut_is_refused(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"expected a trunk, got Linear; cut the network with offramp\.split first"):
-        offramp.load(folder, trunk=torch.nn.Linear(2, 2))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"expected a backbone, got Linear; cut the network with offramp\.split first"):
+        offramp.load(folder, backbone=torch.nn.Linear(2, 2))  # type: ignore[arg-type]
 
 
 def test_a_name_that_is_not_registered_says_where(folder: Path) -> None:
-    change_manifest(folder, put("content.trunk.factory.name", "cifar_resnets"))
-    with pytest.raises(UnknownNameError, match=r"content\.trunk\.factory': .*did you mean 'cifar_resnet'"):
+    change_manifest(folder, put("content.backbone.factory.name", "cifar_resnets"))
+    with pytest.raises(UnknownNameError, match=r"content\.backbone\.factory': .*did you mean 'cifar_resnet'"):
         offramp.load(folder)
 
 
-def test_a_chain_of_very_many_networks_is_not_made(links: tuple[Frontier, Path], tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(links[1], tmp_path / "copy"))
-    assert_same(links[0], offramp.load(folder), PICTURES)
+def test_a_cascade_of_very_many_networks_is_not_made(members: tuple[Frontier, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(members[1], tmp_path / "copy"))
+    assert_same(members[0], offramp.load(folder), PICTURES)
 
     def change(whole: dict[str, Any]) -> None:
-        factory = whole["content"]["trunk"]["factory"]
-        link = {**factory["links"][0], "options": {"layers": 1202, "num_classes": 3}}
-        factory["links"] = [link] * 10_000
+        factory = whole["content"]["backbone"]["factory"]
+        member = {**factory["members"][0], "options": {"layers": 1202, "num_classes": 3}}
+        factory["members"] = [member] * 10_000
 
     change_manifest(folder, change)
-    refused(folder, "content.trunk.factory", "at most 16 networks")
+    refused(folder, "content.backbone.factory", "at most 16 networks")
 
 
-def test_a_chain_with_a_link_of_somebodys(links: tuple[Frontier, Path], tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(links[1], tmp_path / "copy"))
-    change_manifest(folder, put("content.trunk.factory.links.0.name", "os:system"))
+def test_a_cascade_with_a_member_of_somebodys(members: tuple[Frontier, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(members[1], tmp_path / "copy"))
+    change_manifest(folder, put("content.backbone.factory.members.0.name", "os:system"))
     with pytest.raises(UntrustedNameError, match="os:system"):
         offramp.load(folder)
 
@@ -256,9 +256,9 @@ CHANGED: dict[str, dict[str, Change]] = {
         "gates deeper": to(WEIGHT, lambda weight: weight[..., None]),
         "costs in single": to("costs.gates.stage", Tensor.float),
         "costs infinite": filled("costs.gates.stage", math.inf),
-        "costs NaN": filled("costs.threshold.bare", math.nan),
-        "no costs": lambda named: named.pop("costs.threshold.bare"),
-        "more powers": to("costs.threshold.bare", lambda bare: bare.repeat(3)),
+        "costs NaN": filled("costs.threshold.full", math.nan),
+        "no costs": lambda named: named.pop("costs.threshold.full"),
+        "more powers": to("costs.threshold.full", lambda full: full.repeat(3)),
         "leaving in single": to("threshold.leaving", Tensor.float),
         "leaving of other sizes": to("threshold.leaving", lambda leaving: leaving.repeat(1, 9, 1)),
         "leaving NaN": filled("gates.leaving", math.nan),
@@ -283,7 +283,7 @@ CHANGED: dict[str, dict[str, Change]] = {
         "conformal double": to(SETS, Tensor.double),
         **{f"conformal at {level}": to(SETS, Tensor.clone, new=f"threshold.conformal.{level}") for level in LEVELS},
     },
-    "trunk": {
+    "backbone": {
         "empty": lambda named: named.clear(),
         "one less": lambda named: named.pop(STEM),
         "one more": more("more"),
@@ -303,11 +303,11 @@ def test_a_tensor_that_does_not_fit_is_refused_by_name(
     folder: Path, file: str, change: Callable[[Tensors], object]
 ) -> None:
     change_tensors(folder, file, change)
-    named = f"{file}-" if file != "trunk" else ""  # other weights show in the fingerprint, which the manifest has
+    named = f"{file}-" if file != "backbone" else ""  # other weights show in the fingerprint, which the manifest has
     refused(folder, named)
 
 
-@each("file", ["exits", "points", "trunk"])
+@each("file", ["exits", "points", "backbone"])
 def test_a_file_the_manifest_does_not_list_is_missing(folder: Path, file: str) -> None:
     change_manifest(folder, lambda whole: whole["files"].pop(file))
     refused(folder, file)
@@ -348,8 +348,8 @@ def test_huge_exits_take_no_memory(linear: tuple[Frontier, Path], tmp_path: Path
 
     def change(whole: dict[str, Any]) -> None:
         whole["content"]["exits"].update(widths=[100_000] * 3, options={"stacked": 100_000})
-        whole["content"]["trunk"].update(num_classes=1_000_000)
-        whole["content"]["trunk"]["factory"]["options"].update(num_classes=1_000_000)
+        whole["content"]["backbone"].update(num_classes=1_000_000)
+        whole["content"]["backbone"]["factory"]["options"].update(num_classes=1_000_000)
 
     change_manifest(folder, change)
     refused(folder, "exits-")
@@ -362,12 +362,12 @@ def test_very_many_exits_take_little_time(linear: tuple[Frontier, Path], tmp_pat
 
     def change(whole: dict[str, Any]) -> None:
         whole["content"]["exits"].update(kind="cumulative", widths=[100_000] * 10_000, stages=list(range(9_999)))
-        whole["content"]["trunk"].update(num_exits=10_000)
+        whole["content"]["backbone"].update(num_exits=10_000)
 
     change_manifest(folder, change)
     refused(folder, "exits-")
-    change_manifest(folder, lambda whole: whole["content"]["trunk"].update(num_exits=10_001))
-    refused(folder, "content.trunk.num_exits")
+    change_manifest(folder, lambda whole: whole["content"]["backbone"].update(num_exits=10_001))
+    refused(folder, "content.backbone.num_exits")
 
 
 @each(
@@ -386,9 +386,9 @@ def test_averages_that_are_none(
 ) -> None:
     made, source = average
     folder = Path(shutil.copytree(source, tmp_path / "copy"))
-    assert_same(made, offramp.load(folder, trunk=made.trunk), VECTORS)
+    assert_same(made, offramp.load(folder, backbone=made.backbone), VECTORS)
     change_tensors(folder, "exits", change)
-    refused(folder, told, trunk=made.trunk)
+    refused(folder, told, backbone=made.backbone)
 
 
 @pytest.fixture(scope="module")
@@ -419,7 +419,7 @@ class TestAttachments:
         name, tensor = file_of(content)
         change_tensors(folder, "attachments", Tensors.clear)
         change_tensors(folder, "attachments", lambda named: named.update({name: tensor}))
-        for place in ("content", "content.trunk.factory"):
+        for place in ("content", "content.backbone.factory"):
             change_manifest(folder, put(f"{place}.preprocessing.0.1.tokenizer.sha256", name))
 
     def test_untouched(self, spoken: tuple[Frontier, Path], texts: Path) -> None:
@@ -432,7 +432,7 @@ class TestAttachments:
         refused(
             texts,
             f".safetensors, tensor '{name}': expected content of the hash that is its name",
-            trunk=spoken[0].trunk if given else None,
+            backbone=spoken[0].backbone if given else None,
         )
 
     @each(
@@ -462,7 +462,7 @@ class TestAttachments:
         file.unlink()
         refused(texts, "manifest.json", "preprocessing[0][1].tokenizer'")
 
-    @each("place", ["content", "content.trunk.factory"])
+    @each("place", ["content", "content.backbone.factory"])
     @each(
         ("value", "told"),
         [
@@ -481,8 +481,8 @@ class TestAttachments:
         self, spoken: tuple[Frontier, Path], texts: Path, place: str, value: Any, told: str
     ) -> None:
         change_manifest(texts, put(f"{place}.preprocessing.0.1.tokenizer", value))
-        given = spoken[0].trunk if place == "content" else None  # the quicker way there
-        refused(texts, "manifest.json", f"field '{place}.preprocessing", told, trunk=given)
+        given = spoken[0].backbone if place == "content" else None  # the quicker way there
+        refused(texts, "manifest.json", f"field '{place}.preprocessing", told, backbone=given)
 
     @each("content", [b"", b"{}", b"\x80\x04]", b"null", b'{"model": {"type": "Magic"}}', b"\xff" * 99, b"[" * 10_000])
     def test_what_is_no_tokenizer(self, texts: Path, content: bytes) -> None:
@@ -503,7 +503,7 @@ class TestAttachments:
             parameters.pop(key, None) if value is REMOVED else parameters.update({key: value})
 
         change_manifest(texts, change)
-        refused(texts, "manifest.json", "field 'content.preprocessing'", trunk=spoken[0].trunk)
+        refused(texts, "manifest.json", "field 'content.preprocessing'", backbone=spoken[0].backbone)
 
     def test_a_file_where_a_number_belongs(self, texts: Path) -> None:
         name = self.hash_of(texts)
@@ -537,7 +537,9 @@ class TestTextNetworks:
         ],
     )
     def test_of_other_sizes(self, texts: Path, options: dict[str, Any]) -> None:
-        change_manifest(texts, lambda whole: whole["content"]["trunk"]["factory"]["options"]["config"].update(options))
+        change_manifest(
+            texts, lambda whole: whole["content"]["backbone"]["factory"]["options"]["config"].update(options)
+        )
         refused(texts)
 
     @each(
@@ -552,13 +554,15 @@ class TestTextNetworks:
     def test_what_may_be_fetched_changes_nothing(
         self, spoken: tuple[Frontier, Path], texts: Path, banned: dict[str, Any]
     ) -> None:
-        change_manifest(texts, lambda whole: whole["content"]["trunk"]["factory"]["options"]["config"].update(banned))
+        change_manifest(
+            texts, lambda whole: whole["content"]["backbone"]["factory"]["options"]["config"].update(banned)
+        )
         assert_same(spoken[0], offramp.load(texts), RAW)
 
     @each("config", [None, [], "bert", {}, [["model_type", "bert"]]])
     def test_configurations_that_are_none(self, texts: Path, config: Any) -> None:
-        change_manifest(texts, put("content.trunk.factory.options.config", config))
-        refused(texts, "content.trunk.factory")
+        change_manifest(texts, put("content.backbone.factory.options.config", config))
+        refused(texts, "content.backbone.factory")
 
 
 def test_inputs_of_another_size_are_refused_in_words(ladder: tuple[Frontier, Path], folder: Path) -> None:

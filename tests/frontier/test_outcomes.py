@@ -96,11 +96,11 @@ def test_brier_gaps_are_against_the_last_network_alone_at_its_own_temperature() 
     torch.testing.assert_close(
         found.brier_gaps, (found.probabilities - truth[:, None]).square().sum(-1) - full[:, None]
     )
-    assert float(found.brier_gaps[..., -1].abs().max()) > 0.01  # the last exit averages, the bare network does not
+    assert float(found.brier_gaps[..., -1].abs().max()) > 0.01  # the last exit averages, the full network does not
 
 
 @each("share", [0.0, 0.5])
-def test_where_nothing_is_averaged_the_last_exit_is_the_bare_network(share: float) -> None:
+def test_where_nothing_is_averaged_the_last_exit_is_the_full_network(share: float) -> None:
     torch.manual_seed(1)
     own = {stage: 2 * torch.randn(N, K) for stage in (1, 2)}
     source = MemorySource(torch.randn(N, 5 * L), own, torch.randint(K, (N,)), (5,) * L)
@@ -109,10 +109,10 @@ def test_where_nothing_is_averaged_the_last_exit_is_the_bare_network(share: floa
     found = outcomes(bank, source, torch.tensor([[0.7, 0.8, 0.9]]))
     assert found.brier_gaps is not None
     truth = torch.eye(K)[found.labels]
-    bare = ((own[2] / (2.5 if share else 0.9)).softmax(1) - truth).square().sum(1)
+    full = ((own[2] / (2.5 if share else 0.9)).softmax(1) - truth).square().sum(1)
     mixed = own[2].log_softmax(1)
     if share:
         mixed = ((1 - share) * (own[2] / 2.5).softmax(1) + share * (own[1] / 1.5).softmax(1)).log()
-    expected = ((mixed / 0.9).softmax(1) - truth).square().sum(1) - bare
+    expected = ((mixed / 0.9).softmax(1) - truth).square().sum(1) - full
     torch.testing.assert_close(found.brier_gaps[0, :, -1], expected)
     assert bool(found.brier_gaps[0, :, -1].abs().max() < 1e-6) == (share == 0)

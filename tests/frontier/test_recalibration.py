@@ -10,13 +10,13 @@ import torch
 import offramp
 from offramp.errors import BudgetError, InputError, SplitError
 from offramp.features import ArraySource, StoreSource, extract
-from offramp.frontier import Frontier, losses_at, on_trunk, recalibrated, simulate
+from offramp.frontier import Frontier, losses_at, on_backbone, recalibrated, simulate
 from offramp.frontier.fit import as_source
 from offramp.policy import OperatingPoint
 from offramp.uncertainty import class_thresholds, conformal_thresholds
 from tests.cases import each
 from tests.frontier.artifact_examples import of_texts, resnet, texts
-from tests.frontier.examples import PREPROCESSING, images, trunk
+from tests.frontier.examples import PREPROCESSING, backbone, images
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def features(frontier: Frontier, folder: Path, count: int = 200) -> StoreSource:
     inputs, labels = images(count, seed=7)
     source = ArraySource(inputs, labels, name="new")
     pooling = frontier.pooling.name
-    store = extract(frontier.trunk, source, folder, poolings=(pooling,), views=(PREPROCESSING,), progress=False)
+    store = extract(frontier.backbone, source, folder, poolings=(pooling,), views=(PREPROCESSING,), progress=False)
     return StoreSource(store, pooling=pooling)
 
 
@@ -62,7 +62,7 @@ def test_more_samples_promise_what_few_could_not(frontier: Frontier) -> None:
     assert network.point.guarantee is not None
     assert network.point.guarantee.samples == 400
     inputs, _ = images(500, seed=9)
-    full = frontier.trunk(PREPROCESSING(inputs)).argmax(1)
+    full = frontier.backbone(PREPROCESSING(inputs)).argmax(1)
     assert float((network.predict(inputs).labels != full).double().mean()) < 0.08
     with pytest.raises(InputError, match="calibrated without; ask for a promise of disagreement"):
         found.choose(max_drop=0.05)
@@ -82,18 +82,18 @@ def test_with_labels_all_losses_are_there(frontier: Frontier, tmp_path: Path) ->
 def test_with_labels_sets_are_of_the_new_samples(frontier: Frontier, tmp_path: Path, by_class: bool) -> None:
     cached = features(frontier, tmp_path)
     if by_class:
-        shape = (frontier.trunk.num_exits, frontier.trunk.num_classes)
+        shape = (frontier.backbone.num_exits, frontier.backbone.num_classes)
         loose = {0.2: torch.ones(shape), 0.3: torch.ones(shape)}
         points = {
             policy: [replace(point, conformal_thresholds=loose) for point in listed]
             for policy, listed in frontier.points.items()
         }
         frontier = replace(frontier, points=points)
-    bare, found = (recalibrated(frontier, cached, labelled=labelled) for labelled in (False, True))
+    full, found = (recalibrated(frontier, cached, labelled=labelled) for labelled in (False, True))
     for policy, listed in frontier.points.items():
         asked, seen = frontier.outcomes_at(listed, cached)
         for place, (before, same, after) in enumerate(
-            zip(listed, bare.points[policy], found.points[policy], strict=True)
+            zip(listed, full.points[policy], found.points[policy], strict=True)
         ):
             assert same.conformal_thresholds is before.conformal_thresholds
             assert set(after.conformal_thresholds) == set(before.conformal_thresholds)
@@ -101,7 +101,7 @@ def test_with_labels_sets_are_of_the_new_samples(frontier: Frontier, tmp_path: P
             scores = seen.conformal_scores[asked[place].classifier]
             for level, limits in after.conformal_thresholds.items():
                 if by_class:
-                    classes = {"num_classes": frontier.trunk.num_classes, "miscoverage": level}
+                    classes = {"num_classes": frontier.backbone.num_classes, "miscoverage": level}
                     expected = class_thresholds("pooled", scores, left, seen.labels, **classes)  # type: ignore[arg-type]
                 else:
                     expected = conformal_thresholds("pooled", scores, left, miscoverage=level)
@@ -140,7 +140,7 @@ def test_texts_and_a_folder_of_them(tmp_path: Path) -> None:
     frontier = of_texts()
     found = recalibrated(frontier, texts(100, seed=5)[0], progress=False)
     offramp.save(found, tmp_path)
-    loaded = offramp.load(tmp_path, trunk=frontier.trunk)
+    loaded = offramp.load(tmp_path, backbone=frontier.backbone)
     for policy, points in found.points.items():
         for one, other in zip(points, loaded.points[policy], strict=True):
             assert calibrated(other) == ["disagreement"]
@@ -151,11 +151,11 @@ def test_texts_and_a_folder_of_them(tmp_path: Path) -> None:
 @each("stored", [False, True])
 def test_first_without_labels_then_with(frontier: Frontier, tmp_path: Path, stored: bool) -> None:
     cached = features(frontier, tmp_path / "features")
-    bare = recalibrated(frontier, cached)
+    full = recalibrated(frontier, cached)
     if stored:
-        offramp.save(bare, tmp_path / "artifact")
-        bare = offramp.load(tmp_path / "artifact", trunk=frontier.trunk)
-    found, expected = (recalibrated(one, cached, labelled=True) for one in (bare, frontier))
+        offramp.save(full, tmp_path / "artifact")
+        full = offramp.load(tmp_path / "artifact", backbone=frontier.backbone)
+    found, expected = (recalibrated(one, cached, labelled=True) for one in (full, frontier))
     for policy, points in expected.points.items():
         for one, other in zip(points, found.points[policy], strict=True):
             assert calibrated(other) == ["accuracy", "brier", "disagreement"]
@@ -168,14 +168,14 @@ def test_first_without_labels_then_with(frontier: Frontier, tmp_path: Path, stor
 
 @each("stored", [False, True])
 def test_another_network_is_calibrated_anew(frontier: Frontier, tmp_path: Path, stored: bool) -> None:
-    updated = trunk()
+    updated = backbone()
     with torch.no_grad():
         for parameter in updated.parameters():
             parameter.mul_(1.01)
-    after = on_trunk(frontier, updated, images(1, seed=7)[0])
+    after = on_backbone(frontier, updated, images(1, seed=7)[0])
     if stored:
         offramp.save(after, tmp_path / "artifact")
-        after = offramp.load(tmp_path / "artifact", trunk=updated)
+        after = offramp.load(tmp_path / "artifact", backbone=updated)
     assert all(not calibrated(point) for points in after.points.values() for point in points)
     for loss in ("accuracy", "disagreement"):
         with pytest.raises(

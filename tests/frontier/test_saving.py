@@ -17,13 +17,13 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
 import offramp
+from offramp.backbone import Backbone, Cascade, CifarResNet, Factory, Preprocessing, cascade
+from offramp.backbone.timm import timm_backbone
+from offramp.backbone.transformers import text_backbone
 from offramp.errors import ArtifactError, InputError, UntrustedNameError
 from offramp.exits import LadderExits
 from offramp.frontier import Frontier
 from offramp.policy import POLICIES, OperatingPoint
-from offramp.trunk import ChainTrunk, CifarResNet, Factory, Preprocessing, Trunk, chain
-from offramp.trunk.timm import timm_trunk
-from offramp.trunk.transformers import text_trunk
 from offramp_bench.catalogue import frontier_of
 from tests.artifact_examples import assert_same, change_manifest, tensor_file
 from tests.cases import each
@@ -52,7 +52,7 @@ def frontier() -> Frontier:
 
 
 def test_points_of_every_policy(frontier: Frontier, tmp_path: Path) -> None:
-    exits, classes = frontier.trunk.num_exits, frontier.trunk.num_classes
+    exits, classes = frontier.backbone.num_exits, frontier.backbone.num_classes
     points = {
         name: [
             OperatingPoint(
@@ -68,7 +68,7 @@ def test_points_of_every_policy(frontier: Frontier, tmp_path: Path) -> None:
     }
     saved = replace(frontier, points=points, costs=dict.fromkeys(POLICIES, frontier.costs["threshold"]))
     offramp.save(saved, tmp_path)
-    loaded = offramp.load(tmp_path, trunk=frontier.trunk)
+    loaded = offramp.load(tmp_path, backbone=frontier.backbone)
     for name in POLICIES:
         for point, other in zip(points[name], loaded.points[name], strict=True):
             assert set(point.parameters) == set(other.parameters)
@@ -82,12 +82,12 @@ def test_points_of_every_policy(frontier: Frontier, tmp_path: Path) -> None:
 def test_a_network_with_a_factory_comes_back_by_itself(name: str, tmp_path: Path) -> None:
     make, inputs = MADE_BY_NAME[name]
     saved = make()
-    assert isinstance(saved.trunk, ChainTrunk) == name.startswith("chain")
+    assert isinstance(saved.backbone, Cascade) == name.startswith("cascade")
     offramp.save(saved, tmp_path, weights=True)
     loaded = offramp.load(tmp_path)
-    assert loaded.trunk is not saved.trunk
+    assert loaded.backbone is not saved.backbone
     assert_same(saved, loaded, inputs)
-    for one, other in zip(saved.trunk.parameters(), loaded.trunk.parameters(), strict=True):
+    for one, other in zip(saved.backbone.parameters(), loaded.backbone.parameters(), strict=True):
         assert one.stride() == other.stride()  # the order in memory decides on speed, and on the last bit
     # Once more, from what was loaded: nothing is lost on the way, down to the byte.
     offramp.save(loaded, tmp_path / "again", weights=True)
@@ -100,16 +100,16 @@ def test_any_network_comes_back_when_it_is_given(name: str, tmp_path: Path) -> N
     make, inputs = (MADE_BY_NAME | GIVEN)[name]
     saved = make()
     offramp.save(saved, tmp_path, weights=False)
-    assert not [*tmp_path.glob("trunk*")]
-    loaded = offramp.load(tmp_path, trunk=saved.trunk)
-    assert loaded.trunk is saved.trunk
+    assert not [*tmp_path.glob("backbone*")]
+    loaded = offramp.load(tmp_path, backbone=saved.backbone)
+    assert loaded.backbone is saved.backbone
     assert_same(saved, loaded, inputs)
 
 
-def test_chains_come_back_as_chains_that_average() -> None:
+def test_cascades_come_back_as_cascades_that_average() -> None:
     saved = GIVEN["averaged"][0]()
-    assert isinstance(saved.trunk, ChainTrunk)
-    assert saved.bank.averaging.stages == saved.trunk.own_heads  # or the round trip above shows little
+    assert isinstance(saved.backbone, Cascade)
+    assert saved.bank.averaging.stages == saved.backbone.own_heads  # or the round trip above shows little
     assert saved.bank.averaging.shares.any()
 
 
@@ -119,7 +119,7 @@ def test_a_function_that_is_trusted_makes_the_network(tmp_path: Path) -> None:
     assert len(saved.costs["threshold"].tables) == 3  # texts cost what their tokens cost
     name = "tests.frontier.artifact_examples:bert"
     offramp.save(saved, tmp_path, factory=Factory(name, {"seed": 0}))
-    with pytest.raises(UntrustedNameError, match=r"manifest\.json, field 'content\.trunk\.factory': .*trust="):
+    with pytest.raises(UntrustedNameError, match=r"manifest\.json, field 'content\.backbone\.factory': .*trust="):
         offramp.load(tmp_path)
     assert_same(saved, offramp.load(tmp_path, trust=[name]), TEXTS)
     # Made with other weights it is another network, unless the weights are in the artifact.
@@ -135,12 +135,12 @@ def test_weights_that_were_in_an_artifact_are_saved_again(frontier: Frontier, tm
     offramp.save(frontier, tmp_path / "one", weights=True)
     offramp.save(offramp.load(tmp_path / "one"), tmp_path / "other")
     assert_same(frontier, offramp.load(tmp_path / "other"), PICTURES)
-    given = offramp.load(tmp_path / "one", trunk=frontier.trunk)  # the network is somebody else's to keep
+    given = offramp.load(tmp_path / "one", backbone=frontier.backbone)  # the network is somebody else's to keep
     assert not given.embedded
-    offramp.save(given, tmp_path / "bare")
-    assert not [*(tmp_path / "bare").glob("trunk*")]
-    offramp.save(offramp.load(tmp_path / "one"), tmp_path / "bare", weights=False)
-    assert not [*(tmp_path / "bare").glob("trunk*")]
+    offramp.save(given, tmp_path / "full")
+    assert not [*(tmp_path / "full").glob("backbone*")]
+    offramp.save(offramp.load(tmp_path / "one"), tmp_path / "full", weights=False)
+    assert not [*(tmp_path / "full").glob("backbone*")]
 
 
 def test_a_new_process_gives_the_same_answers(frontier: Frontier, tmp_path: Path) -> None:
@@ -167,12 +167,12 @@ print(json.dumps([answer.probabilities.tolist(), answer.exits.tolist(), answer.r
 class TestWhichNetwork:
     def test_another_one_is_refused(self, frontier: Frontier, tmp_path: Path) -> None:
         offramp.save(frontier, tmp_path)
-        with pytest.raises(ArtifactError, match=r"content\.trunk\.fingerprint.*fitted for another network"):
-            offramp.load(tmp_path, trunk=CifarResNet(8, num_classes=3))
-        with pytest.raises(ArtifactError, match=r"content\.trunk\.name"):
-            offramp.load(tmp_path, trunk=CifarResNet(14, num_classes=3))
-        with pytest.raises(ArtifactError, match=r"content\.trunk\.num_classes"):
-            offramp.load(tmp_path, trunk=CifarResNet(8))
+        with pytest.raises(ArtifactError, match=r"content\.backbone\.fingerprint.*fitted for another network"):
+            offramp.load(tmp_path, backbone=CifarResNet(8, num_classes=3))
+        with pytest.raises(ArtifactError, match=r"content\.backbone\.name"):
+            offramp.load(tmp_path, backbone=CifarResNet(14, num_classes=3))
+        with pytest.raises(ArtifactError, match=r"content\.backbone\.num_classes"):
+            offramp.load(tmp_path, backbone=CifarResNet(8))
 
     def test_without_its_weights_the_factory_alone_is_not_enough(self, frontier: Frontier, tmp_path: Path) -> None:
         offramp.save(frontier, tmp_path)
@@ -180,31 +180,31 @@ class TestWhichNetwork:
             offramp.load(tmp_path)
 
     def test_without_a_factory_it_must_be_given(self, frontier: Frontier, tmp_path: Path) -> None:
-        frontier.trunk.factory, kept = None, frontier.trunk.factory
+        frontier.backbone.factory, kept = None, frontier.backbone.factory
         try:
             with pytest.raises(InputError, match="of no use without a name to make the network by"):
                 offramp.save(frontier, tmp_path, weights=True)
             offramp.save(frontier, tmp_path)
         finally:
-            frontier.trunk.factory = kept
-        with pytest.raises(ArtifactError, match=r"without a name to make it by; give it with trunk="):
+            frontier.backbone.factory = kept
+        with pytest.raises(ArtifactError, match=r"without a name to make it by; give it with backbone="):
             offramp.load(tmp_path)
-        offramp.load(tmp_path, trunk=frontier.trunk)
+        offramp.load(tmp_path, backbone=frontier.backbone)
 
     def test_what_the_caller_gives_is_left_as_it_is(self, frontier: Frontier, tmp_path: Path) -> None:
         offramp.save(frontier, tmp_path, weights=True)
         given = CifarResNet(8, num_classes=3)
         before = given.fingerprint()
         with pytest.raises(ArtifactError, match="another network"):
-            offramp.load(tmp_path, trunk=given)
+            offramp.load(tmp_path, backbone=given)
         assert given.fingerprint() == before
 
     def test_trusting_it_is_not_enough_for_another_one(self, tmp_path: Path) -> None:
         offramp.save(
-            of_texts(), tmp_path, factory=Factory("offramp.trunk:CifarResNet", {"layers": 8, "num_classes": 3})
+            of_texts(), tmp_path, factory=Factory("offramp.backbone:CifarResNet", {"layers": 8, "num_classes": 3})
         )
-        with pytest.raises(ArtifactError, match=r"content\.trunk\.name"):
-            offramp.load(tmp_path, trust=["offramp.trunk:CifarResNet"])
+        with pytest.raises(ArtifactError, match=r"content\.backbone\.name"):
+            offramp.load(tmp_path, trust=["offramp.backbone:CifarResNet"])
 
 
 @pytest.fixture(scope="module")
@@ -218,26 +218,26 @@ class TestTexts:
         offramp.save(spoken, tmp_path / "one", weights=True)
         loaded = offramp.load(tmp_path / "one")
         assert loaded.preprocessing == spoken.preprocessing
-        assert loaded.trunk.preprocessing == spoken.preprocessing
+        assert loaded.backbone.preprocessing == spoken.preprocessing
         assert_same(spoken, loaded, RAW)
         # Once more, from what was loaded, down to the byte.
         offramp.save(loaded, tmp_path / "other", weights=True)
         files = sorted(file.name for file in (tmp_path / "one").iterdir())
         names = [file.partition("-")[0] for file in files]
-        assert names == [".lock", "attachments", "exits", "manifest.json", "points", "splits", "trunk"]
+        assert names == [".lock", "attachments", "exits", "manifest.json", "points", "splits", "backbone"]
         for file in files:
             assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "other" / file).read_bytes()
 
     def test_the_tokenizer_comes_along_without_the_weights(self, spoken: Frontier, tmp_path: Path) -> None:
         offramp.save(spoken, tmp_path, weights=False)
-        assert not [*tmp_path.glob("trunk*")]
-        given = text_examples.trunk()
+        assert not [*tmp_path.glob("backbone*")]
+        given = text_examples.backbone()
         given.preprocessing = Preprocessing()
-        assert_same(spoken, offramp.load(tmp_path, trunk=given), RAW)
+        assert_same(spoken, offramp.load(tmp_path, backbone=given), RAW)
 
     def test_one_tensor_a_file_named_by_its_hash(self, spoken: Frontier, tmp_path: Path) -> None:
         offramp.save(spoken, tmp_path, weights=True)
-        (attached,) = spoken.preprocessing.attachments()  # of the trunk as well, which is the same file
+        (attached,) = spoken.preprocessing.attachments()  # of the backbone as well, which is the same file
         tensors = load_file(tensor_file(tmp_path, "attachments"))
         assert list(tensors) == [attached.sha256]
         assert tensors[attached.sha256].numpy().tobytes() == attached.content
@@ -254,7 +254,7 @@ class TestTexts:
         assert torch.equal(network.predict(RAW).probabilities, plain.probabilities)
 
     def test_a_tokenizer_that_is_broken_is_not_saved(self, spoken: Frontier, tmp_path: Path) -> None:
-        broken = Preprocessing().then("tokenize", tokenizer=offramp.trunk.Attachment(b"{}"), longest=8, pad=0)
+        broken = Preprocessing().then("tokenize", tokenizer=offramp.backbone.Attachment(b"{}"), longest=8, pad=0)
         with pytest.raises(InputError, match="JSON cannot be read"):
             offramp.save(replace(spoken, preprocessing=broken), tmp_path)
         assert not list(tmp_path.iterdir())
@@ -269,12 +269,12 @@ def test_a_text_classifier_with_names_of_classes_under_integer_keys(tmp_path: Pa
     config.id2label = {number: f"intent {classes - number}" for number in range(classes)}
     config.label2id = {name: number for number, name in config.id2label.items()}
     model = BertForSequenceClassification(config)  # type: ignore[no-untyped-call]
-    saved = frontier_of(text_trunk(model), TEXTS, random.Random(0))
-    assert saved.trunk.factory is not None
-    assert len(saved.trunk.factory.options["config"]["id2label"]) == classes
+    saved = frontier_of(text_backbone(model), TEXTS, random.Random(0))
+    assert saved.backbone.factory is not None
+    assert len(saved.backbone.factory.options["config"]["id2label"]) == classes
     offramp.save(saved, tmp_path, weights=True)
     loaded = offramp.load(tmp_path)
-    assert loaded.trunk.factory == saved.trunk.factory
+    assert loaded.backbone.factory == saved.backbone.factory
     assert_same(saved, loaded, TEXTS)
 
 
@@ -284,12 +284,12 @@ class TestClasses:
         assert frontier.classes == ()
         for saved in (spoken, frontier, replace(frontier, classes=("ä\N{SNOWMAN}", "", "b" * 900))):
             offramp.save(saved, tmp_path)
-            assert offramp.load(tmp_path, trunk=saved.trunk).classes == saved.classes
+            assert offramp.load(tmp_path, backbone=saved.backbone).classes == saved.classes
 
     @each("classes", [("one",), ("one", "two"), ("a", "b", "c", "d"), "abc", ("a", "a", "b"), ("a", "b", "c" * 1001)])
     def test_as_many_as_the_network_has(self, classes: Any) -> None:
         with pytest.raises(InputError, match="expected 3 different names, one a class of 'cifar-resnet-8'"):
-            fitted(examples.trunk(), preprocessing=PREPROCESSING, classes=classes)
+            fitted(examples.backbone(), preprocessing=PREPROCESSING, classes=classes)
 
 
 class Other(nn.Module):
@@ -309,7 +309,7 @@ class TestFactoriesThatMakeAnotherNetwork:
 
     def of_timm(self, **options: Any) -> Frontier:
         torch.manual_seed(0)
-        return fitted(timm_trunk(timm.create_model("test_resnet", pretrained=False, num_classes=3, **options)))
+        return fitted(timm_backbone(timm.create_model("test_resnet", pretrained=False, num_classes=3, **options)))
 
     def test_of_timm_as_the_library_makes_it(self, tmp_path: Path) -> None:
         saved = self.of_timm()
@@ -326,25 +326,25 @@ class TestFactoriesThatMakeAnotherNetwork:
             offramp.save(saved, tmp_path, weights=True)
         assert not list(tmp_path.iterdir())
         offramp.save(saved, tmp_path, weights=False)  # to be given when it is loaded
-        offramp.load(tmp_path, trunk=saved.trunk)
+        offramp.load(tmp_path, backbone=saved.backbone)
 
     @each(
         "change",
         [
-            lambda trunk: setattr(trunk.stages, "1", Other(trunk.stages[1])),
-            lambda trunk: trunk.stages[0].append(nn.ReLU()),
-            lambda trunk: trunk.register_buffer("more", torch.zeros(1)),
-            lambda trunk: setattr(trunk, "name", "mine"),
+            lambda backbone: setattr(backbone.stages, "1", Other(backbone.stages[1])),
+            lambda backbone: backbone.stages[0].append(nn.ReLU()),
+            lambda backbone: backbone.register_buffer("more", torch.zeros(1)),
+            lambda backbone: setattr(backbone, "name", "mine"),
         ],
     )
     def test_a_layer_changed_since(self, frontier: Frontier, tmp_path: Path, change: Callable[[Any], None]) -> None:
-        other: Any = examples.trunk()
+        other: Any = examples.backbone()
         change(other)
         with pytest.raises(
             InputError,
             match=r"does not make .* again: (it was made with other options or changed since|weights do not fit)",
         ):
-            offramp.save(replace(frontier, trunk=other), tmp_path, weights=True)
+            offramp.save(replace(frontier, backbone=other), tmp_path, weights=True)
 
     def test_a_factory_of_another_size(self, frontier: Frontier, tmp_path: Path) -> None:
         for factory in (
@@ -357,10 +357,10 @@ class TestFactoriesThatMakeAnotherNetwork:
                 offramp.save(frontier, tmp_path, factory=factory, weights=True)
 
     def test_weights_of_another_precision_are_the_same_network(self, tmp_path: Path) -> None:
-        trunk = examples.trunk().double()
-        saved = replace(resnet(), trunk=trunk)
+        backbone = examples.backbone().double()
+        saved = replace(resnet(), backbone=backbone)
         offramp.save(saved, tmp_path, weights=True)
-        assert {parameter.dtype for parameter in offramp.load(tmp_path).trunk.parameters()} == {torch.float64}
+        assert {parameter.dtype for parameter in offramp.load(tmp_path).backbone.parameters()} == {torch.float64}
 
     def test_saving_draws_no_random_numbers(self, frontier: Frontier, tmp_path: Path) -> None:
         state = torch.get_rng_state()
@@ -368,21 +368,21 @@ class TestFactoriesThatMakeAnotherNetwork:
         assert torch.equal(torch.get_rng_state(), state)
 
     def test_code_is_not_run_to_find_out(self, tmp_path: Path) -> None:
-        """Of a chain with a link that somebody's code makes, only who loads it can say that it may run."""
+        """Of a cascade with a member that somebody's code makes, only who loads it can say that it may run."""
         name = f"{__name__}:second"
         torch.manual_seed(1)
         first, last = CifarResNet(8, num_classes=3), second()
         last.factory = Factory(name)
-        saved = fitted(chain(first, last), preprocessing=PREPROCESSING, pooling="auto")
-        assert isinstance(saved.trunk, ChainTrunk)  # or nothing is shown
+        saved = fitted(cascade(first, last), preprocessing=PREPROCESSING, pooling="auto")
+        assert isinstance(saved.backbone, Cascade)  # or nothing is shown
         offramp.save(saved, tmp_path, weights=True)
         with pytest.raises(UntrustedNameError, match=name):
             offramp.load(tmp_path)
         assert_same(saved, offramp.load(tmp_path, trust=[name]), PICTURES)
 
 
-def second() -> Trunk:
-    return examples.trunk()
+def second() -> Backbone:
+    return examples.backbone()
 
 
 class TestFolders:
@@ -397,14 +397,14 @@ class TestFolders:
         offramp.save(frontier, tmp_path, weights=True)
         fewer = replace(frontier, points={"threshold": frontier.points["threshold"][:2]})
         offramp.save(fewer, tmp_path)
-        assert_same(fewer, offramp.load(tmp_path, trunk=frontier.trunk), PICTURES)
+        assert_same(fewer, offramp.load(tmp_path, backbone=frontier.backbone), PICTURES)
 
     def test_interrupted_and_empty_ones_are_refused(self, frontier: Frontier, tmp_path: Path) -> None:
         offramp.save(frontier, tmp_path)
         (tmp_path / "manifest.json").unlink()
         for folder in (tmp_path, tmp_path / "nowhere"):
             with pytest.raises(ArtifactError, match=r"manifest\.json is not there.*interrupted"):
-                offramp.load(folder, trunk=frontier.trunk)
+                offramp.load(folder, backbone=frontier.backbone)
 
     def test_one_that_cannot_be_written(self, frontier: Frontier, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("in the way")
@@ -416,11 +416,11 @@ class TestFolders:
         for version in (2, 5):
             change_manifest(tmp_path, lambda whole, version=version: whole.update(version=version))  # type: ignore[misc]
             with pytest.raises(ArtifactError, match=rf"json has version {version}, .* reads version 1; install"):
-                offramp.load(tmp_path, trunk=frontier.trunk)
+                offramp.load(tmp_path, backbone=frontier.backbone)
 
     def test_who_leaves_where_comes_back(self, frontier: Frontier, tmp_path: Path) -> None:
         offramp.save(frontier, tmp_path)
-        loaded = offramp.load(tmp_path, trunk=frontier.trunk)
+        loaded = offramp.load(tmp_path, backbone=frontier.backbone)
         for policy, points in frontier.points.items():
             for one, other in zip(points, loaded.points[policy], strict=True):
                 assert one.leaving is not None
@@ -430,9 +430,9 @@ class TestFolders:
     def test_milliseconds_come_back(self, frontier: Frontier, tmp_path: Path) -> None:
         timed = frontier.timed(table_of(frontier))
         offramp.save(timed, tmp_path)
-        loaded = offramp.load(tmp_path, trunk=frontier.trunk)
+        loaded = offramp.load(tmp_path, backbone=frontier.backbone)
         assert_same(timed, loaded, PICTURES)
-        assert loaded.bare_ms == timed.bare_ms == 10.0
+        assert loaded.full_ms == timed.full_ms == 10.0
         assert loaded.choose(latency_ms=9.0).point.promised == timed.choose(latency_ms=9.0).point.promised
 
     def test_milliseconds_of_one_size_of_texts_come_back(self, tmp_path: Path) -> None:
@@ -440,8 +440,8 @@ class TestFolders:
         timed = texts.timed(table_of(texts))
         assert [len(timed.costs[policy].tables) for policy in timed.points] == [1, 1, 1]
         offramp.save(timed, tmp_path)
-        loaded = offramp.load(tmp_path, trunk=texts.trunk)
-        assert loaded.bare_ms == timed.bare_ms == 10.0
+        loaded = offramp.load(tmp_path, backbone=texts.backbone)
+        assert loaded.full_ms == timed.full_ms == 10.0
         # All that was counted is kept: times of several sizes price it still.
         several = replace(table_of(texts, size=8.0), others=(table_of(texts, size=2.0, whole=(4.0,)),))
         for policy, points in timed.timed(several).points.items():
@@ -459,8 +459,8 @@ def test_exits_of_third_party_code_need_trust(frontier: Frontier, tmp_path: Path
     offramp.save(replace(frontier, bank=bank), tmp_path)
     kind = f"{Mine.__module__}:Mine"
     with pytest.raises(UntrustedNameError, match=f"field 'content.exits.kind': '{kind}' is third-party code"):
-        offramp.load(tmp_path, trunk=frontier.trunk)
-    assert type(offramp.load(tmp_path, trunk=frontier.trunk, trust=[kind]).bank).__name__ == "Mine"
+        offramp.load(tmp_path, backbone=frontier.backbone)
+    assert type(offramp.load(tmp_path, backbone=frontier.backbone, trust=[kind]).bank).__name__ == "Mine"
 
 
 class TestWhatCannotBeSaved:
@@ -488,7 +488,7 @@ class TestWhatCannotBeSaved:
                 return {"packed": (torch.ones(1), None)}
 
         with pytest.raises(InputError, match="quantised and cannot be embedded"):
-            offramp.save(replace(frontier, trunk=Packed(8, num_classes=3)), tmp_path, weights=True)
+            offramp.save(replace(frontier, backbone=Packed(8, num_classes=3)), tmp_path, weights=True)
 
 
 def test_exits_may_be_in_half_precision(frontier: Frontier, tmp_path: Path) -> None:

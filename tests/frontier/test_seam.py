@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import offramp
+from offramp.backbone import CifarResNet
 from offramp.errors import ArtifactError, InputError, UnknownNameError, UntrustedNameError
 from offramp.exits import EXITS
 from offramp.frontier import Frontier
 from offramp.methods import METHODS, JointSettings, default_settings
 from offramp.policy import POLICIES
-from offramp.trunk import CifarResNet
 from tests.artifact_examples import assert_same, change_manifest
 from tests.cases import each
 
@@ -122,7 +122,7 @@ def test_the_same_from_the_command_line(mine: Path) -> None:
     for name, (inputs, labels) in {"train": images(80, 0), "valid": images(120, 1), "test": images(60, 2)}.items():
         np.savez(mine / f"{name}.npz", inputs=inputs.numpy(), labels=labels.numpy())
     (mine / "models.py").write_text(
-        "import torch\nfrom offramp.trunk import CifarResNet\n\n"
+        "import torch\nfrom offramp.backbone import CifarResNet\n\n"
         "def make():\n    torch.manual_seed(0)\n    return CifarResNet(8)\n"
     )
 
@@ -134,7 +134,7 @@ def test_the_same_from_the_command_line(mine: Path) -> None:
 
     trust = [word for name in TRUST for word in ("--trust", name)]
     data = ["--train", "train.npz", "--validation", "valid.npz", "--anyway", "--out", "saved"]
-    run("fit", "--trunk", "models:make", *data, "--method", "mine:fit", "--policy", "mine:ahead", *trust)
+    run("fit", "--model", "models:make", *data, "--method", "mine:fit", "--policy", "mine:ahead", *trust)
     refused = run("predict", "saved", "--data", "test.npz", "--out", "answers.csv", status=1)
     assert "--trust mine:ahead" in refused
     made = ["--trust", "models:make"] if "--trust models:make" in refused else []

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import offramp
+from offramp.backbone import Backbone, CifarResNet, cascade
 from offramp.cost import Costs, CostTable
 from offramp.errors import BudgetError, InputError
 from offramp.exits import LadderExits
@@ -16,13 +17,12 @@ from offramp.frontier import Frontier, exit_shares, simulate, thin
 from offramp.frontier.timing import repriced
 from offramp.methods import fresh_exits
 from offramp.policy import OperatingPoint
-from offramp.trunk import CifarResNet, Trunk, chain
 from tests.cases import each
 from tests.frontier import examples
 from tests.frontier.artifact_examples import FEW, fitted, of_texts, resnet
 from tests.frontier.examples import PREPROCESSING, images
 from tests.frontier.test_frontier import toy_outcomes
-from tests.frontier.timing_examples import BARE_MS, table_for, table_of
+from tests.frontier.timing_examples import FULL_MS, table_for, table_of
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +92,9 @@ def test_points_are_priced_and_sorted_by_the_new_price() -> None:
 
 
 class TestTimed:
-    def test_costs_are_shares_of_the_bare_networks_time(self, frontier: Frontier) -> None:
+    def test_costs_are_shares_of_the_full_networks_time(self, frontier: Frontier) -> None:
         timed = frontier.timed(table_of(frontier))
-        assert timed.bare_ms == pytest.approx(BARE_MS)
+        assert timed.full_ms == pytest.approx(FULL_MS)
         for policy, points in timed.points.items():
             decision = {"threshold": 0.02, "gates": 0.2, "stopping": 0.15}[policy]
             assert [point.promised["cost"] for point in points] == sorted(point.promised["cost"] for point in points)
@@ -108,24 +108,24 @@ class TestTimed:
                     decided = decision if stage in early else 0.03 * (stage == 2)
                     spent.append(spent[-1] + stage + 1 + 0.05 + carried + answered + decided)
                 expected = sum(float(share) * ms for share, ms in zip(point.leaving[0], spent[1:], strict=True))
-                assert point.promised["cost"] * BARE_MS == pytest.approx(expected)
+                assert point.promised["cost"] * FULL_MS == pytest.approx(expected)
 
     def test_choose_by_milliseconds(self, frontier: Frontier) -> None:
         timed = frontier.timed(table_of(frontier))
         points = timed.points[timed.preferred]
-        for asked in (points[0].promised["cost"] * BARE_MS + 1e-9, 4.0, 6.0, 100.0):
+        for asked in (points[0].promised["cost"] * FULL_MS + 1e-9, 4.0, 6.0, 100.0):
             chosen = timed.choose(latency_ms=asked).point.promised
-            assert chosen["cost"] * BARE_MS <= asked
-            affordable = [one.promised["accuracy"] for one in points if one.promised["cost"] * BARE_MS <= asked]
+            assert chosen["cost"] * FULL_MS <= asked
+            affordable = [one.promised["accuracy"] for one in points if one.promised["cost"] * FULL_MS <= asked]
             assert chosen["accuracy"] == max(affordable)
-        assert timed.choose(cost=0.5).point.promised == timed.choose(latency_ms=0.5 * BARE_MS).point.promised
+        assert timed.choose(cost=0.5).point.promised == timed.choose(latency_ms=0.5 * FULL_MS).point.promised
 
     def test_what_predict_says_is_time(self, frontier: Frontier) -> None:
         network = frontier.timed(table_of(frontier)).choose(latency_ms=5.0)
         answer = network.predict(images(20, seed=3)[0])
         (table,) = table_of(frontier).costs(frontier.bank, policy=network.point.policy).tables
         spent = table.cumulative_costs(network.point.active)[answer.exits]
-        assert (answer.relative_cost * BARE_MS).tolist() == pytest.approx(spent.tolist())
+        assert (answer.relative_cost * FULL_MS).tolist() == pytest.approx(spent.tolist())
 
     def test_it_prints_milliseconds(self, frontier: Frontier) -> None:
         assert " ms " in str(frontier.timed(table_of(frontier)))
@@ -134,13 +134,13 @@ class TestTimed:
     def test_texts_are_timed_by_their_lengths(self) -> None:
         frontier = of_texts()
         small, large = (
-            table_of(frontier, size=size, whole=(BARE_MS * size,), stage=((size,),) * frontier.trunk.num_exits)
+            table_of(frontier, size=size, whole=(FULL_MS * size,), stage=((size,),) * frontier.backbone.num_exits)
             for size in (2.0, 8.0)
         )
         timed = frontier.timed(replace(large, others=(small,)))
         leaving = timed.points["threshold"][0].leaving
         assert leaving is not None
-        assert timed.bare_ms == pytest.approx(BARE_MS * float(leaving[1].sum()))  # ten a token
+        assert timed.full_ms == pytest.approx(FULL_MS * float(leaving[1].sum()))  # ten a token
 
     @each("wish", [{"latency_ms": 2.0}, {"latency_ms": 2.0, "policy": "gates"}])
     def test_a_frontier_without_times_says_what_to_do(self, frontier: Frontier, wish: dict[str, Any]) -> None:
@@ -164,12 +164,12 @@ class TestTimed:
         def asking(value: float) -> dict[str, Any]:
             return {wish: value}
 
-        for bare_ms in (BARE_MS, 7.77, 3.21):
-            timed = frontier.timed(table_of(frontier, whole=(bare_ms,)))
+        for full_ms in (FULL_MS, 7.77, 3.21):
+            timed = frontier.timed(table_of(frontier, whole=(full_ms,)))
             with pytest.raises(BudgetError) as caught:
                 timed.choose(**asking(1e-4))
             (told,) = re.findall(r"the cheapest costs ([\d.]+)", str(caught.value))
-            cheapest = timed.points[timed.preferred][0].promised["cost"] * (bare_ms if wish == "latency_ms" else 1)
+            cheapest = timed.points[timed.preferred][0].promised["cost"] * (full_ms if wish == "latency_ms" else 1)
             assert float(told) == pytest.approx(cheapest, rel=1.1e-3)
             timed.choose(**asking(float(told)))
 
@@ -181,12 +181,14 @@ class TestTimed:
         with pytest.raises(InputError, match="latency table of 'cifar-resnet-8' with 3 stages, got one of 'other'"):
             frontier.timed(table_of(frontier, network="other"))
         with pytest.raises(InputError, match="with 3 stages, got one of 'cifar-resnet-8' with 2"):
-            frontier.timed(table_of(frontier).taking((0, 2), frontier.trunk.name))
+            frontier.timed(table_of(frontier).taking((0, 2), frontier.backbone.name))
 
     def test_tables_of_the_same_network_cut_elsewhere(self, frontier: Frontier) -> None:
-        blocks = list(frontier.trunk.stages)
+        blocks = list(frontier.backbone.stages)
         whole = nn.Sequential(*blocks)
-        cut = Trunk(frontier.trunk.name, [nn.Identity(), nn.Identity(), whole], {2: frontier.trunk.heads["2"]}, 3)
+        cut = Backbone(
+            frontier.backbone.name, [nn.Identity(), nn.Identity(), whole], {2: frontier.backbone.heads["2"]}, 3
+        )
         with pytest.raises(InputError, match=r"one of another of that name, with other stages: \(0, 0, 7\d*\) weights"):
             frontier.timed(table_for(cut, frontier.bank))
 
@@ -199,7 +201,7 @@ class TestTimed:
             (LadderExits((7, 7, 7), bank.stages, 3, width=bank.width), r"got one of \(7, 7, 7\)"),
         ):
             with pytest.raises(InputError, match=f"{told}.*measure the network and exits that run"):
-                frontier.timed(table_for(frontier.trunk, other))
+                frontier.timed(table_for(frontier.backbone, other))
 
     def test_it_knows_what_the_times_are_those_of(self, frontier: Frontier) -> None:
         assert frontier.timed(table_of(frontier, backend="onnx")).provenance["latency"] == {
@@ -212,11 +214,11 @@ class TestTimed:
 
 class TestFit:
     def test_by_time(self) -> None:
-        trunk = examples.trunk()
+        backbone = examples.backbone()
         bank = fresh_exits((512, 1024, 2048), (2,), 3, settings=FEW)
-        table = table_for(trunk, bank)
-        found = fitted(trunk, preprocessing=PREPROCESSING, latency=table)
-        assert found.bare_ms == pytest.approx(BARE_MS)
+        table = table_for(backbone, bank)
+        found = fitted(backbone, preprocessing=PREPROCESSING, latency=table)
+        assert found.full_ms == pytest.approx(FULL_MS)
         assert found.provenance["latency"]["backend"] == "eager"
         expected = table.costs(found.bank, policy="gates").tables[0]
         assert torch.equal(found.costs["gates"].tables[0].cumulative_costs(), expected.cumulative_costs())
@@ -226,31 +228,31 @@ class TestFit:
             for point in points:
                 assert min(abs(point.promised["cost"] - cost) for cost in costs) < 1e-9
 
-    def test_of_a_chain_that_loses_a_network(self) -> None:
+    def test_of_a_cascade_that_loses_a_network(self) -> None:
         torch.manual_seed(1)
-        trunk = chain(CifarResNet(8, num_classes=3), examples.trunk(), name="both")
+        backbone = cascade(CifarResNet(8, num_classes=3), examples.backbone(), name="both")
         bank = fresh_exits((512, 1024, 2048) * 2, (2, 5), 3, settings=FEW)
-        dear = table_for(trunk, bank, stage=((50.0,),) * 3 + ((3.0,),) * 3)
-        found = fitted(trunk, preprocessing=PREPROCESSING, latency=dear)
-        assert found.trunk.num_exits == 3  # a first network of 150 ms before one of 9 is not worth it
-        assert found.bare_ms == pytest.approx(BARE_MS)
+        dear = table_for(backbone, bank, stage=((50.0,),) * 3 + ((3.0,),) * 3)
+        found = fitted(backbone, preprocessing=PREPROCESSING, latency=dear)
+        assert found.backbone.num_exits == 3  # a first network of 150 ms before one of 9 is not worth it
+        assert found.full_ms == pytest.approx(FULL_MS)
         assert found.costs["threshold"].tables[0].stage.tolist() == pytest.approx([3.25, 3.05, 3.05])
 
     def test_tables_of_other_networks(self) -> None:
-        trunk = examples.trunk()
-        table = table_for(trunk, fresh_exits((512, 1024, 2048), (2,), 3, settings=FEW))
+        backbone = examples.backbone()
+        table = table_for(backbone, fresh_exits((512, 1024, 2048), (2,), 3, settings=FEW))
         with pytest.raises(
-            InputError, match=r"with 2 stages, got one of 'cifar-resnet-8' with 3.*thinned\(trunk, .*=2\)"
+            InputError, match=r"with 2 stages, got one of 'cifar-resnet-8' with 3.*thinned\(backbone, .*=2\)"
         ):
-            fitted(trunk, preprocessing=PREPROCESSING, latency=table, exits=2)
+            fitted(backbone, preprocessing=PREPROCESSING, latency=table, exits=2)
         with pytest.raises(InputError, match=r"LinearExits for 3 classes, got one of .*, LadderExits"):
-            fitted(trunk, preprocessing=PREPROCESSING, latency=table, settings=examples.LINEAR)
+            fitted(backbone, preprocessing=PREPROCESSING, latency=table, settings=examples.LINEAR)
 
 
 def test_times_and_mul_adds_are_not_compared(frontier: Frontier) -> None:
     timed = frontier.timed(table_of(frontier))
     with pytest.raises(InputError, match="costs of one kind"):
         offramp.frontier.check_comparable(frontier, timed)
-    updated = offramp.frontier.on_trunk(timed, frontier.trunk, images(1, seed=0)[0])
+    updated = offramp.frontier.on_backbone(timed, frontier.backbone, images(1, seed=0)[0])
     assert updated.costs == timed.costs
-    assert offramp.frontier.on_trunk(timed, frontier.trunk, None).costs == timed.costs  # nothing is counted
+    assert offramp.frontier.on_backbone(timed, frontier.backbone, None).costs == timed.costs  # nothing is counted

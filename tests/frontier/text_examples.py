@@ -9,9 +9,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification
 
 import offramp
+from offramp.backbone import Backbone
+from offramp.backbone.transformers import text_backbone
 from offramp.frontier import Frontier
-from offramp.trunk import Trunk
-from offramp.trunk.transformers import text_trunk
 from tests.frontier.artifact_examples import FEW
 
 WORDS = [f"word{number}" for number in range(26)]
@@ -27,12 +27,12 @@ def tokenizer() -> Tokenizer:
     return made
 
 
-def trunk(seed: int = 0) -> Trunk:
+def backbone(seed: int = 0) -> Backbone:
     torch.manual_seed(seed)
     sizes: dict[str, Any] = {"num_hidden_layers": 2, "num_labels": 3, "hidden_size": 16, "num_attention_heads": 2}
     sizes |= {"intermediate_size": 32, "vocab_size": 30, "max_position_embeddings": 40}
     model = BertForSequenceClassification(BertConfig(**sizes))  # type: ignore[no-untyped-call]
-    return text_trunk(model, tokenizer=tokenizer(), longest=12, name="tiny-bert")
+    return text_backbone(model, tokenizer=tokenizer(), longest=12, name="tiny-bert")
 
 
 def sentences(count: int, *, seed: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
@@ -45,7 +45,7 @@ def sentences(count: int, *, seed: int) -> tuple[npt.NDArray[Any], npt.NDArray[n
 
 def fitted() -> Frontier:
     data = sentences(80, seed=1), sentences(60, seed=2)
-    return offramp.fit(trunk(), *data, settings=FEW, classes=CLASSES, anyway=True, progress=False)
+    return offramp.fit(backbone(), *data, settings=FEW, classes=CLASSES, anyway=True, progress=False)
 
 
 RAW = [*sentences(18, seed=3)[0].tolist(), "", "nothing known " * 20]

@@ -2,16 +2,16 @@
 
 from typing import Any
 
+from offramp.backbone import Backbone
 from offramp.exits import ExitBank
 from offramp.frontier import Frontier
 from offramp.runtime import LatencyTable
 from offramp.runtime.latency import kind_of, stage_weights
-from offramp.trunk import Trunk
 
-BARE_MS = 10.0
+FULL_MS = 10.0
 
 
-def table_for(trunk: Trunk, bank: ExitBank, **changed: Any) -> LatencyTable:
+def table_for(backbone: Backbone, bank: ExitBank, **changed: Any) -> LatencyTable:
     """A network of 10 ms whose stages take 1 ms, 2 ms, ..., its exits a tenth of a millisecond."""
     length = len(bank.widths)
     fields: dict[str, Any] = {
@@ -24,9 +24,9 @@ def table_for(trunk: Trunk, bank: ExitBank, **changed: Any) -> LatencyTable:
         "select": ((0.5,),) * length,
         "engine": {"start": (0.2,), "pass": (0.05,), "land": (0.03,)},
         "decide": {"threshold": (0.02,), "gates": (0.2,), "sampled_gates": (0.3,), "stopping": (0.15,)},
-        "whole": (BARE_MS,),
-        "network": trunk.name,
-        "stage_weights": stage_weights(trunk),
+        "whole": (FULL_MS,),
+        "network": backbone.name,
+        "stage_weights": stage_weights(backbone),
         "exits": kind_of(bank),
         "widths": bank.widths,
         "machine": "an abacus",
@@ -36,4 +36,4 @@ def table_for(trunk: Trunk, bank: ExitBank, **changed: Any) -> LatencyTable:
 
 
 def table_of(frontier: Frontier, **changed: Any) -> LatencyTable:
-    return table_for(frontier.trunk, frontier.bank, **changed)
+    return table_for(frontier.backbone, frontier.bank, **changed)

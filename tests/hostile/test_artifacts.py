@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 import offramp
+from offramp.backbone import Factory, build
 from offramp.errors import ArtifactError, InputError, UnknownNameError, UntrustedNameError
 from offramp.frontier import Frontier
-from offramp.trunk import Factory, build
 from tests.artifact_examples import assert_same, at, change_manifest, change_tensors
 from tests.cases import each
 from tests.frontier.artifact_examples import PICTURES, resnet
@@ -37,7 +37,7 @@ def folder(saved: tuple[Frontier, Path], tmp_path: Path) -> Path:
 
 OUT_OF_RANGE: dict[str, list[Any]] = {
     "full_accuracy": [7, 1.0001, -0.1],
-    "bare_ms": [0, -1.0, 1e31, 1e-31],
+    "full_ms": [0, -1.0, 1e31, 1e-31],
     "points.threshold.0.promised.accuracy": [7, 1.5, -1e-9],
     "points.threshold.0.promised.cost": [0, 0.0, -0.3, 1e31],
     "contributions.0.1": [2, -1.5, 1e31],
@@ -62,9 +62,9 @@ def test_a_value_out_of_range_is_refused_by_its_field(folder: Path, place: str, 
 
 
 TENSORS_OUT_OF_RANGE: dict[str, tuple[str, str, Callable[[Tensor], Tensor]]] = {
-    "bare cost 0": ("points", "costs.threshold.bare", torch.zeros_like),
-    "bare cost below 0": ("points", "costs.threshold.bare", Tensor.neg),
-    "bare cost huge": ("points", "costs.threshold.bare", lambda bare: bare + 1e31),
+    "full cost 0": ("points", "costs.threshold.full", torch.zeros_like),
+    "full cost below 0": ("points", "costs.threshold.full", Tensor.neg),
+    "full cost huge": ("points", "costs.threshold.full", lambda full: full + 1e31),
     **{
         f"{column} below 0": ("points", f"costs.gates.{column}", lambda costs: -costs - 1)
         for column in ("stage", "carry", "answer", "decide")
@@ -97,9 +97,9 @@ def test_a_tensor_out_of_range_is_refused_by_its_name(
 
 def assert_in_range(frontier: Frontier) -> None:
     assert 0 <= frontier.full_accuracy <= 1
-    assert frontier.bare_ms is None or 0 < frontier.bare_ms < math.inf
+    assert frontier.full_ms is None or 0 < frontier.full_ms < math.inf
     for costs in frontier.costs.values():
-        assert sum(float(table.bare) for table in costs.tables) > 0
+        assert sum(float(table.full) for table in costs.tables) > 0
         for table in costs.tables:
             for column in (table.stage, table.carry, table.answer, table.decide):
                 assert bool((column >= 0).all() & column.isfinite().all())
@@ -162,21 +162,21 @@ def test_other_white_space_and_order_say_the_same(saved: tuple[Frontier, Path], 
     assert_same(saved[0], offramp.load(folder), PICTURES)
 
 
-class TestChains:
-    """The bound on what a file may ask for is on all networks of a chain together."""
+class TestCascades:
+    """The bound on what a file may ask for is on all networks of a cascade together."""
 
     DEEP = Factory("cifar_resnet", {"layers": 1202, "num_classes": 3})  # 3,000 modules, 19 million parameters
 
     @pytest.mark.timeout(120)
     def test_of_modules(self) -> None:
-        with pytest.raises(InputError, match=r"at most .* 4,000 modules, got .* or more; give it with trunk="):
-            build(Factory("chain", links=(self.DEEP,) * 2))
+        with pytest.raises(InputError, match=r"at most .* 4,000 modules, got .* or more; give it with backbone="):
+            build(Factory("cascade", members=(self.DEEP,) * 2))
         assert build(self.DEEP).num_exits == 600
 
     @pytest.mark.slow
     @pytest.mark.timeout(120)
     def test_of_parameters(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("offramp.trunk.factory.MOST_PARAMETERS", 10**7)
+        monkeypatch.setattr("offramp.backbone.factory.MOST_PARAMETERS", 10**7)
         with torch.device("meta"), pytest.raises(InputError, match="at most 10,000,000 parameters"):
             build(self.DEEP)
 
@@ -199,23 +199,23 @@ class TestChains:
                 "mean": False,
             },
         }
-        link = Factory(kind, options[kind])
-        size = sum(tensor.numel() for tensor in build(link).state_dict().values())
-        monkeypatch.setattr("offramp.trunk.factory.MOST_PARAMETERS", 3 * size - 1)
-        build(Factory("chain", links=(link, link)))
+        member = Factory(kind, options[kind])
+        size = sum(tensor.numel() for tensor in build(member).state_dict().values())
+        monkeypatch.setattr("offramp.backbone.factory.MOST_PARAMETERS", 3 * size - 1)
+        build(Factory("cascade", members=(member, member)))
         with pytest.raises(InputError, match="parameters and 4,000 modules, got"):
-            build(Factory("chain", links=(link, link, link)))
-        build(Factory("chain", links=(link, link)))  # what was made before counts no longer
+            build(Factory("cascade", members=(member, member, member)))
+        build(Factory("cascade", members=(member, member)))  # what was made before counts no longer
 
     def test_a_file_of_sixteen(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def change(whole: dict[str, Any]) -> None:
-            factory = whole["content"]["trunk"]["factory"]
-            chain = {"name": "chain", "options": {}, "preprocessing": [], "links": [factory] * 16}
-            whole["content"]["trunk"]["factory"] = chain
+            factory = whole["content"]["backbone"]["factory"]
+            cascade = {"name": "cascade", "options": {}, "preprocessing": [], "members": [factory] * 16}
+            whole["content"]["backbone"]["factory"] = cascade
 
-        monkeypatch.setattr("offramp.trunk.factory.MOST_PARAMETERS", 10**6)  # one has 75,000
+        monkeypatch.setattr("offramp.backbone.factory.MOST_PARAMETERS", 10**6)  # one has 75,000
         change_manifest(folder, change)
-        with pytest.raises(ArtifactError, match=r"content\.trunk\.factory': .*at most 1,000,000 parameters"):
+        with pytest.raises(ArtifactError, match=r"content\.backbone\.factory': .*at most 1,000,000 parameters"):
             offramp.load(folder)
 
     @pytest.mark.slow

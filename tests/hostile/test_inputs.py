@@ -13,15 +13,15 @@ import transformers
 from torch import Tensor, nn
 
 import offramp
+from offramp.backbone import Backbone
+from offramp.backbone.preprocessing import AS_IS
+from offramp.backbone.transformers import text_backbone
 from offramp.errors import InputError, OfframpError
 from offramp.frontier import estimate, recalibrated
-from offramp.trunk import Trunk
-from offramp.trunk.preprocessing import AS_IS
-from offramp.trunk.transformers import text_trunk
 from tests.cases import each
 from tests.frontier import text_examples
 from tests.frontier.artifact_examples import FEW
-from tests.frontier.examples import PREPROCESSING, images, trunk
+from tests.frontier.examples import PREPROCESSING, backbone, images
 
 LIBRARY: Any = transformers
 
@@ -71,27 +71,27 @@ def encodings(count: int, *, seed: int) -> tuple[Any, npt.NDArray[np.int64]]:
 
 
 @cache
-def text_networks() -> tuple[Trunk, Trunk]:
+def text_networks() -> tuple[Backbone, Backbone]:
     """The same network with a tokenizer of its own, and without."""
     torch.manual_seed(0)
     sizes = {"num_hidden_layers": 2, "num_labels": 3, "hidden_size": 16, "num_attention_heads": 2}
     sizes |= {"intermediate_size": 32, "vocab_size": 30, "max_position_embeddings": 40}
     model = LIBRARY.BertForSequenceClassification(LIBRARY.BertConfig(**sizes))
-    return text_trunk(model, tokenizer=tokenizer(), longest=12), text_trunk(model)
+    return text_backbone(model, tokenizer=tokenizer(), longest=12), text_backbone(model)
 
 
-def by_hand() -> Trunk:
+def by_hand() -> Backbone:
     torch.manual_seed(0)
-    return Trunk("by-hand", [nn.Linear(3, 8), nn.Linear(8, 8)], {1: nn.Linear(8, 3)}, num_classes=3)
+    return Backbone("by-hand", [nn.Linear(3, 8), nn.Linear(8, 8)], {1: nn.Linear(8, 3)}, num_classes=3)
 
 
-def convolutions() -> Trunk:
+def convolutions() -> Backbone:
     torch.manual_seed(0)
     return offramp.split(Convolutions(), floats(2, seed=0)[0])
 
 
-NETWORKS: Mapping[str, tuple[Callable[[], Trunk], Callable[..., Any]]] = {
-    "byte images": (trunk, images),
+NETWORKS: Mapping[str, tuple[Callable[[], Backbone], Callable[..., Any]]] = {
+    "byte images": (backbone, images),
     "split": (convolutions, floats),
     "by hand": (by_hand, vectors),
     "texts": (lambda: text_networks()[0], sentences),
@@ -252,7 +252,7 @@ def test_tokens_without_a_batch_axis_as_an_example() -> None:
     with pytest.raises(InputError, match="batch axis is missing; add it with"):
         offramp.split(model, {key: values[0] for key, values in encoded(["word1 word2 word3"]).items()})
     for texts in ("word1", ["word1", "word2"]):
-        with pytest.raises(InputError, match="text_trunk"):
+        with pytest.raises(InputError, match="text_backbone"):
             offramp.split(model, texts)
 
 
@@ -333,15 +333,15 @@ def test_texts_without_labels_cannot_be_fitted(data: Any) -> None:
 
 def test_a_network_that_cannot_be_cut() -> None:
     data = vectors(60, seed=1), vectors(60, seed=2)
-    with pytest.warns(UserWarning, match=r"at=\[\.\.\.\].*offramp\.Trunk.*offramp\.chain"):
+    with pytest.warns(UserWarning, match=r"at=\[\.\.\.\].*offramp\.Backbone.*offramp\.cascade"):
         whole = offramp.split(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 3)), data[0][0])
     assert whole.num_exits == 1
-    told = r"no sample can leave early; .*at=\[\.\.\.\].*offramp\.Trunk.*offramp\.chain"
+    told = r"no sample can leave early; .*at=\[\.\.\.\].*offramp\.Backbone.*offramp\.cascade"
     for use in (lambda: offramp.fit(whole, *data, settings=FEW, progress=False), lambda: estimate(whole, data[0])):
         with pytest.raises(InputError, match=told):
             use()
-    chained = offramp.fit(offramp.chain(by_hand(), whole), *data, settings=FEW, anyway=True, progress=False)
-    assert len(chained.choose(accuracy=0.01).predict(data[0][0]).labels) == 60
+    cascade = offramp.fit(offramp.cascade(by_hand(), whole), *data, settings=FEW, anyway=True, progress=False)
+    assert len(cascade.choose(accuracy=0.01).predict(data[0][0]).labels) == 60
 
 
 def test_every_refusal_is_an_error_of_ours() -> None:

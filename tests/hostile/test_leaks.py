@@ -25,7 +25,7 @@ from offramp.methods import METHODS
 from offramp.report import find, write_report
 from tests.cases import each
 from tests.cli.workshop import MODELS, SOURCE, Shell, quick, samples
-from tests.frontier.examples import PREPROCESSING, SMALL, images, trunk
+from tests.frontier.examples import PREPROCESSING, SMALL, backbone, images
 
 NEXT = r"Give '\w+' other rows, or take the shared ones out of it"
 """The next step that every refusal names."""
@@ -44,7 +44,7 @@ def rows(data: Data, chosen: slice | npt.NDArray[Any]) -> Data:
 
 
 def fit(train: Data, validation: Any) -> Frontier:
-    return offramp.fit(trunk(), train, validation, preprocessing=PREPROCESSING, settings=SMALL, progress=False)
+    return offramp.fit(backbone(), train, validation, preprocessing=PREPROCESSING, settings=SMALL, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def frontier(request: pytest.FixtureRequest, fitted: Frontier, tmp_path_factory:
         return fitted
     folder = tmp_path_factory.mktemp("saved") / "artifact"
     offramp.save(fitted, folder)
-    return offramp.load(folder, trunk=fitted.trunk)
+    return offramp.load(folder, backbone=fitted.backbone)
 
 
 def half(frontier: Frontier, name: str) -> Data:
@@ -69,7 +69,7 @@ def half(frontier: Frontier, name: str) -> Data:
 def features(frontier: Frontier, data: Data, folder: Path) -> StoreSource:
     source = ArraySource(*data, name="features")
     pooling = frontier.pooling.name
-    store = extract(frontier.trunk, source, folder, poolings=(pooling,), views=(PREPROCESSING,), progress=False)
+    store = extract(frontier.backbone, source, folder, poolings=(pooling,), views=(PREPROCESSING,), progress=False)
     return StoreSource(store, pooling=pooling)
 
 
@@ -177,7 +177,7 @@ def test_evaluation_is_of_the_rest(frontier: Frontier, tmp_path: Path) -> None:
 def test_samples_of_a_recalibration_are_used_too(frontier: Frontier, tmp_path: Path) -> None:
     found = recalibrated(frontier, TEST[0], progress=False)
     offramp.save(found, tmp_path / "artifact")
-    found = offramp.load(tmp_path / "artifact", trunk=frontier.trunk)
+    found = offramp.load(tmp_path / "artifact", backbone=frontier.backbone)
     with pytest.raises(SplitError, match=f"in 'recalibrate' too.*{NEXT}"):
         found.evaluate(features(found, TEST, tmp_path / "features"), [found.choose(cost=0.9).point])
 
@@ -227,7 +227,7 @@ def command(shop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 @pytest.fixture
 def artifact(shop: Path, command: Shell) -> Path:
     if not (shop / "artifact").exists():
-        ran = command("fit", "--trunk", f"{MODELS}:make", *FILES, "--out", "artifact", "--epochs", "1")
+        ran = command("fit", "--model", f"{MODELS}:make", *FILES, "--out", "artifact", "--epochs", "1")
         assert ran.status == 0, ran.err
     return shop / "artifact"
 
@@ -239,7 +239,7 @@ OTHER = "take the shared ones out of it"
 
 def fit_command(validation: str, out: Path) -> tuple[object, ...]:
     data = ("--train", "train.csv", "--validation", validation)
-    return ("fit", "--trunk", f"{MODELS}:make", *data, "--out", out, "--epochs", "1")
+    return ("fit", "--model", f"{MODELS}:make", *data, "--out", out, "--epochs", "1")
 
 
 @each("validation", ["train", "reversed", "half"])
@@ -260,7 +260,7 @@ def test_fit_by_files_counts_what_it_leaves_out(command: Shell, tmp_path: Path) 
 
 def test_a_fifth_held_out_of_data_that_repeats_shares_no_row(command: Shell, tmp_path: Path) -> None:
     data = ("--train", "repeated.csv", "--out", tmp_path / "out", "--epochs", "1")
-    ran = command("fit", "--trunk", f"{MODELS}:make", *data, "--json")
+    ran = command("fit", "--model", f"{MODELS}:make", *data, "--json")
     assert ran.status == 0, ran.err
     assert "left out" not in ran.err
     counts = {name: split["samples"] for name, split in ran.json["provenance"]["splits"].items()}
@@ -351,10 +351,10 @@ def test_saved_ids_out_of_range_are_refused(fitted: Frontier, tmp_path: Path, na
     tensors = {**artifact.tensors, "splits": {name: ranks}}
     write_artifact(tmp_path / "changed", artifact.content.value, tensors)
     with pytest.raises(ArtifactError, match=f"tensor '{name}': expected .*save the frontier again"):
-        offramp.load(tmp_path / "changed", trunk=fitted.trunk)
+        offramp.load(tmp_path / "changed", backbone=fitted.backbone)
 
 
 def test_an_artifact_without_saved_ids_is_read(fitted: Frontier, tmp_path: Path) -> None:
     """Who does not want to give hashes away saves none."""
     offramp.save(replace(fitted, splits={}), tmp_path)
-    assert not offramp.load(tmp_path, trunk=fitted.trunk).splits
+    assert not offramp.load(tmp_path, backbone=fitted.backbone).splits

@@ -226,7 +226,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with inside(folder), pytest.MonkeyPatch.context() as patch:
         patch.setitem(METHODS._entries, "default", quick)
         data = ("--train", "train.npz", "--validation", "val.npz")
-        assert main(["fit", "--trunk", f"{MODELS}:make", *data, "--out", "artifact", "--epochs", "2"]) == 0
+        assert main(["fit", "--model", f"{MODELS}:make", *data, "--out", "artifact", "--epochs", "2"]) == 0
     return folder
 
 
@@ -257,7 +257,7 @@ class TestCommands:
         monkeypatch.setenv("COLUMNS", "1000")
         line = {
             "predict": ["predict", "artifact", "--trust", f"{MODELS}:make", "--data", "test.npz"],
-            "fit": ["fit", "--trunk", f"{MODELS}:make", "--train", "train.npz", "--validation", "val.npz"],
+            "fit": ["fit", "--model", f"{MODELS}:make", "--train", "train.npz", "--validation", "val.npz"],
         }[verb]
         with inside(workshop), holder(workshop / ".held.csv.lock") as pid:
             assert main([*line, "--out", "held.csv"]) == 1
@@ -266,18 +266,18 @@ class TestCommands:
 
     @pytest.mark.slow
     def test_two_extractions_into_one_store(self, workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        from offramp.backbone import Backbone
         from offramp.features import ArraySource, Store, extract
-        from offramp.trunk import Trunk
 
         monkeypatch.setattr("offramp.features.store.WAIT_S", 0.1)
         torch.manual_seed(0)
-        trunk = Trunk("tiny", [torch.nn.Linear(4, 4)], {0: torch.nn.Linear(4, 2)}, num_classes=2)
+        backbone = Backbone("tiny", [torch.nn.Linear(4, 4)], {0: torch.nn.Linear(4, 2)}, num_classes=2)
         source = ArraySource(torch.randn(50, 4), torch.arange(50) % 2, name="rows")
         store = workshop / "store"
         store.mkdir()
         with holder(store / ".lock") as pid:
             with pytest.raises(BusyError, match=f"process {pid} .*wait until it has finished"):
-                extract(trunk, source, store, progress=False)
+                extract(backbone, source, store, progress=False)
             assert not (store / "plan.json").exists()
-        assert extract(trunk, source, store, progress=False).num_rows == 50  # the kill has released it
+        assert extract(backbone, source, store, progress=False).num_rows == 50  # the kill has released it
         assert Store.open(store).num_rows == 50

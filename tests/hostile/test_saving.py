@@ -219,10 +219,10 @@ class TestLinks:
     ) -> None:
         precious = tmp_path / "precious"
         precious.write_bytes(b"mine")
-        (folder / "trunk-0123456789abcdef.safetensors").symlink_to(precious)
+        (folder / "backbone-0123456789abcdef.safetensors").symlink_to(precious)
         write_artifact(folder, {"number": 2}, TENSORS)
         assert precious.read_bytes() == b"mine"
-        assert not (folder / "trunk-0123456789abcdef.safetensors").is_symlink()
+        assert not (folder / "backbone-0123456789abcdef.safetensors").is_symlink()
 
     def test_are_not_read(self, folder: Path, tmp_path: Path) -> None:
         for file in (folder / "manifest.json", tensor_file(folder, "exits")):

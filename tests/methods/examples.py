@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from offramp.cost import TrunkMulAdds
+from offramp.cost import BackboneMulAdds
 from offramp.features import MemorySource
 from offramp.methods import FittedExits, JointSettings
 
@@ -13,12 +13,12 @@ QUICK = JointSettings(
 )
 
 
-def costs(num_stages: int) -> TrunkMulAdds:
+def costs(num_stages: int) -> BackboneMulAdds:
     """Stages that cost alike."""
     zero = torch.zeros(1, num_stages, dtype=torch.float64)
     head = zero.clone()
     head[0, -1] = 1e3
-    return TrunkMulAdds(zero + 1e4, zero, head, bare=torch.tensor([1e4 * num_stages + 1e3], dtype=torch.float64))
+    return BackboneMulAdds(zero + 1e4, zero, head, full=torch.tensor([1e4 * num_stages + 1e3], dtype=torch.float64))
 
 
 COSTS = costs(3)

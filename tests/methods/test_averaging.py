@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from offramp.cost import TrunkMulAdds
+from offramp.cost import BackboneMulAdds
 from offramp.features import MemorySource
 from offramp.methods import ExitKind, JointSettings, fit_joint
 from offramp.methods.averaging import SHARES, fit_averaging
@@ -139,7 +139,7 @@ def test_a_fit_keeps_its_averaging_through_stacking_and_checkpoints(exits: ExitK
     features = torch.randn(90, 12, generator=generator(5))
     own = {stage: 2 * F.one_hot(truth, 3) + torch.randn(90, 3, generator=generator(stage)) for stage in (0, 2)}
     data = MemorySource(features, own, truth, (4, 4, 4))
-    costs = TrunkMulAdds(torch.ones(1, 3), torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([3.0]))
+    costs = BackboneMulAdds(torch.ones(1, 3), torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([3.0]))
     settings = JointSettings(exits=exits, cost_weights=(0.1, 1.0), warmup_epochs=1, epochs=1, batch_size=30)
     expected = fit_averaging(data)
     assert expected.shares[1] > 0

@@ -48,9 +48,9 @@ class TestBegun:
         torch.testing.assert_close(seen.mean(0), torch.zeros(18).double(), atol=1e-6, rtol=0)
         torch.testing.assert_close(seen.std(0, correction=0), torch.ones(18).double(), atol=1e-6, rtol=0)
 
-    def test_heads_of_a_chain_answer_together(self) -> None:
-        chain = clusters(90, own_heads=(1,))
-        assert begun_exits(chain, chain, PAPER).averaging.stages == (1, 2)
+    def test_heads_of_a_cascade_answer_together(self) -> None:
+        cascade = clusters(90, own_heads=(1,))
+        assert begun_exits(cascade, cascade, PAPER).averaging.stages == (1, 2)
 
     def test_no_samples(self) -> None:
         with pytest.raises(InputError, match="to fit and to tune on, got 0 and 90"):

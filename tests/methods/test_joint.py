@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from offramp.cost import TrunkMulAdds, price
+from offramp.cost import BackboneMulAdds, price
 from offramp.errors import CorruptFileError, InputError, StoreError, UnknownNameError
 from offramp.exits import Gates, LinearExits, all_logits
 from offramp.features import MemorySource
@@ -32,11 +32,11 @@ from offramp.methods import (
 from tests.cases import each
 
 WIDTHS = (4, 6, 8)
-COSTS = TrunkMulAdds(
+COSTS = BackboneMulAdds(
     stage=torch.tensor([[1e4, 1e4, 1e4]], dtype=torch.float64),
     pooling=torch.zeros(1, 3, dtype=torch.float64),
     head=torch.tensor([[0.0, 0.0, 1e3]], dtype=torch.float64),
-    bare=torch.tensor([3.1e4], dtype=torch.float64),
+    full=torch.tensor([3.1e4], dtype=torch.float64),
 )
 QUICK = JointSettings(
     cost_weights=(0.1, 1.0, 3.0), warmup_epochs=1, epochs=1, switch_every=2, batch_size=16, weight_decay=0.0, seed=3
@@ -214,18 +214,18 @@ def test_samples_of_many_sizes_are_priced_at_their_mean() -> None:
         return torch.tensor([numbers], dtype=torch.float64)
 
     zero = row(0, 0, 0)
-    growing = TrunkMulAdds(
+    growing = BackboneMulAdds(
         stage=torch.cat([row(10, 10, 10), row(1, 2, 3), row(0, 0, 4)]),
         pooling=torch.cat([row(1, 1, 1), row(5, 6, 7), zero]),
         head=torch.cat([row(0, 0, 9), zero, zero]),
-        bare=torch.tensor([39.0, 6.0, 4.0], dtype=torch.float64),
+        full=torch.tensor([39.0, 6.0, 4.0], dtype=torch.float64),
     )
     mean, square = 2.5, 7.5  # of 1, 2, 3, 4
-    constant = TrunkMulAdds(
+    constant = BackboneMulAdds(
         stage=row(10 + mean, 10 + 2 * mean, 10 + 3 * mean + 4 * square),
         pooling=row(1 + 5 * mean, 1 + 6 * mean, 1 + 7 * mean),
         head=row(0, 0, 9),
-        bare=torch.tensor([39 + 6 * mean + 4 * square], dtype=torch.float64),
+        full=torch.tensor([39 + 6 * mean + 4 * square], dtype=torch.float64),
     )
     tune = noisy_clusters(90, seed=1)
     found = fit_joint(sized, tune, growing, QUICK, dtype=torch.float64)
@@ -269,7 +269,7 @@ def test_two_classes_one_early_exit_float32() -> None:
     features = torch.randn(64, 6, generator=generator) + labels[:, None]
     source = MemorySource(features, {1: torch.randn(64, 2, generator=generator)}, labels, (4, 2))
     ones = torch.ones(1, 2, dtype=torch.float64)
-    costs = TrunkMulAdds(ones, ones, ones, bare=torch.tensor([3.0], dtype=torch.float64))
+    costs = BackboneMulAdds(ones, ones, ones, full=torch.tensor([3.0], dtype=torch.float64))
     fitted = fit_joint(source, source, costs, QUICK)
     assert fitted.trained_gates.weight.shape == (3, 1, 4)
     assert all(value.isfinite().all() for value in weights_of(fitted).values())

@@ -2,22 +2,22 @@
 
 import torch
 
+from offramp.backbone import CifarResNet
 from offramp.frontier import fit
 from offramp.methods import JointSettings
 from offramp.monitor import full_labels
-from offramp.trunk import CifarResNet
 
 QUICK = JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
 
 
-def test_as_the_bare_network_says() -> None:
+def test_as_the_full_network_says() -> None:
     torch.manual_seed(0)
     images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
-    trunk = CifarResNet(8)
+    backbone = CifarResNet(8)
     data = (images[:30], labels[:30]), (images[30:], labels[30:])
-    network = fit(trunk, *data, settings=QUICK, anyway=True, progress=False).choose(cost=1.1)
+    network = fit(backbone, *data, settings=QUICK, anyway=True, progress=False).choose(cost=1.1)
     with torch.no_grad():
-        expected = trunk(images).argmax(1)
+        expected = backbone(images).argmax(1)
     assert full_labels(network, images, torch.arange(60)).tolist() == expected.tolist()
     some = torch.tensor([7, 3])
     assert full_labels(network, images, some).tolist() == expected[some].tolist()

@@ -5,13 +5,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from offramp.backbone import POOLINGS, Backbone, cascade
 from offramp.cost import Costs, CostTable
 from offramp.exits import LinearExits
 from offramp.features import MemorySource
 from offramp.frontier import Frontier, outcomes, thin
 from offramp.policy import OperatingPoint, threshold_candidates
 from offramp.report import Findings, find
-from offramp.trunk import POOLINGS, Trunk, chain
 
 STAGE, ANSWER, DECIDE = 10.0, 1.0, 0.5
 """What a stage, an exit's answer and a decision cost in every example."""
@@ -26,14 +26,16 @@ def drawn(samples: int, exits: int, classes: int, *, seed: int = 0) -> tuple[Ten
     return told * ease + torch.randn(samples, exits, classes, generator=generator), labels
 
 
-def toy(logits: Tensor, labels: Tensor, *, links: tuple[int, ...] = ()) -> tuple[Frontier, MemorySource]:
-    """A frontier whose exits answer with the logits given; the own heads too, the last of each of the links' stages."""
+def toy(logits: Tensor, labels: Tensor, *, members: tuple[int, ...] = ()) -> tuple[Frontier, MemorySource]:
+    """A frontier whose exits answer with the logits given; the own heads too, the last of each member's stages."""
     _, exits, classes = logits.shape
-    links = links or (exits,)
-    heads = [sum(links[: index + 1]) - 1 for index in range(len(links))]
-    trunks = [
-        Trunk(f"net{index}", [nn.Identity() for _ in range(length)], {length - 1: nn.Identity()}, num_classes=classes)
-        for index, length in enumerate(links)
+    members = members or (exits,)
+    heads = [sum(members[: index + 1]) - 1 for index in range(len(members))]
+    backbones = [
+        Backbone(
+            f"net{index}", [nn.Identity() for _ in range(length)], {length - 1: nn.Identity()}, num_classes=classes
+        )
+        for index, length in enumerate(members)
     ]
     trained = tuple(stage for stage in range(exits) if stage not in heads)
     bank = LinearExits((classes,) * exits, trained, classes)
@@ -45,16 +47,16 @@ def toy(logits: Tensor, labels: Tensor, *, links: tuple[int, ...] = ()) -> tuple
     decide = torch.full((exits,), DECIDE, dtype=torch.float64)
     decide[-1] = 0
     ones = torch.ones(exits, dtype=torch.float64)
-    bare = torch.tensor(links[-1] * STAGE + ANSWER, dtype=torch.float64)
-    costs = Costs((CostTable(STAGE * ones, 0 * ones, ANSWER * ones, decide, bare, carries_state=False),))
+    full = torch.tensor(members[-1] * STAGE + ANSWER, dtype=torch.float64)
+    costs = Costs((CostTable(STAGE * ones, 0 * ones, ANSWER * ones, decide, full, carries_state=False),))
     temperatures = torch.ones(1, exits)
     seen = outcomes(bank, source, temperatures)
     sets = {0.1: torch.full((exits,), 0.9), 0.05: torch.full((exits,), 0.99)}
     points = thin(threshold_candidates(seen.confidence[0], temperatures[0], 0), seen, costs)
-    trunk = trunks[0] if len(trunks) == 1 else chain(*trunks)
+    backbone = backbones[0] if len(backbones) == 1 else cascade(*backbones)
     frontier = Frontier(
-        trunk=trunk,
-        preprocessing=trunk.preprocessing,
+        backbone=backbone,
+        preprocessing=backbone.preprocessing,
         pooling=POOLINGS.get("auto"),
         bank=bank,
         costs={"threshold": costs},
@@ -67,7 +69,7 @@ def toy(logits: Tensor, labels: Tensor, *, links: tuple[int, ...] = ()) -> tuple
 
 def with_gates(frontier: Frontier) -> Frontier:
     """The same with a second policy, whose gates look at confidence alone."""
-    exits = frontier.trunk.num_exits
+    exits = frontier.backbone.num_exits
     parameters = {"weight": torch.tensor([[1.0, 0, 0, 0]]).repeat(exits, 1), "bias": torch.zeros(exits)}
     active = tuple(range(exits))
     points = [

@@ -15,7 +15,7 @@ def of(frontier: Frontier, source: MemorySource) -> tuple[dict[str, Alternative]
     seen = outcomes(frontier.bank, source, frontier.temperatures)
     table = frontier.costs["threshold"].of(seen.sizes)
     given = answers_at(at(frontier, 0.7), seen, seed=0)
-    found = alternatives(frontier.trunk, source, seen, table, given, classifier=0)
+    found = alternatives(frontier.backbone, source, seen, table, given, classifier=0)
     return {one.name: one for one in found}, given
 
 
@@ -34,30 +34,30 @@ def test_a_network_and_its_exits() -> None:
     right = logits.argmax(-1) == labels[:, None]
     assert list(found) == ["net0", "exit 0", "exit 1", "exit 2"]
     assert [one.kind for one in found.values()] == ["network", "exit", "exit", "exit"]
-    bare = 4 * STAGE + ANSWER
+    full = 4 * STAGE + ANSWER
     check(found["net0"], right[:, 3], given, 1.0)
     for exit in range(3):
-        check(found[f"exit {exit}"], right[:, exit], given, ((exit + 1) * STAGE + ANSWER + DECIDE) / bare)
+        check(found[f"exit {exit}"], right[:, exit], given, ((exit + 1) * STAGE + ANSWER + DECIDE) / full)
 
 
-def test_the_networks_of_a_chain_stand_by_themselves() -> None:
+def test_the_networks_of_a_cascade_stand_by_themselves() -> None:
     logits, labels = drawn(200, 6, 3)
-    frontier, source = toy(logits, labels, links=(2, 1, 3))
+    frontier, source = toy(logits, labels, members=(2, 1, 3))
     found, given = of(frontier, source)
     right = logits.argmax(-1) == labels[:, None]
     # The exit after stage 1 is the first network by itself; the one after stage 2 comes after two networks.
     assert list(found) == ["net2", "net0", "net1", "exit 0", "exit 2", "exit 3", "exit 4"]
-    bare = 3 * STAGE + ANSWER
+    full = 3 * STAGE + ANSWER
     check(found["net2"], right[:, 5], given, 1.0)
-    check(found["net0"], right[:, 1], given, (2 * STAGE + ANSWER) / bare)
-    check(found["net1"], right[:, 2], given, (1 * STAGE + ANSWER) / bare)
-    check(found["exit 2"], right[:, 2], given, (3 * STAGE + ANSWER + DECIDE) / bare)
-    assert network_names(frontier.trunk) == ("net0", "net0", "net1", "net2", "net2", "net2")
+    check(found["net0"], right[:, 1], given, (2 * STAGE + ANSWER) / full)
+    check(found["net1"], right[:, 2], given, (1 * STAGE + ANSWER) / full)
+    check(found["exit 2"], right[:, 2], given, (3 * STAGE + ANSWER + DECIDE) / full)
+    assert network_names(frontier.backbone) == ("net0", "net0", "net1", "net2", "net2", "net2")
 
 
 def test_costs_that_depend_on_size_are_totals_over_totals() -> None:
     logits, labels = drawn(50, 5, 3)
-    frontier, source = toy(logits, labels, links=(2, 3))
+    frontier, source = toy(logits, labels, members=(2, 3))
     table = frontier.costs["threshold"].tables[0]
     source.sizes = lambda: torch.arange(50.0)  # type: ignore[method-assign]
     found, _ = of(replace(frontier, costs={"threshold": Costs((table, table))}), source)

@@ -104,6 +104,6 @@ def test_what_is_not_of_the_frontier_is_refused() -> None:
         find(frontier, source, point=replace(point, classifier=3))
     with pytest.raises(InputError, match="not of this frontier"):
         find(frontier, source, point=replace(point, policy="gates"))
-    source.trunk_fingerprint = "other"  # type: ignore[attr-defined]
+    source.backbone_fingerprint = "other"  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="another network"):
         find(frontier, source, point=point)

@@ -59,7 +59,7 @@ def test_of_many_classes_the_worst_and_the_best_are_shown() -> None:
 
 
 def test_networks_and_policies_are_named_and_labels_do_not_touch() -> None:
-    frontier, source = toy(*drawn(200, 6, 3), links=(2, 4))
+    frontier, source = toy(*drawn(200, 6, 3), members=(2, 4))
     findings = find(with_gates(frontier), source, point=at(frontier, 0.8))
     figure = accuracy_against_cost(findings)
     assert {"threshold", "gates", "net0", "net1", "chosen", "one exit for all"} <= set(texts(figure))
@@ -70,7 +70,7 @@ def test_networks_and_policies_are_named_and_labels_do_not_touch() -> None:
 
 
 def test_policies_keep_their_colours_whatever_order_they_come_in() -> None:
-    frontier, source = toy(*drawn(200, 6, 3), links=(2, 4))
+    frontier, source = toy(*drawn(200, 6, 3), members=(2, 4))
     both = with_gates(frontier)
     turned = replace(both, points=dict(reversed(list(both.points.items()))))
     one, other = (find(given, source, point=at(frontier, 0.8)) for given in (both, turned))

@@ -4,26 +4,26 @@ import pytest
 import torch
 from torch import nn
 
+from offramp.backbone import POOLINGS, Backbone
 from offramp.errors import UnknownNameError
 from offramp.exits import LinearExits
 from offramp.runtime import BACKENDS, EagerBackend
-from offramp.trunk import POOLINGS, Trunk
 from tests.cases import each
 
 POOLING = POOLINGS.get("auto")
 
 
-def network() -> tuple[Trunk, LinearExits]:
+def network() -> tuple[Backbone, LinearExits]:
     torch.manual_seed(0)
     stages = [nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8), nn.ReLU())]
-    return Trunk("two", stages, {1: nn.Linear(8, 3)}, num_classes=3), LinearExits((8, 8), (0,), 3)
+    return Backbone("two", stages, {1: nn.Linear(8, 3)}, num_classes=3), LinearExits((8, 8), (0,), 3)
 
 
 @each("name", list(BACKENDS))
 def test_answers_as_torch_by_itself(name: str) -> None:
-    trunk, bank = network()
+    backbone, bank = network()
     inputs = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
-    plain, backend = EagerBackend(trunk, POOLING, bank), BACKENDS.get(name)(trunk, POOLING, bank, inputs[:2])
+    plain, backend = EagerBackend(backbone, POOLING, bank), BACKENDS.get(name)(backbone, POOLING, bank, inputs[:2])
     expected, found, state = inputs, inputs, ((), ())
     with torch.inference_mode():
         for index in range(2):
@@ -37,10 +37,10 @@ def test_answers_as_torch_by_itself(name: str) -> None:
 
 
 def test_precision() -> None:
-    trunk, bank = network()
+    backbone, bank = network()
     inputs = torch.zeros(1, 4)
-    assert BACKENDS.get("bfloat16")(trunk, POOLING, bank, None).stage(0, inputs).dtype == torch.bfloat16
-    assert BACKENDS.get("eager")(trunk, POOLING, bank, None).stage(0, inputs).dtype == torch.float32
+    assert BACKENDS.get("bfloat16")(backbone, POOLING, bank, None).stage(0, inputs).dtype == torch.bfloat16
+    assert BACKENDS.get("eager")(backbone, POOLING, bank, None).stage(0, inputs).dtype == torch.float32
 
 
 def test_unknown_names_suggest_the_near_ones() -> None:

@@ -5,12 +5,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from offramp.backbone import POOLINGS, Backbone, CifarResNet, split
 from offramp.exits import LinearExits
 from offramp.policy import OperatingPoint
 from offramp.runtime import Compaction, EagerBackend, Engine, run_dense
-from offramp.trunk import POOLINGS, CifarResNet, Trunk, split
+from tests.backbone.examples import Words, texts
 from tests.cases import each
-from tests.trunk.examples import Words, texts
 
 
 class Noting(EagerBackend):
@@ -22,36 +22,36 @@ class Noting(EagerBackend):
         self.lengths: list[int] = []
 
     def stage(self, index: int, hidden: Any) -> Any:
-        self.ran.setdefault(index, []).append(self._trunk.batch_size(hidden, index))
+        self.ran.setdefault(index, []).append(self._backbone.batch_size(hidden, index))
         if index == 0 and isinstance(hidden, dict):
             self.lengths.append(max(leaf.shape[1] for leaf in hidden.values()))
         return super().stage(index, hidden)
 
 
-def engine(trunk: Trunk, example: Any, *, levels: tuple[float, ...] = (0.5,), **options: Any) -> Engine:
+def engine(backbone: Backbone, example: Any, *, levels: tuple[float, ...] = (0.5,), **options: Any) -> Engine:
     """Random exits, at thresholds that a share `levels` of the samples stays below at the first."""
     torch.manual_seed(0)
     pooling = POOLINGS.get("mean")
     widths, hidden = [], example
-    for index, stage in enumerate(trunk.stages):
+    for index, stage in enumerate(backbone.stages):
         hidden = stage(hidden)
-        widths.append(pooling(trunk.representation(hidden, index)).shape[1])
-    early = tuple(range(trunk.num_exits - 1))
-    bank = LinearExits(tuple(widths), early, trunk.num_classes).eval().requires_grad_(False)
+        widths.append(pooling(backbone.representation(hidden, index)).shape[1])
+    early = tuple(range(backbone.num_exits - 1))
+    bank = LinearExits(tuple(widths), early, backbone.num_classes).eval().requires_grad_(False)
     for parameter in bank.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
-    backend = Noting(trunk, pooling, bank)
+    backend = Noting(backbone, pooling, bank)
     # Later exits are less sure, so that some stay to the end.
-    temperatures, exits = 1.0 + 2 * torch.arange(trunk.num_exits), tuple(range(trunk.num_exits))
+    temperatures, exits = 1.0 + 2 * torch.arange(backbone.num_exits), tuple(range(backbone.num_exits))
     at_once = OperatingPoint("threshold", {"threshold": torch.tensor(0.0)}, exits, temperatures)
-    sure = Engine(trunk, pooling, bank, [at_once], backend=backend).run(example)[0].amax(1)
+    sure = Engine(backbone, pooling, bank, [at_once], backend=backend).run(example)[0].amax(1)
     points = [OperatingPoint("threshold", {"threshold": sure.quantile(level)}, exits, temperatures) for level in levels]
     backend.ran.clear()
     backend.lengths.clear()
-    return Engine(trunk, pooling, bank, points, backend=backend, **options)
+    return Engine(backbone, pooling, bank, points, backend=backend, **options)
 
 
-def resnet() -> tuple[Trunk, Tensor]:
+def resnet() -> tuple[Backbone, Tensor]:
     torch.manual_seed(1)
     return CifarResNet(8, num_classes=3), torch.randn(100, 3, 16, 16)
 
@@ -67,16 +67,16 @@ def alike(found: tuple[Tensor, Tensor], expected: tuple[Tensor, Tensor]) -> None
 
 @each("size", [1, 7, 16, 100, 200])
 def test_answers_are_those_of_one_batch(size: int) -> None:
-    trunk, inputs = resnet()
-    runs = engine(trunk, inputs)
+    backbone, inputs = resnet()
+    runs = engine(backbone, inputs)
     expected = runs.run(inputs)
     assert len(set(expected[1].tolist())) > 1
     alike(run_dense(runs, batches(inputs, size)), expected)
 
 
 def test_those_who_stay_fill_batches_again() -> None:
-    trunk, inputs = resnet()
-    runs = engine(trunk, inputs, levels=(0.3,))
+    backbone, inputs = resnet()
+    runs = engine(backbone, inputs, levels=(0.3,))
     assert isinstance(runs.backend, Noting)
     run_dense(runs, batches(inputs, 10))
     ran = runs.backend.ran
@@ -88,8 +88,8 @@ def test_those_who_stay_fill_batches_again() -> None:
 
 
 def test_the_point_is_the_one_asked_for() -> None:
-    trunk, inputs = resnet()
-    runs = engine(trunk, inputs, levels=(0.2, 0.9))
+    backbone, inputs = resnet()
+    runs = engine(backbone, inputs, levels=(0.2, 0.9))
     cheap, dear = (run_dense(runs, batches(inputs, 16), point=point) for point in (0, 1))
     alike(cheap, runs.run(inputs, point=torch.zeros(100, dtype=torch.long)))
     alike(dear, runs.run(inputs, point=torch.ones(100, dtype=torch.long)))
@@ -101,14 +101,14 @@ def test_samples_that_ride_along() -> None:
         def pays(self, depth: int, count: int, staying: int) -> bool:
             return False
 
-    trunk, inputs = resnet()
-    riding = engine(trunk, inputs, compaction=Never())
-    alike(run_dense(riding, batches(inputs, 16)), engine(trunk, inputs).run(inputs))
+    backbone, inputs = resnet()
+    riding = engine(backbone, inputs, compaction=Never())
+    alike(run_dense(riding, batches(inputs, 16)), engine(backbone, inputs).run(inputs))
 
 
 def test_nothing_at_all() -> None:
-    trunk, inputs = resnet()
-    runs = engine(trunk, inputs)
+    backbone, inputs = resnet()
+    runs = engine(backbone, inputs)
     for given in ([], [inputs[:0]]):
         probabilities, exits = run_dense(runs, given)
         assert probabilities.shape == (0, 3)
@@ -117,15 +117,15 @@ def test_nothing_at_all() -> None:
 
 def test_texts_are_sorted_and_answered_in_their_order() -> None:
     torch.manual_seed(0)
-    trunk, given = split(Words().eval(), texts()), texts(40, length=12, seed=5)
+    backbone, given = split(Words().eval(), texts()), texts(40, length=12, seed=5)
     given["mask"] = (torch.arange(12) <= torch.randint(12, (40, 1))).long()
     given["ids"] *= given["mask"]
-    runs = engine(trunk, given)
+    runs = engine(backbone, given)
     expected = runs.run(given)
     assert len(set(expected[1].tolist())) > 1
     assert isinstance(runs.backend, Noting)
     runs.backend.lengths.clear()
-    parts = [trunk.select(given, torch.arange(first, first + 8), 0) for first in range(0, 40, 8)]
+    parts = [backbone.select(given, torch.arange(first, first + 8), 0) for first in range(0, 40, 8)]
     alike(run_dense(runs, parts), expected)
     assert runs.backend.lengths == sorted(runs.backend.lengths)
     assert runs.backend.lengths[0] < 12

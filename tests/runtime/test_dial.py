@@ -70,7 +70,7 @@ class TestDial:
     def test_what_the_message_tells_to_ask_for_is_enough(self) -> None:
         dial = Dial([point(0.123456)])
         with pytest.raises(BudgetError, match=r"no point costs 0.1 ms or less; the cheapest costs 0.247 ms") as told:
-            dial.within(0.05, bare=2.0, unit=" ms")
+            dial.within(0.05, full=2.0, unit=" ms")
         named = float(str(told.value).partition("the cheapest costs ")[2].partition(" ")[0])
         assert dial.within(named / 2.0) is dial.points[0]
 
@@ -89,8 +89,8 @@ class TestDial:
             Dial([point(0.4), point(0.8)]).rows(torch.tensor([0.5, 0.3]))
 
     def test_points_that_promise_nothing_are_refused(self) -> None:
-        bare = OperatingPoint("threshold", {"threshold": torch.tensor(0.5)}, (0, 1), torch.ones(2))
-        for points in ([], [point(0.4), bare]):
+        full = OperatingPoint("threshold", {"threshold": torch.tensor(0.5)}, (0, 1), torch.ones(2))
+        for points in ([], [point(0.4), full]):
             with pytest.raises(InputError, match="with their cost and accuracy on the tune split"):
                 Dial(points)
 

@@ -10,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import offramp
+from offramp.backbone import POOLINGS, Backbone, cascade, scores, split
 from offramp.errors import InputError
 from offramp.exits import LinearExits
 from offramp.runtime import EagerBackend
 from offramp.runtime.narrow import narrowed
-from offramp.trunk import POOLINGS, Trunk, chain, scores, split
 from tests.cases import each
-from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
+from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
 
 POOLING = POOLINGS.get("auto")
 
@@ -60,7 +60,7 @@ def texts() -> dict[str, Tensor]:
     return {"ids": torch.randint(1, 20, (6, 9), generator=draw), "mask": mask}
 
 
-def untrained(network: Trunk, inputs: Any) -> LinearExits:
+def untrained(network: Backbone, inputs: Any) -> LinearExits:
     """Exits after every stage but the last."""
     widths = []
     with torch.inference_mode():
@@ -71,12 +71,12 @@ def untrained(network: Trunk, inputs: Any) -> LinearExits:
     return LinearExits(tuple(widths), tuple(range(network.num_exits - 1)), network.num_classes)
 
 
-def narrow(network: Trunk, inputs: Any) -> EagerBackend:
+def narrow(network: Backbone, inputs: Any) -> EagerBackend:
     return EagerBackend(network, POOLING, untrained(network, inputs), dtype=torch.bfloat16)
 
 
 def test_stages_compute_what_autocast_computes() -> None:
-    network = trunk()
+    network = backbone()
     hidden = expected = PREPROCESSING(images(5, seed=1)[0])
     backend = narrow(network, hidden)
     with torch.inference_mode():
@@ -88,8 +88,8 @@ def test_stages_compute_what_autocast_computes() -> None:
             assert torch.equal(hidden, expected)
 
 
-def test_the_trunk_is_not_touched() -> None:
-    network = trunk()
+def test_the_backbone_is_not_touched() -> None:
+    network = backbone()
     before = {key: value.clone() for key, value in network.state_dict().items()}
     fingerprint = network.fingerprint()
     backend = narrow(network, PREPROCESSING(images(2, seed=1)[0]))
@@ -111,7 +111,7 @@ def test_norms_and_buffers_stay_and_are_shared() -> None:
 
 
 def test_answers_are_in_full_precision() -> None:
-    network, inputs = trunk(), PREPROCESSING(images(5, seed=1)[0])
+    network, inputs = backbone(), PREPROCESSING(images(5, seed=1)[0])
     bank = untrained(network, inputs)
     plain, backend = (EagerBackend(network, POOLING, bank, dtype=dtype) for dtype in (None, torch.bfloat16))
     state: Any = bank.initial_state(5), ()
@@ -153,7 +153,7 @@ def test_masks_of_texts_stay_whole_numbers_and_hide_padding() -> None:
         assert torch.equal(answers(other), found)
 
 
-def test_functions_in_a_chain_are_not_copied() -> None:
+def test_functions_in_a_cascade_are_not_copied() -> None:
     class Scorer:
         def __init__(self) -> None:
             self.lock = Lock()  # cannot be copied
@@ -161,7 +161,7 @@ def test_functions_in_a_chain_are_not_copied() -> None:
         def __call__(self, inputs: Any) -> Any:
             return np.asarray(inputs.float()).mean((2, 3))
 
-    both = chain(scores(Scorer(), 3, name="colours", mul_adds=1), trunk())
+    both = cascade(scores(Scorer(), 3, name="colours", mul_adds=1), backbone())
     inputs = PREPROCESSING(images(4, seed=1)[0])
     backend = EagerBackend(both, POOLING, LinearExits((3, 256, 512, 1024), (1, 2), 3), dtype=torch.bfloat16)
     with torch.inference_mode():
@@ -174,7 +174,7 @@ def test_functions_in_a_chain_are_not_copied() -> None:
 @each("settings", [LINEAR, SMALL])
 def test_few_samples_leave_elsewhere(settings: offramp.JointSettings) -> None:
     data = images(200, seed=1), images(120, seed=2)
-    frontier = offramp.fit(trunk(), *data, preprocessing=PREPROCESSING, settings=settings, progress=False)
+    frontier = offramp.fit(backbone(), *data, preprocessing=PREPROCESSING, settings=settings, progress=False)
     network = frontier.choose(cost=0.8, policy="threshold")
     inputs = images(200, seed=3)[0]
     plain, rounded = network.predict(inputs), network.on("bfloat16").predict(inputs)
@@ -187,7 +187,7 @@ def test_few_samples_leave_elsewhere(settings: offramp.JointSettings) -> None:
 @each("dtype", [torch.float16, torch.float64, torch.int8])
 def test_other_precisions_are_refused(dtype: torch.dtype) -> None:
     with pytest.raises(InputError, match=r"expected torch.bfloat16, or None .* got torch\."):
-        EagerBackend(trunk(), POOLING, LinearExits((256, 512, 1024), (0, 1), 3), dtype=dtype)
+        EagerBackend(backbone(), POOLING, LinearExits((256, 512, 1024), (0, 1), 3), dtype=dtype)
 
 
 @pytest.mark.data
@@ -213,7 +213,7 @@ def test_a_trained_network_keeps_its_answers() -> None:
 
 
 def test_on_a_named_device() -> None:
-    network = trunk().to(torch.device("cpu"))
+    network = backbone().to(torch.device("cpu"))
     backend = narrow(network, PREPROCESSING(images(2, seed=1)[0]))
     with torch.device("cpu"):
         assert backend.stage(0, torch.zeros(1, 3, 32, 32)).device.type == "cpu"

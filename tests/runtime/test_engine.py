@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 import offramp
+from offramp.backbone import POOLINGS, Backbone
 from offramp.errors import InputError
 from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearExits
 from offramp.frontier import Frontier, Outcomes, outcomes, simulate
 from offramp.policy import POLICIES, OperatingPoint
 from offramp.runtime import Compaction, Engine
 from offramp.runtime.passes import staying
-from offramp.trunk import POOLINGS, Trunk
 from tests.cases import each
-from tests.frontier.chain_examples import FEW, pair, vectors
-from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
+from tests.frontier.cascade_examples import FEW, pair, vectors
+from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
 from tests.policy.examples import drawn
 
 COUNT = 90
@@ -37,14 +37,14 @@ class Example:
 
 @cache
 def example(kind: str) -> Example:
-    if kind == "chain":
+    if kind == "cascade":
         frontier = offramp.fit(pair(), vectors(300, seed=1), vectors(200, seed=2), settings=FEW, progress=False)
         raw, labels = vectors(COUNT, seed=3)
         inputs = torch.tensor(raw)
     else:
         settings = SMALL if kind == "ladder" else LINEAR
         data = images(200, seed=1), images(120, seed=2)
-        frontier = offramp.fit(trunk(), *data, preprocessing=PREPROCESSING, settings=settings, progress=False)
+        frontier = offramp.fit(backbone(), *data, preprocessing=PREPROCESSING, settings=settings, progress=False)
         pixels, labels = images(COUNT, seed=3)
         inputs = PREPROCESSING(pixels)
     points = tuple(
@@ -61,27 +61,27 @@ def _seen(frontier: Frontier, inputs: Tensor, labels: Tensor) -> Outcomes:
     features, own = [], {}
     with torch.inference_mode():
         hidden = inputs
-        for index, stage in enumerate(frontier.trunk.stages):
+        for index, stage in enumerate(frontier.backbone.stages):
             hidden = stage(hidden)
-            features.append(frontier.pooling(frontier.trunk.representation(hidden, index)))
-            if index in frontier.trunk.own_heads:
-                own[index] = frontier.trunk.own_logits(hidden, index)
+            features.append(frontier.pooling(frontier.backbone.representation(hidden, index)))
+            if index in frontier.backbone.own_heads:
+                own[index] = frontier.backbone.own_logits(hidden, index)
     source = MemorySource(torch.cat(features, 1), own, labels, tuple(one.shape[1] for one in features))
     return outcomes(frontier.bank, source, frontier.temperatures, probabilities=True)
 
 
 def engine(example: Example, *points: OperatingPoint, compaction: Compaction | None = None) -> Engine:
     frontier = example.frontier
-    return Engine(frontier.trunk, frontier.pooling, frontier.bank, points, compaction=compaction)
+    return Engine(frontier.backbone, frontier.pooling, frontier.bank, points, compaction=compaction)
 
 
-KINDS = each("kind", ["ladder", "linear", "chain"])
+KINDS = each("kind", ["ladder", "linear", "cascade"])
 QUIET = [name for name in POLICIES if "noise" not in POLICIES.get(name).reads]
 
 
 def drawn_points(given: Example, policy: str) -> list[OperatingPoint]:
     """A point of all exits and one without the first; of some, those at which samples leave most here and there."""
-    exits, classes = given.frontier.trunk.num_exits, given.frontier.trunk.num_classes
+    exits, classes = given.frontier.backbone.num_exits, given.frontier.backbone.num_classes
     parameters = drawn(policy, 12, exits=exits, classes=classes)
     chosen = []
     for active in (tuple(range(exits)), tuple(range(1, exits))):
@@ -124,7 +124,7 @@ def test_all_policies_in_one_batch(kind: str) -> None:
 @each("policy", list(POLICIES))
 def test_nobody_leaves_while_a_policy_is_timed(policy: str) -> None:
     given = example("ladder")
-    last = given.frontier.trunk.num_exits - 1
+    last = given.frontier.backbone.num_exits - 1
     point = staying(POLICIES.get(policy), range(last + 1), given.frontier.bank)
     assert (engine(given, point).run(given.inputs)[1] == last).all()
 
@@ -194,7 +194,7 @@ def test_newcomers_join_where_flights_meet(kind: str) -> None:
 @each("make", [LinearExits, CumulativeLinearExits, partial(LadderExits, width=8)])
 def test_flights_with_no_point_in_common_join(make: Callable[..., ExitBank]) -> None:
     torch.manual_seed(0)
-    simple = Trunk("simple", [nn.Linear(4, 4) for _ in range(3)], {2: nn.Linear(4, 3)}, num_classes=3)
+    simple = Backbone("simple", [nn.Linear(4, 4) for _ in range(3)], {2: nn.Linear(4, 3)}, num_classes=3)
     bank = make((4, 4, 4), (0, 1), 3).eval()
     zero = {"threshold": torch.tensor(2.0)}
     last, early = (OperatingPoint("threshold", zero, active, torch.ones(3)) for active in ((2,), (0, 1, 2)))
@@ -225,7 +225,7 @@ def test_those_who_ride_along_are_answered_once(kind: str) -> None:
 
 def test_exits_out_of_force_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     given = example("linear")
-    last = given.frontier.trunk.num_exits - 1
+    last = given.frontier.backbone.num_exits - 1
     sure = OperatingPoint("threshold", {"threshold": torch.tensor(2.0)}, (last,), torch.ones(last + 1))
     asked: list[int] = []
     monkeypatch.setattr(type(given.frontier.bank), "step", lambda self, stage, *rest: asked.append(stage))
@@ -275,7 +275,7 @@ def test_texts_lose_padding_and_nothing_else(marks: str) -> None:
     torch.testing.assert_close(found[through], expected[through], atol=1e-5, rtol=1e-4)
 
 
-def _words() -> Trunk:
+def _words() -> Backbone:
     """A text network that mixes tokens under a mask, cut by `split`."""
 
     class Mixing(nn.Module):
@@ -327,7 +327,7 @@ def test_carries_may_be_trees(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_flight_that_everybody_left_joins_nobody() -> None:
     given = example("ladder")
-    last = given.frontier.trunk.num_exits - 1
+    last = given.frontier.backbone.num_exits - 1
     at_once = OperatingPoint("threshold", {"threshold": torch.tensor(0.0)}, (0, last), torch.ones(last + 1))
     runs = engine(given, at_once, given.points[0])
     gone, _ = runs.step(runs.start(given.inputs[:3]))

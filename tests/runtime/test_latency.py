@@ -41,11 +41,11 @@ def test_sizes_between_and_beyond(size: int, expected: float) -> None:
     assert TABLE.at("stage", 0, size) == pytest.approx(expected)
 
 
-def test_the_bare_network_as_it_was_measured() -> None:
-    assert TABLE.bare(8) == 30.0
-    assert TABLE.bare(36) == pytest.approx(90.0)
-    with pytest.raises(InputError, match="bare network measured"):
-        replace(TABLE, whole=()).bare(1)
+def test_the_full_network_as_it_was_measured() -> None:
+    assert TABLE.full(8) == 30.0
+    assert TABLE.full(36) == pytest.approx(90.0)
+    with pytest.raises(InputError, match="full network measured"):
+        replace(TABLE, whole=()).full(1)
 
 
 def test_one_batch_size_is_for_all() -> None:
@@ -78,7 +78,7 @@ class TestCosts:
         passed = first + 0.04
         expected = [passed, passed + second + 0.5 + 0.02, passed + second + 0.52 + third + 0.23]
         assert table.cumulative_costs([1, 2]).tolist() == pytest.approx(expected)
-        assert float(table.bare) == 5.5
+        assert float(table.full) == 5.5
         assert table.carries_state
 
     def test_by_gates_decisions_take_longer(self) -> None:
@@ -89,7 +89,7 @@ class TestCosts:
         (table,) = TABLE.costs(LADDER, batch_size=8).tables
         first = (0.2 + 0.01 + 8.0 + 0.2 + 0.02 + 0.8) / 8  # those who stay are copied: half of the batch
         assert float(table.cumulative_costs()[0]) == pytest.approx(first)
-        assert float(table.bare) == pytest.approx(30.0 / 8)
+        assert float(table.full) == pytest.approx(30.0 / 8)
 
     def test_a_head_that_a_later_one_averages_with_is_asked_by_all(self) -> None:
         bank = LadderExits((4, 5, 6), (0,), 3, width=2)
@@ -121,7 +121,7 @@ class TestCosts:
             assert found.cumulative_costs([1, 2])[row].tolist() == pytest.approx(
                 expected.cumulative_costs([1, 2]).tolist()
             )
-            assert float(found.bare[row]) == pytest.approx(float(expected.bare))
+            assert float(found.full[row]) == pytest.approx(float(expected.full))
         two = replace(table, others=table.others[:1]).costs(LADDER)
         assert len(two.tables) == 3  # the square is 0
 
@@ -151,9 +151,9 @@ class TestCosts:
 
     @each("missing", [{"engine": {}}, {"whole": ()}, {"engine": {"start": (0.2, 0.2, 0.2)}}])
     def test_tables_made_by_hand_need_all_of_it(self, missing: dict[str, Any]) -> None:
-        with pytest.raises(InputError, match="expected engine and bare network measured, got a table without"):
+        with pytest.raises(InputError, match="expected engine and full network measured, got a table without"):
             replace(TABLE, **missing).costs(LADDER)
-        with pytest.raises(InputError, match="expected engine and bare network measured, got a table without"):
+        with pytest.raises(InputError, match="expected engine and full network measured, got a table without"):
             replace(TABLE, others=(replace(TABLE, size=9.0, **missing),)).costs(LADDER)
 
     def test_every_size_has_every_policy(self) -> None:

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from offramp.backbone import POOLINGS, Backbone, CifarResNet, Hidden, cascade
 from offramp.errors import InputError, UnknownNameError
 from offramp.exits import Averaging, LadderExits, LinearExits
 from offramp.policy import POLICIES
 from offramp.runtime import EagerBackend, LatencyTable, measure_latency
-from offramp.trunk import POOLINGS, CifarResNet, Hidden, Trunk, chain
 from tests.cases import each
 from tests.frontier.artifact_examples import bert, texts
 
@@ -29,9 +29,9 @@ class Sleep(nn.Module):
         return hidden
 
 
-def sleepy(*ms: float, name: str = "sleepy") -> Trunk:
+def sleepy(*ms: float, name: str = "sleepy") -> Backbone:
     """Stages that take so long, whatever they are given."""
-    return Trunk(name, [Sleep(one) for one in ms], {len(ms) - 1: nn.Sequential(Sleep(2), nn.Linear(4, 3))}, 3)
+    return Backbone(name, [Sleep(one) for one in ms], {len(ms) - 1: nn.Sequential(Sleep(2), nn.Linear(4, 3))}, 3)
 
 
 def test_every_piece_is_there() -> None:
@@ -47,8 +47,8 @@ def test_every_piece_is_there() -> None:
         "LinearExits for 10 classes",
         torch.get_num_threads(),
     )
-    trunk = CifarResNet(8)
-    assert table.stage_weights == tuple(sum(one.numel() for one in stage.parameters()) for stage in trunk.stages)
+    backbone = CifarResNet(8)
+    assert table.stage_weights == tuple(sum(one.numel() for one in stage.parameters()) for stage in backbone.stages)
     assert (table.widths, table.backend) == ((16, 32, 64), "eager")
     assert table.torch == torch.__version__
     assert table.machine
@@ -81,8 +81,8 @@ def test_times_are_those_of_what_runs() -> None:
     assert 20 <= through < 200
 
 
-def test_of_a_chain_the_bare_network_is_its_last() -> None:
-    both = chain(sleepy(100, 100, name="first"), sleepy(3, 3, name="second"))
+def test_of_a_cascade_the_full_network_is_its_last() -> None:
+    both = cascade(sleepy(100, 100, name="first"), sleepy(3, 3, name="second"))
     bank = LadderExits((4,) * 4, (0, 2), 3, width=2)
     table = measure_latency(both, MEAN, bank, torch.zeros(1, 4), batch_sizes=(1,), repeats=2)
     assert 8 <= table.whole[0] < 100
@@ -90,20 +90,20 @@ def test_of_a_chain_the_bare_network_is_its_last() -> None:
 
 
 def test_texts_are_timed_at_three_lengths() -> None:
-    trunk = bert()
-    example = trunk.prepare(texts(6, seed=0)[0])
-    bank = LadderExits((48,) * trunk.num_exits, tuple(range(trunk.num_exits - 1)), 3, width=2)
-    table = measure_latency(trunk, POOLINGS.get("auto"), bank, example, batch_sizes=(1,), repeats=2)
-    longest = float(trunk.sizes(example).max())
+    backbone = bert()
+    example = backbone.prepare(texts(6, seed=0)[0])
+    bank = LadderExits((48,) * backbone.num_exits, tuple(range(backbone.num_exits - 1)), 3, width=2)
+    table = measure_latency(backbone, POOLINGS.get("auto"), bank, example, batch_sizes=(1,), repeats=2)
+    longest = float(backbone.sizes(example).max())
     assert table.size == longest
     assert [other.size for other in table.others] == [longest // 4, longest // 2]
     costs = table.costs(bank)
     assert len(costs.tables) == 3
-    assert all((one.stage >= 0).all() and one.bare >= 0 for one in costs.tables)
+    assert all((one.stage >= 0).all() and one.full >= 0 for one in costs.tables)
     for other in (table, *table.others):
         # Where the fit is exact it goes through what was measured; with a coefficient held at 0 it comes near.
-        assert float(costs.of(torch.tensor([other.size])).bare) == pytest.approx(other.whole[0], rel=0.5)
-    chosen = measure_latency(trunk, POOLINGS.get("auto"), bank, example, batch_sizes=(1,), sizes=(3, 7), repeats=1)
+        assert float(costs.of(torch.tensor([other.size])).full) == pytest.approx(other.whole[0], rel=0.5)
+    chosen = measure_latency(backbone, POOLINGS.get("auto"), bank, example, batch_sizes=(1,), sizes=(3, 7), repeats=1)
     assert (chosen.size, [other.size for other in chosen.others]) == (7.0, [3.0])
 
 
@@ -134,7 +134,7 @@ def test_other_backends_are_timed_as_they_are() -> None:
 
 
 class Busy(Counting):
-    """Stages of two milliseconds; of twenty in passes, not in the bare network, as long as the machine is busy."""
+    """Stages of two milliseconds; of twenty in passes, not in the full network, as long as the machine is busy."""
 
     def __init__(self, busy_rounds: int) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ def test_what_does_not_add_up_is_timed_again(busy_rounds: int) -> None:
 
 def test_raw_and_empty_examples_are_refused() -> None:
     bank = LinearExits((16, 32, 64), (0, 1), 10)
-    with pytest.raises(InputError, match=r"in tensors, got ndarray; give trunk\.prepare\(trunk\.preprocessing"):
+    with pytest.raises(InputError, match=r"in tensors, got ndarray; give backbone\.prepare\(backbone\.preprocessing"):
         measure_latency(CifarResNet(8), MEAN, bank, np.zeros((1, 32, 32, 3), np.uint8))
     with pytest.raises(InputError, match="at least one sample, got none"):
         measure_latency(CifarResNet(8), MEAN, bank, torch.zeros(0, 3, 32, 32))
@@ -182,16 +182,16 @@ class Slow(EagerBackend):
         return super().exit(index, *arguments, answer=answer, carry=carry)
 
 
-def test_the_bare_network_is_run_by_the_same_backend() -> None:
-    trunk, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10, stacked=2)
-    backend = Slow(trunk, MEAN, bank)
-    table = measure_latency(trunk, MEAN, bank, torch.zeros(1, 3, 32, 32), backend=backend, batch_sizes=(8,))
+def test_the_full_network_is_run_by_the_same_backend() -> None:
+    backbone, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10, stacked=2)
+    backend = Slow(backbone, MEAN, bank)
+    table = measure_latency(backbone, MEAN, bank, torch.zeros(1, 3, 32, 32), backend=backend, batch_sizes=(8,))
     assert table.backend == "Slow"
     assert table.whole[0] >= 31
 
 
-def test_heads_that_are_averaged_are_not_all_asked_by_the_bare_network() -> None:
-    both = chain(sleepy(100, 100, name="first"), sleepy(4, 4, name="second"))
+def test_heads_that_are_averaged_are_not_all_asked_by_the_full_network() -> None:
+    both = cascade(sleepy(100, 100, name="first"), sleepy(4, 4, name="second"))
     bank = LadderExits((4,) * 4, (0, 2), 3, width=2)
     bank.averaging = Averaging((1, 3), torch.tensor([0.0, 0.4]), torch.ones(2))
     table = measure_latency(both, MEAN, bank, torch.zeros(1, 4), batch_sizes=(1,), repeats=2)
@@ -200,9 +200,9 @@ def test_heads_that_are_averaged_are_not_all_asked_by_the_bare_network() -> None
 
 @each("name", ["eager", "bfloat16", "onnx"])
 def test_backends_by_name(name: str) -> None:
-    trunk, bank = CifarResNet(8), LadderExits((16, 32, 64), (0, 1), 10, width=8)
+    backbone, bank = CifarResNet(8), LadderExits((16, 32, 64), (0, 1), 10, width=8)
     example = torch.randn(2, 3, 32, 32)
-    table = measure_latency(trunk, MEAN, bank.eval(), example, backend=name, batch_sizes=(1, 2), repeats=1)
+    table = measure_latency(backbone, MEAN, bank.eval(), example, backend=name, batch_sizes=(1, 2), repeats=1)
     assert table.backend == name
     assert all(took > 0 for row in (*table.stage, table.whole) for took in row)
 
@@ -215,7 +215,7 @@ def test_unknown_backends() -> None:
 
 def test_networks_elsewhere_than_on_the_cpu_are_refused() -> None:
     bank = LinearExits((16, 32, 64), (0, 1), 10)
-    with pytest.raises(InputError, match=r"on the CPU, got 'cifar-resnet-8' on meta.*trunk\.cpu\(\)"):
+    with pytest.raises(InputError, match=r"on the CPU, got 'cifar-resnet-8' on meta.*backbone\.cpu\(\)"):
         measure_latency(CifarResNet(8).to("meta"), MEAN, bank, torch.zeros(1, 3, 32, 32))
 
 
@@ -224,9 +224,9 @@ def test_sizes_must_ascend(sizes: tuple[int, ...]) -> None:
     bank = LinearExits((16, 32, 64), (0, 1), 10)
     with pytest.raises(InputError, match="ascending batch sizes"):
         measure_latency(CifarResNet(8), MEAN, bank, None, batch_sizes=sizes)
-    trunk = bert()
+    backbone = bert()
     with pytest.raises(InputError, match="ascending sizes"):
-        measure_latency(trunk, MEAN, bank, trunk.prepare(texts(2, seed=0)[0]), sizes=sizes)
+        measure_latency(backbone, MEAN, bank, backbone.prepare(texts(2, seed=0)[0]), sizes=sizes)
 
 
 def test_images_have_no_sizes() -> None:

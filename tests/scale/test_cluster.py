@@ -202,8 +202,10 @@ def test_a_module_that_workers_do_not_have(workers: Workers, monkeypatch: pytest
 
 def test_what_cannot_be_sent_is_named() -> None:
     check_portable(array=np.zeros(3), function=partial(max, 3), network=torch.nn.Linear(2, 2))
-    with pytest.raises(InputError, match=r"the trunk cannot be sent to other processes: .*lock.*; let it hold names"):
-        check_portable(source=[1], trunk=Lock())
+    with pytest.raises(
+        InputError, match=r"the backbone cannot be sent to other processes: .*lock.*; let it hold names"
+    ):
+        check_portable(source=[1], backbone=Lock())
 
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,10 +173,10 @@ def mounted(place: Path, options: str) -> Iterator[Path]:
 
 
 def test_what_cannot_be_sent_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    trunk = small_resnet()
-    trunk.lock = Lock()  # type: ignore[assignment]
-    with pytest.raises(InputError, match="the trunk cannot be sent to other processes"):
-        extract_on_cluster(trunk, images(5), tmp_path / "store", views=(CLEAN,))
+    backbone = small_resnet()
+    backbone.lock = Lock()  # type: ignore[assignment]
+    with pytest.raises(InputError, match="the backbone cannot be sent to other processes"):
+        extract_on_cluster(backbone, images(5), tmp_path / "store", views=(CLEAN,))
     assert not (tmp_path / "store").exists()
 
 

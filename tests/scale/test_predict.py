@@ -20,7 +20,7 @@ from offramp.features import ArraySource, Rows
 from offramp.scale import JobSummary, predict_on_cluster
 from offramp.scale.parts import fingerprint
 from tests.cases import each
-from tests.frontier.chain_examples import FEW, pair, vectors
+from tests.frontier.cascade_examples import FEW, pair, vectors
 
 ROWS = 230
 OPTIONS: dict[str, Any] = {"batch_size": 8, "block_rows": 40, "progress": False}

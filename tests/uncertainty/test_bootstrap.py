@@ -109,25 +109,25 @@ class TestMeans:
 
 class TestRatio:
     def test_agrees_with_the_delta_method(self) -> None:
-        bare = 1 + torch.rand(3000, dtype=torch.float64, generator=generator())
-        spent = bare[:, None] * torch.rand(3000, 2, dtype=torch.float64, generator=generator(1))
-        lower, upper = bootstrap_ratio_interval(spent, bare, draws=4000, generator=generator())
-        ratio = spent.sum(0) / bare.sum()
-        error = (spent - ratio * bare[:, None]).std(0) / bare.mean() / math.sqrt(3000)
+        full = 1 + torch.rand(3000, dtype=torch.float64, generator=generator())
+        spent = full[:, None] * torch.rand(3000, 2, dtype=torch.float64, generator=generator(1))
+        lower, upper = bootstrap_ratio_interval(spent, full, draws=4000, generator=generator())
+        ratio = spent.sum(0) / full.sum()
+        error = (spent - ratio * full[:, None]).std(0) / full.mean() / math.sqrt(3000)
         torch.testing.assert_close((lower - ratio) / error, torch.full_like(error, -1.95996), rtol=0, atol=0.2)
         torch.testing.assert_close((upper - ratio) / error, torch.full_like(error, 1.95996), rtol=0, atol=0.2)
 
     def test_is_the_ratio_of_totals(self) -> None:
         # Costs 1 of 1 and 0 of 9: the totals give .1, the mean of the samples' ratios would give .5.
         spent = torch.tensor([1.0, 0.0]).repeat(5000)[:, None]
-        bare = torch.tensor([1.0, 9.0]).repeat(5000)
-        lower, upper = bootstrap_ratio_interval(spent, bare, draws=200, generator=generator())
+        full = torch.tensor([1.0, 9.0]).repeat(5000)
+        lower, upper = bootstrap_ratio_interval(spent, full, draws=200, generator=generator())
         assert 0.09 < lower.item() < 0.1 < upper.item() < 0.11
 
     def test_proportional_costs_are_certain(self) -> None:
-        bare = torch.rand(500, dtype=torch.float64, generator=generator()) + 0.1
-        spent = bare[:, None] * torch.tensor([0.25, 1.0, 3.0], dtype=torch.float64)
-        for end in bootstrap_ratio_interval(spent, bare, generator=generator()):
+        full = torch.rand(500, dtype=torch.float64, generator=generator()) + 0.1
+        spent = full[:, None] * torch.tensor([0.25, 1.0, 3.0], dtype=torch.float64)
+        for end in bootstrap_ratio_interval(spent, full, generator=generator()):
             torch.testing.assert_close(end, torch.tensor([0.25, 1.0, 3.0], dtype=torch.float64), rtol=1e-12, atol=0)
 
     def test_a_denominator_for_each_column(self) -> None:
@@ -141,9 +141,9 @@ class TestRatio:
 
     def test_refuses(self) -> None:
         spent = torch.ones(4, 2)
-        for bare in (torch.ones(3), torch.ones(4, 3)):
+        for full in (torch.ones(3), torch.ones(4, 3)):
             with pytest.raises(InputError, match="one value for each sample"):
-                bootstrap_ratio_interval(spent, bare, generator=generator())
+                bootstrap_ratio_interval(spent, full, generator=generator())
         with pytest.raises(InputError, match="above 0, got 0"):
             bootstrap_ratio_interval(spent, torch.tensor([1.0, 1.0, 0.0, 1.0]), generator=generator())
         with pytest.raises(InputError, match="finite numerator"):

@@ -36,10 +36,10 @@ from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor, nn
 
 import offramp
+from offramp.backbone import DEFAULT_POOLING, Backbone, CifarResNet, Factory, cascade
 from offramp.errors import OfframpError
 from offramp.features import ArraySource, StoreSource, extract, split_by_id
 from offramp.frontier import fit_frontier
-from offramp.trunk import DEFAULT_POOLING, CifarResNet, Factory, Trunk, chain
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.catalogue import ARCHITECTURES, CLASSES, frontier_of, named_text, round_trips
 from offramp_bench.cifar import PREPROCESSING, cifar10, resnet
@@ -76,14 +76,14 @@ class _Residual(nn.Module):
         return x + torch.relu(self.norm(self.conv(x)))
 
 
-def own_trunk(width: int = 12, blocks: int = 4) -> Trunk:
+def own_backbone(width: int = 12, blocks: int = 4) -> Backbone:
     """A user's own module, cut by `offramp.split`, with weights that come out the same every time."""
     torch.manual_seed(0)
     layers = [nn.Conv2d(3, width, 3, stride=2), *(_Residual(width) for _ in range(blocks))]
     module = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
-    trunk = offramp.split(module.eval(), torch.zeros(2, 3, 32, 32), name="own")
-    trunk.preprocessing = PREPROCESSING
-    return trunk
+    backbone = offramp.split(module.eval(), torch.zeros(2, 3, 32, 32), name="own")
+    backbone.preprocessing = PREPROCESSING
+    return backbone
 
 
 def _pictures(split: str, rows: int) -> tuple[Any, Any]:
@@ -91,9 +91,9 @@ def _pictures(split: str, rows: int) -> tuple[Any, Any]:
     return read.inputs, read.labels
 
 
-def _fit_pictures(trunk: Trunk) -> offramp.Frontier:
+def _fit_pictures(backbone: Backbone) -> offramp.Frontier:
     data = _pictures("train", 400), _pictures("test", 400)
-    return offramp.fit(trunk, *data, preprocessing=PREPROCESSING, settings=QUICK, anyway=True, progress=False)
+    return offramp.fit(backbone, *data, preprocessing=PREPROCESSING, settings=QUICK, anyway=True, progress=False)
 
 
 def _texts(split: str, rows: int) -> tuple[Any, Any]:
@@ -116,13 +116,13 @@ def _fit_named(classes: int) -> offramp.Frontier:
 CASES = {
     "ResNet-20": Case(lambda: _fit_pictures(resnet(20)), lambda: _pictures("test", 300)[0]),
     "ResNet-20, then ResNet-56": Case(
-        lambda: _fit_pictures(chain(resnet(20), resnet(56))), lambda: _pictures("test", 300)[0]
+        lambda: _fit_pictures(cascade(resnet(20), resnet(56))), lambda: _pictures("test", 300)[0]
     ),
     "MiniLM on CLINC150, from texts": Case(_fit_texts, lambda: _texts("test", 300)[0].tolist()),
     "a module of one's own": Case(
-        lambda: _fit_pictures(own_trunk()),
+        lambda: _fit_pictures(own_backbone()),
         lambda: _pictures("test", 300)[0],
-        Factory("offramp_bench.artifact:own_trunk", {"width": 12}),
+        Factory("offramp_bench.artifact:own_backbone", {"width": 12}),
         weights=False,
     ),
     "BERT with 77 named classes": Case(lambda: _fit_named(77), lambda: named_text().inputs),
@@ -166,7 +166,13 @@ def round_trip(name: str, folder: Path) -> dict[str, Any]:
     same = done.returncode == 0 and _equal(expected, load_file(folder / "answers.safetensors"))
     say(f"round trip: {name}: {'identical' if same else 'DIFFERENT ' + done.stderr[-500:]}")
     size_mb = sum(file.stat().st_size for file in (folder / "saved").iterdir()) / 1e6
-    return {"name": name, "trunk": frontier.trunk.name, "compared": len(expected), "mb": size_mb, "identical": same}
+    return {
+        "name": name,
+        "backbone": frontier.backbone.name,
+        "compared": len(expected),
+        "mb": size_mb,
+        "identical": same,
+    }
 
 
 def answer_there(name: str, folder: Path) -> None:
@@ -412,9 +418,9 @@ CODE = ("os:system", "builtins:eval", "builtins:exec", "subprocess:Popen", "runp
 def factories(files: Files, draw: random.Random) -> Files:
     """Somebody's code in place of the network's factory."""
     whole = _manifest(files)
-    factory = whole["content"]["trunk"]["factory"]
-    factory = draw.choice([factory, *factory["links"]])
-    factory["name"] = draw.choice((*CODE, "offramp_bench.artifact:own_trunk", "nobody:nothing", ":", "unknown"))
+    factory = whole["content"]["backbone"]["factory"]
+    factory = draw.choice([factory, *factory["members"]])
+    factory["name"] = draw.choice((*CODE, "offramp_bench.artifact:own_backbone", "nobody:nothing", ":", "unknown"))
     factory["options"] = draw.choice(
         (factory["options"], {"command": "touch ../touched"}, {"args": ["touch", "../touched"]}, {"path_name": "x.py"})
     )
@@ -457,7 +463,7 @@ class Watch:
 
     EVENTS = tuple(
         "os.system os.exec os.spawn os.posix_spawn os.fork subprocess. exec compile import os.remove os.rename "
-        "os.mkdir os.rmdir os.link os.symlink shutil. socket. ctypes.".split()
+        "os.mkdir os.rmdir os.member os.symlink shutil. socket. ctypes.".split()
     )
 
     def __init__(self, folder: Path) -> None:
@@ -479,25 +485,25 @@ class Watch:
 
 
 def _small(folder: Path) -> list[tuple[Files, Any]]:
-    """The artifacts that are changed: a ladder on a small ResNet, the paper's exits on a chain of two."""
+    """The artifacts that are changed: a ladder on a small ResNet, the paper's exits on a cascade of two."""
     torch.manual_seed(0)
     images = torch.randint(0, 256, (120, 32, 32, 3), dtype=torch.uint8)
     labels = torch.arange(120) % 3
     made = []
-    for trunk, settings in (
+    for backbone, settings in (
         (CifarResNet(8, num_classes=3), replace(QUICK, ladder_width=8)),
-        (chain(CifarResNet(8, num_classes=3), CifarResNet(8, num_classes=3), name="two"), LINEAR),
+        (cascade(CifarResNet(8, num_classes=3), CifarResNet(8, num_classes=3), name="two"), LINEAR),
     ):
-        # Not by `offramp.fit`, which would drop a link as useless as these.
+        # Not by `offramp.fit`, which would drop a member as useless as these.
         source = ArraySource(images.numpy(), labels.numpy(), name="small")
-        store = extract(trunk, source, folder / trunk.name, views=(PREPROCESSING,), progress=False)
+        store = extract(backbone, source, folder / backbone.name, views=(PREPROCESSING,), progress=False)
         frontier = fit_frontier(
-            trunk,
+            backbone,
             *(
                 StoreSource(store, pooling=DEFAULT_POOLING, rows=rows)
                 for rows in split_by_id(store.ids(), [60, 30, 30])
             ),
-            example=trunk.prepare(PREPROCESSING(images[:1])),
+            example=backbone.prepare(PREPROCESSING(images[:1])),
             preprocessing=PREPROCESSING,
             settings=settings,
         )

@@ -1,4 +1,4 @@
-"""Random architectures of the trunk catalogue, saved, loaded in a new process and asked there.
+"""Random architectures of the backbone catalogue, saved, loaded in a new process and asked there.
 
     python -m offramp_bench.catalogue [--check] [--architectures 50] [--classes 2 11 77 1000]
 
@@ -25,13 +25,13 @@ from torch import Tensor, nn
 
 import offramp
 import offramp_bench.torchvision_ops  # noqa: F401 (before timm, torchvision and transformers are imported)
+from offramp.backbone import POOLINGS, Backbone, CifarResNet, Preprocessing, cascade, merge
 from offramp.cost import Costs, CostTable
 from offramp.exits import ExitBank, LadderExits, LinearExits
 from offramp.policy import OperatingPoint
-from offramp.trunk import POOLINGS, CifarResNet, Preprocessing, Trunk, chain, merge
+from offramp_bench.architectures import REFUSED, TEXT
 from offramp_bench.backbones.t2t_vit import T2TViT
 from offramp_bench.bars import Bar, parser, report, say
-from offramp_bench.trunks import REFUSED, TEXT
 
 __all__ = ["CLASSES", "Architecture", "architectures", "frontier_of", "named_text", "round_trips"]
 
@@ -51,10 +51,10 @@ class Architecture:
     """A network that can be made for any number of classes."""
 
     name: str
-    make: Callable[[int], Trunk]
-    """The trunk for so many classes."""
+    make: Callable[[int], Backbone]
+    """The backbone for so many classes."""
     inputs: Any
-    """Some samples, as the trunk takes them."""
+    """Some samples, as the backbone takes them."""
 
 
 def architectures(count: int, *, seed: int = 0) -> list[Architecture]:
@@ -75,7 +75,7 @@ def _images(side: int) -> Tensor:
 def named_text() -> Architecture:
     """A small BERT with names of classes under integer keys, in an order of their own."""
     sizes = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    return Architecture("bert", partial(_text_trunk, "bert", sizes, False, True), _token_ids())
+    return Architecture("bert", partial(_text_backbone, "bert", sizes, False, True), _token_ids())
 
 
 def _token_ids() -> dict[str, Tensor]:
@@ -95,13 +95,13 @@ def _text(draw: random.Random) -> Architecture:
     }
     mean, named = draw.random() < 0.3, draw.random() < 0.7
     name = f"{kind}{' on the mean' if mean else ''}{' with names of classes' if named else ''} {sizes}"
-    return Architecture(name, partial(_text_trunk, kind, {**sizes, **TEXT[kind]}, mean, named), _token_ids())
+    return Architecture(name, partial(_text_backbone, kind, {**sizes, **TEXT[kind]}, mean, named), _token_ids())
 
 
-def _text_trunk(kind: str, sizes: dict[str, Any], mean: bool, named: bool, classes: int) -> Trunk:
+def _text_backbone(kind: str, sizes: dict[str, Any], mean: bool, named: bool, classes: int) -> Backbone:
     from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
-    from offramp.trunk.transformers import MeanClassifier, text_trunk
+    from offramp.backbone.transformers import MeanClassifier, text_backbone
 
     config: Any = AutoConfig.for_model(kind, **sizes, num_labels=classes)
     if named:
@@ -109,20 +109,20 @@ def _text_trunk(kind: str, sizes: dict[str, Any], mean: bool, named: bool, class
         config.label2id = {name: number for number, name in config.id2label.items()}
     makers: tuple[Any, Any] = AutoModel, AutoModelForSequenceClassification  # untyped
     if not mean:
-        return text_trunk(makers[1].from_config(config).eval())
+        return text_backbone(makers[1].from_config(config).eval())
     encoder = makers[0].from_config(config).eval()
-    return text_trunk(MeanClassifier(encoder, nn.Linear(getattr(config, "hidden_size", 64), classes)))
+    return text_backbone(MeanClassifier(encoder, nn.Linear(getattr(config, "hidden_size", 64), classes)))
 
 
 def _timm(draw: random.Random) -> Architecture:
     name = draw.choice(TIMM)
 
-    def make(classes: int) -> Trunk:
+    def make(classes: int) -> Backbone:
         import timm
 
-        from offramp.trunk.timm import timm_trunk
+        from offramp.backbone.timm import timm_backbone
 
-        return timm_trunk(timm.create_model(name, pretrained=False, num_classes=classes).eval())
+        return timm_backbone(timm.create_model(name, pretrained=False, num_classes=classes).eval())
 
     return Architecture(name, make, _images(160))
 
@@ -130,12 +130,14 @@ def _timm(draw: random.Random) -> Architecture:
 def _torchvision(draw: random.Random) -> Architecture:
     name, side = draw.choice(TORCHVISION), draw.choice((96, 128, 224))
 
-    def make(classes: int) -> Trunk:
+    def make(classes: int) -> Backbone:
         from torchvision import models
 
-        from offramp.trunk.torchvision import torchvision_trunk
+        from offramp.backbone.torchvision import torchvision_backbone
 
-        return torchvision_trunk(models.get_model(name, weights=None, num_classes=classes).eval(), side=side, name=name)
+        return torchvision_backbone(
+            models.get_model(name, weights=None, num_classes=classes).eval(), side=side, name=name
+        )
 
     return Architecture(f"{name} at {side}", make, _images(side))
 
@@ -148,19 +150,19 @@ def _own(draw: random.Random) -> Architecture:
         )
     side, width = draw.choice((32, 48, 64)), draw.choice((64, 128))
 
-    def make(classes: int) -> Trunk:
+    def make(classes: int) -> Backbone:
         return T2TViT(7, num_classes=classes, image_side=side, width=width)
 
     return Architecture(f"t2t-vit-7 at {side}, width {width}", make, _images(side))
 
 
 def _composed(draw: random.Random) -> Architecture:
-    """A chain of two networks, or one of fewer stages."""
+    """A cascade of two networks, or one of fewer stages."""
     small, large = (6 * draw.randrange(*sizes) + 2 for sizes in ((1, 3), (3, 6)))
     if draw.random() < 0.5:
         return Architecture(
             f"cifar-resnet-{small}, then {large}",
-            lambda classes: chain(CifarResNet(small, num_classes=classes), CifarResNet(large, num_classes=classes)),
+            lambda classes: cascade(CifarResNet(small, num_classes=classes), CifarResNet(large, num_classes=classes)),
             _images(32),
         )
     stages = (large - 2) // 2
@@ -172,27 +174,27 @@ def _composed(draw: random.Random) -> Architecture:
     )
 
 
-def frontier_of(trunk: Trunk, inputs: Any, draw: random.Random) -> offramp.Frontier:
+def frontier_of(backbone: Backbone, inputs: Any, draw: random.Random) -> offramp.Frontier:
     """Put exits and points of random numbers on a network.
 
     Args:
-        trunk: The network.
+        backbone: The network.
         inputs: Some samples, as it takes them.
         draw: Where choices come from.
     """
     pooling = POOLINGS.get(draw.choice(("auto", "mean", "rich")))
-    hidden, widths = trunk.prepare(inputs), []
+    hidden, widths = backbone.prepare(inputs), []
     with torch.inference_mode():
-        for stage, run in enumerate(trunk.stages):
+        for stage, run in enumerate(backbone.stages):
             hidden = run(hidden)
-            widths.append(pooling(trunk.representation(hidden, stage)).shape[1])
-    length, classes = trunk.num_exits, trunk.num_classes
-    stages = tuple(stage for stage in range(length) if stage not in trunk.own_heads)
+            widths.append(pooling(backbone.representation(hidden, stage)).shape[1])
+    length, classes = backbone.num_exits, backbone.num_classes
+    stages = tuple(stage for stage in range(length) if stage not in backbone.own_heads)
     bank: ExitBank = LinearExits(tuple(widths), stages, classes)
     if draw.random() < 0.5:
         bank = LadderExits(tuple(widths), stages, classes, width=8)
     columns = {name: torch.rand(length).double() + 0.1 for name in ("stage", "carry", "answer", "decide")}
-    table = CostTable(**columns, bare=columns["stage"].sum(), carries_state=bank.carries_state)
+    table = CostTable(**columns, full=columns["stage"].sum(), carries_state=bank.carries_state)
     points = [
         OperatingPoint(
             "threshold",
@@ -204,7 +206,7 @@ def frontier_of(trunk: Trunk, inputs: Any, draw: random.Random) -> offramp.Front
         for cost, threshold in ((0.2, 0.0), (0.6, 1.2 / classes), (1.1, 2.0))
     ]
     return offramp.Frontier(
-        trunk=trunk,
+        backbone=backbone,
         preprocessing=Preprocessing(),
         pooling=pooling,
         bank=bank.eval(),

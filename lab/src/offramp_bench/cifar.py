@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from offramp.backbone import Backbone, Preprocessing, image_preprocessing, load_cifar_resnet
 from offramp.errors import InputError
 from offramp.features import Rows, Source, Store, extract
-from offramp.trunk import Preprocessing, Trunk, image_preprocessing, load_cifar_resnet
 from offramp_bench import places
 from offramp_bench.row_ids import row_ids
 
@@ -83,14 +83,14 @@ def cifar10(split: str, *, rows: int | None = None) -> Source:
     return Sheets(data_folder() / "cifar10", split, rows)
 
 
-def resnet(layers: int) -> Trunk:
+def resnet(layers: int) -> Backbone:
     """A pretrained ResNet: 20, 32, 44 or 56 layers."""
     found = sorted((data_folder() / "resnet_cifar10").glob(f"resnet{layers}-*.th"))
     if not found:
         raise InputError(f"no weights of a ResNet with {layers} layers in {data_folder()}; there are 20, 32, 44 and 56")
-    trunk = load_cifar_resnet(found[0], layers)
-    trunk.preprocessing = PREPROCESSING
-    return trunk
+    backbone = load_cifar_resnet(found[0], layers)
+    backbone.preprocessing = PREPROCESSING
+    return backbone
 
 
 def cached(layers: int, split: str, pooling: str, *, augmented: bool = False) -> Store:
@@ -107,12 +107,12 @@ def cached(layers: int, split: str, pooling: str, *, augmented: bool = False) ->
     return store_of(name, resnet(layers), cifar10(split), *views, pooling=pooling)
 
 
-def store_of(name: str, trunk: Trunk, source: Source, *views: Preprocessing, pooling: str = "auto") -> Store:
+def store_of(name: str, backbone: Backbone, source: Source, *views: Preprocessing, pooling: str = "auto") -> Store:
     """Features under `lab/.cache`, extracted on first use.
 
     Args:
         name: Of the folder.
-        trunk: The network.
+        backbone: The network.
         source: What it runs over.
         *views: How each view is prepared; inputs as they are if left out.
         pooling: Name of a pooling.
@@ -120,4 +120,4 @@ def store_of(name: str, trunk: Trunk, source: Source, *views: Preprocessing, poo
     folder = places.CACHE / name
     if (folder / "manifest.json").exists():
         return Store.open(folder)
-    return extract(trunk, source, folder, poolings=(pooling,), views=views or (Preprocessing(),))
+    return extract(backbone, source, folder, poolings=(pooling,), views=views or (Preprocessing(),))

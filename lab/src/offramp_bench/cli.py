@@ -16,9 +16,9 @@ from offramp_bench.places import RESULTS
 __all__ = ["CHECKS", "app", "main"]
 
 CHECKS = {
-    "architectures": "trunks",
+    "architectures": "architectures",
     "artifact": "artifact",
-    "cascade": "chain",
+    "cascade": "cascade",
     "catalogue": "catalogue",
     "costs": "costs",
     "few-exits": "few_exits",

@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
-from offramp.cost import count_trunk, price
+from offramp.backbone import FirstPooling
+from offramp.cost import count_backbone, price
 from offramp.exits import Gates, LinearExits
 from offramp.policy import GatePolicy
-from offramp.trunk import FirstPooling
 from offramp_bench.backbones.t2t_vit import T2TViT
 from offramp_bench.bars import Bar, parser, report, say
 
@@ -98,8 +98,8 @@ def printed(number: float, cell: str) -> str:
 def counted(published: Published) -> dict[str, Any]:
     """The same rows, counted."""
     depth, num_classes = published.depth, published.num_classes
-    trunk = T2TViT(depth, num_classes=num_classes)
-    found = count_trunk(trunk, torch.zeros(1, 3, 224, 224), FirstPooling(), layer_norms=True)
+    backbone = T2TViT(depth, num_classes=num_classes)
+    found = count_backbone(backbone, torch.zeros(1, 3, 224, 224), FirstPooling(), layer_norms=True)
     bank = LinearExits((published.width,) * depth, tuple(range(depth - 1)), num_classes)
     (table,) = price(found, bank, decision=GatePolicy().mul_adds(num_classes)).tables
     own = found.head[0]

@@ -7,8 +7,8 @@ Needs the package: pip install --no-deps earlyon==0.3.0 (what it depends on is t
 * Network. Our ResNet-56, its weights untouched, through `custom_ee`. Its own `cifar_resnet_ee` has projections where
   our weights have padding, so "thirds" takes over what that preset says of exits: after each third, 64 hidden units,
   its loss weights. "late" and "every third block" are better and more places, with the defaults of `custom_ee`. In
-  "chain" and "chain, late" a ResNet-20 runs first, as in offramp_bench.chain: its documentation does not think of that,
-  its hooks allow it.
+  "cascade" and "cascade, late" a ResNet-20 runs first, as in offramp_bench.cascade: its documentation does not think of
+  that, its hooks allow it.
 * Heads. Its two-stage trainer with its defaults (20 epochs, Adam, batches of 128) on the train images and views that
   our exits get. Its head begins with a mean over the map, so it is trained on cached means: the same numbers.
 * Thresholds. Its two calibrators on our tune images, both policies, its default grids; each head's temperature on our
@@ -17,8 +17,8 @@ Needs the package: pip install --no-deps earlyon==0.3.0 (what it depends on is t
 * Running. One image goes through the wrapper; `staged_model` does the same for networks that are one sequence. For
   batches there is `forward_inference_batched`, where all leave together once the hardest may: hardly ever at 64. The
   staged deployment it documents, a graph a stage in ONNX Runtime, is here too: users have to write the loop between the
-  graphs, it takes one image at a time, and the bare network gains from that engine as well, so it is timed there, too.
-  The single graph that `export_to_onnx` writes computes every exit for every image: never faster than the bare network.
+  graphs, it takes one image at a time, and the full network gains from that engine as well, so it is timed there, too.
+  The single graph that `export_to_onnx` writes computes every exit for every image: never faster than the full network.
 """
 
 import argparse
@@ -45,7 +45,7 @@ from offramp_bench.earlyon_graphs import Graphs
 from offramp_bench.earlyon_heads import SETS, Exits, Loader, outcomes, standing_in, trained, wrapped
 from offramp_bench.frontier_quality import SIZES
 
-__all__ = ["Point", "bare_runs", "points", "speedup", "table", "turns", "undominated"]
+__all__ = ["Point", "full_runs", "points", "speedup", "table", "turns", "undominated"]
 
 DROPS = (0.0, 0.0025, 0.005, 0.01)
 """Of accuracy, asked of its first calibrator; 0.01 is its default."""
@@ -71,7 +71,7 @@ class Point:
     shares: Mapping[str, float]
     """Of test images that leave at each exit by themselves."""
     compute: float
-    """On test, by earlyon's estimate, as a share of the network; of a chain, of both its networks."""
+    """On test, by earlyon's estimate, as a share of the network; of a cascade, of both its networks."""
 
     def run(self, images: Tensor) -> Tensor:
         """Logits of prepared images `N x 3 x 32 x 32`, the way earlyon has for one image or for a batch."""
@@ -187,37 +187,37 @@ def speedup(found: Mapping[str, Sequence[float]], name: str, over: str) -> float
     return median(one / other for one, other in zip(found[name], found[over], strict=True))
 
 
-def bare_runs() -> dict[str, Run]:
+def full_runs() -> dict[str, Run]:
     """ResNet-56 alone, in PyTorch and in ONNX Runtime."""
-    trunk = resnet(56)
+    backbone = resnet(56)
     graph = Graphs(wrapped(SETS["thirds"]), exits=False)
-    return {"bare": torch.inference_mode()(trunk.forward), "bare graph": graph.run}
+    return {"full": torch.inference_mode()(backbone.forward), "full graph": graph.run}
 
 
 def table(made: Sequence[Point], images: Tensor, repeats: int) -> Iterator[str]:
-    """A line for each point: how many times as fast as bare ResNet-56, fed alike and on the same engine where not said.
+    """A line for each point: how many times as fast as full ResNet-56, fed alike and on the same engine where not said.
 
-    One by one beside the bare network in batches: what is left where 64 images wait and each is routed by itself.
+    One by one beside the full network in batches: what is left where 64 images wait and each is routed by itself.
     """
     yield (
         "point | accuracy alone, in batches | leave at each exit | one by one | in batches of 64 | "
         "one by one beside batches of 64 | graphs one by one | beside PyTorch one by one | beside PyTorch in batches"
     )
-    runs = bare_runs()
-    bare = {"bare": runs["bare"]}
+    runs = full_runs()
+    full = {"full": runs["full"]}
     for point in made:
         alone = turns({**runs, "one": point.run, "graphs": point.run_graphs}, images, batch_size=1, repeats=repeats)
-        batched = turns({**bare, "batches": point.run}, images, batch_size=TOGETHER, repeats=repeats)
+        batched = turns({**full, "batches": point.run}, images, batch_size=TOGETHER, repeats=repeats)
         figures = [
             point.name,
             f"{point.accuracy:.4f} {point.accuracy_of_batches:.4f}",
             " ".join(f"{share:.3f}" for share in point.shares.values()),
-            f"{speedup(alone, 'one', 'bare'):.2f}",
-            f"{speedup(batched, 'batches', 'bare'):.2f}",
-            f"{median(alone['one']) / median(batched['bare']):.2f}",
-            f"{speedup(alone, 'graphs', 'bare graph'):.2f}",
-            f"{speedup(alone, 'graphs', 'bare'):.2f}",
-            f"{median(alone['graphs']) / median(batched['bare']):.2f}",
+            f"{speedup(alone, 'one', 'full'):.2f}",
+            f"{speedup(batched, 'batches', 'full'):.2f}",
+            f"{median(alone['one']) / median(batched['full']):.2f}",
+            f"{speedup(alone, 'graphs', 'full graph'):.2f}",
+            f"{speedup(alone, 'graphs', 'full'):.2f}",
+            f"{median(alone['graphs']) / median(batched['full']):.2f}",
         ]
         yield " | ".join(figures)
 

@@ -23,7 +23,7 @@ class Graphs:
 
     Args:
         wrapper: Calibrated.
-        exits: Whether it has any; without them it is the bare network.
+        exits: Whether it has any; without them it is the full network.
     """
 
     def __init__(self, wrapper: Any, *, exits: bool = True) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from offramp_bench import places
 from offramp_bench.bars import say
-from offramp_bench.chain import images_chain
+from offramp_bench.cascade import images_cascade
 from offramp_bench.cifar import AUGMENTED, PREPROCESSING, cifar10, resnet, store_of
 
 __all__ = ["SETS", "Cached", "Exits", "InARow", "Loader", "outcomes", "standing_in", "trained", "wrapped"]
@@ -25,7 +25,7 @@ CLASSES = 10
 CELLS = 16
 """Of the cached grids. They are equally large: the mean of their means is the map's."""
 SMALL = 9
-"""Stages of ResNet-20, the first of the chain; the other 27 are ResNet-56."""
+"""Stages of ResNet-20, the first of the cascade; the other 27 are ResNet-56."""
 EPOCHS = 20
 BATCH = 128
 
@@ -35,7 +35,7 @@ class Exits:
     """Where earlyon's exits stand and what they are."""
 
     stages: tuple[int, ...]
-    """Stages of the chain they stand after; ResNet-20 runs only if one of its own is among them."""
+    """Stages of the cascade they stand after; ResNet-20 runs only if one of its own is among them."""
     hidden_dim: int = 128
     loss_weights: tuple[float, ...] | None = None
     """Of each exit and the network's own head; equal if left out."""
@@ -45,8 +45,8 @@ SETS = {
     "thirds": Exits((17, 26, 35), 64, (0.15, 0.2, 0.25, 0.4)),
     "late": Exits((26, 29, 32)),
     "every third block": Exits(tuple(range(11, 33, 3))),
-    "chain": Exits((8,)),
-    "chain, late": Exits((8, 29, 32)),
+    "cascade": Exits((8,)),
+    "cascade, late": Exits((8, 29, 32)),
 }
 
 
@@ -135,9 +135,9 @@ class Loader:
 
 
 def outcomes(split: str, stages: Sequence[int]) -> tuple[Tensor, Tensor, Any]:
-    """Means after some stages of the chain and the last logits, `N x views x D`; labels and ids."""
+    """Means after some stages of the cascade and the last logits, `N x views x D`; labels and ids."""
     views = (PREPROCESSING, AUGMENTED) if split == "train" else (PREPROCESSING,)
-    store = store_of(f"resnet20-resnet56-{split}", images_chain(), cifar10(split), *views)
+    store = store_of(f"resnet20-resnet56-{split}", images_cascade(), cifar10(split), *views)
     rows = []
     for index in range(store.plan.num_shards):
         shard = store.shard(index)

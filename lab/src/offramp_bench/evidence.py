@@ -74,7 +74,7 @@ def budgets(found: dict[str, Any]) -> list[str]:
 
 
 def times(found: dict[str, Any]) -> list[str]:
-    """Fits in passes of the bare network."""
+    """Fits in passes of the full network."""
     lines = ["| fit | passes, median | range |", "|---|---|---|"]
     for name, ratios in found["in_passes"].items():
         lines.append(f"| {name} | {median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f} |")
@@ -130,9 +130,9 @@ def costs(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def few(found: dict[str, Any], chained: dict[str, Any]) -> list[str]:
-    """Change of accuracy of the chain with few exits at a cost, beside all exits."""
-    rows = {"four exits": found["curves"]["few exits"], "all exits": chained["curves"]["chain"]}
+def few(found: dict[str, Any], cascade: dict[str, Any]) -> list[str]:
+    """Change of accuracy of the cascade with few exits at a cost, beside all exits."""
+    rows = {"four exits": found["curves"]["few exits"], "all exits": cascade["curves"]["cascade"]}
     costs = [row["asked"] for row in found["curves"]["few exits"]]
     lines = [
         "| relative cost asked | " + " | ".join(f"{cost:g}" for cost in costs) + " |",
@@ -144,30 +144,31 @@ def few(found: dict[str, Any], chained: dict[str, Any]) -> list[str]:
     return lines
 
 
-def chains(found: dict[str, Any]) -> list[str]:
-    """Change of accuracy of the chain at a cost, and the smaller networks alone."""
+def cascades(found: dict[str, Any]) -> list[str]:
+    """Change of accuracy of the cascade at a cost, and the smaller networks alone."""
     curves = found["curves"]
-    costs = [row["asked"] for row in curves["chain threshold"]]
+    costs = [row["asked"] for row in curves["cascade threshold"]]
     lines = [
         "| relative cost asked | " + " | ".join(f"{cost:g}" for cost in costs) + " |",
         "|---|" + "---|" * len(costs),
     ]
-    for name in ("chain", "chain threshold", "chain gates"):
+    for name in ("cascade", "cascade threshold", "cascade gates"):
         by_cost = {row["asked"]: row for row in curves[name]}
         lines.append(f"| {name} | " + " | ".join(_change(by_cost[cost]) for cost in costs) + " |")
-    lines += ["", "| network | its relative cost | its change | the chain's at that cost |", "|---|---|---|---|"]
-    for static, row in zip(found["static"], curves["chain instead of static"], strict=True):
+    lines += ["", "| network | its relative cost | its change | the cascade's at that cost |", "|---|---|---|---|"]
+    for static, row in zip(found["static"], curves["cascade instead of static"], strict=True):
         cells = [f"{static['cost']:.3f}", _change(static), f"{_change(row)} (spends {row['cost']['mean']:.3f})"]
         lines.append(f"| ResNet-{static['layers']} | " + " | ".join(cells) + " |")
     first = found["rotations"][0]
     gains = {name: gain for name, gain, _ in first["contributions"]}
-    link = next(iter(gains))
+    member = next(iter(gains))
     shares = sorted({rotation["share of ResNet-20 in the average"] for rotation in found["rotations"]})
     kept = sorted({rotation["active exits"] for rotation in found["rotations"]})
     lines += [
         "",
         f"In the final answer ResNet-20 has a share of {' or '.join(f'{share:.1f}' for share in shares)}, as tune says."
-        f" `{link}` brings {100 * gains[link]:+.1f} points of mean accuracy over all budgets (tune, first rotation)."
+        f" `{member}` brings {100 * gains[member]:+.1f} points of mean accuracy over all budgets (tune, first "
+        "rotation)."
         f" Of {len(gains)} exits, {kept[0]} to {kept[-1]} are kept.",
     ]
     return lines
@@ -229,15 +230,15 @@ def networks(found: dict[str, Any]) -> str:
 NETWORKS = """# Networks that can be cut
 
 Written by `python -m offramp_bench.evidence` from what `offramp-bench run architectures` wrote: `offramp.split` (or the
-library's adapter) on networks with random weights, each trunk held to the contract of `offramp.testing.check_trunk`.
-Captured by torch.fx, the stages equal the network bit for bit; by torch.export, within rounding. `blocks` is how many
-blocks the network's authors repeat; text encoders have one stage more, their embeddings. A stage may cost more than
-30 % where no cut inside it was found. What is not listed has not been tried; `offramp.split` says itself what it
-cannot do.
+library's adapter) on networks with random weights, each backbone held to the contract of
+`offramp.testing.check_backbone`. Captured by torch.fx, the stages equal the network bit for bit; by torch.export,
+within rounding. `blocks` is how many blocks the network's authors repeat; text encoders have one stage more, their
+embeddings. A stage may cost more than 30 % where no cut inside it was found. What is not listed has not been tried;
+`offramp.split` says itself what it cannot do.
 """
 
 
-def draw(found: dict[str, Any], chained: dict[str, Any]) -> None:
+def draw(found: dict[str, Any], cascade: dict[str, Any]) -> None:
     """Accuracy against cost, as a picture."""
     import matplotlib
 
@@ -254,16 +255,16 @@ def draw(found: dict[str, Any], chained: dict[str, Any]) -> None:
         accuracy = [level + 100 * row["change"]["mean"] for row in rows]
         spread = [100 * row["change"]["sd"] for row in rows]
         axis.errorbar(costs, accuracy, yerr=spread, label=label, color=colour, linestyle=style, capsize=2)
-    rows = sorted(chained["curves"]["chain"], key=lambda row: row["asked"])
+    rows = sorted(cascade["curves"]["cascade"], key=lambda row: row["asked"])
     axis.errorbar(
         [row["cost"]["mean"] for row in rows],
         [level + 100 * row["change"]["mean"] for row in rows],
         yerr=[100 * row["change"]["sd"] for row in rows],
-        label="chain: ResNet-20, then ResNet-56, exits in both",
+        label="cascade: ResNet-20, then ResNet-56, exits in both",
         color="#1e8449",
         capsize=2,
     )
-    alone = chained["static"]
+    alone = cascade["static"]
     axis.plot(
         [static["cost"] for static in alone],
         [level + 100 * static["change"]["mean"] for static in alone],
@@ -274,7 +275,7 @@ def draw(found: dict[str, Any], chained: dict[str, Any]) -> None:
     )
     axis.axhline(level, color="#555555", linewidth=0.8)
     axis.plot([1], [level], marker="o", color="#555555", label=f"the full ResNet-56, {level:.1f} %")
-    axis.set(xlabel="relative cost (Mul-Adds over the bare network's)", ylabel="accuracy on test, %", ylim=(70, 95.5))
+    axis.set(xlabel="relative cost (Mul-Adds over the full network's)", ylabel="accuracy on test, %", ylim=(70, 95.5))
     axis.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     figure.savefig(PICTURE, metadata={"Date": None})
@@ -309,11 +310,11 @@ Budgets, chosen on 2,000 tune images; a single rotation may lie farther off than
 
 {quality_bars}
 
-## A cheaper network first, and texts: `offramp_bench.chain`
+## A cheaper network first, and texts: `offramp_bench.cascade`
 Figures of the same earlier default.
 ResNet-20 before ResNet-56, same data and rotations. Costs and changes of accuracy are relative to ResNet-56 alone.
 
-{chains}
+{cascades}
 
 all-MiniLM-L6-v2, tuned to CLINC150 and to Banking77, exits from the embeddings on (the default, its ladder wider).
 Exits are fitted on the rows the encoder was tuned on and half of the train rows it has not seen; the other half tunes
@@ -323,10 +324,10 @@ settled while looking at test figures of one split; the budget of the bars is th
 
 {texts}
 
-{chain_bars}
+{cascade_bars}
 
 ## Fewer exits: `offramp_bench.few_exits`
-The same chain with four exits instead of 36: at the end of ResNet-20, and after each third of ResNet-56. Which stages
+The same cascade with four exits instead of 36: at the end of ResNet-20, and after each third of ResNet-56. Which stages
 keep their exits (of the same earlier default) was settled after looking at three choices on the first rotation's test
 images, and not tuned further.
 
@@ -339,7 +340,7 @@ images, and not tuned further.
 {runtime}
 {scale}
 ## What learning a frontier costs: `offramp_bench.frontier_time`
-From a store on disk to measured points, 45,000 samples, in passes of the bare float32 network over the same samples.
+From a store on disk to measured points, 45,000 samples, in passes of the full float32 network over the same samples.
 Extraction itself is one pass for each view, and is not in these figures (the default takes two views).
 
 {times}
@@ -380,7 +381,7 @@ def page() -> str:
             "frontier_time",
             "store",
             "costs",
-            "chain",
+            "cascade",
             "few_exits",
             "artifact",
             "runtime",
@@ -396,10 +397,10 @@ def page() -> str:
         preferred=", ".join(sorted({rotation["preferred"] for rotation in rotations})),
         budgets="\n".join(budgets(found["frontier_quality"])),
         quality_bars="\n".join(bars(found["frontier_quality"])),
-        chains="\n".join(chains(found["chain"])),
-        texts="\n".join(texts(found["chain"])),
-        chain_bars="\n".join(bars(found["chain"])),
-        few="\n".join(few(found["few_exits"], found["chain"])),
+        cascades="\n".join(cascades(found["cascade"])),
+        texts="\n".join(texts(found["cascade"])),
+        cascade_bars="\n".join(bars(found["cascade"])),
+        few="\n".join(few(found["few_exits"], found["cascade"])),
         few_bars="\n".join(bars(found["few_exits"])),
         runtime=runtime.section(found["runtime"], bars(found["runtime"])),
         paper=paper.section(found["paper"], bars(found["paper"])),
@@ -420,7 +421,7 @@ SHOWN = {
     "banking77": "MiniLM, Banking77",
     "clinc150": "MiniLM, CLINC150",
     "cifar10": "ResNet-56, CIFAR-10",
-    "cifar10-chain": "ResNet-20 then ResNet-56, CIFAR-10",
+    "cifar10-cascade": "ResNet-20 then ResNet-56, CIFAR-10",
     "svhn": "EfficientNet-Lite0, SVHN",
     "cifar100lt": "EfficientNet-Lite0, CIFAR-100-LT",
 }
@@ -488,9 +489,9 @@ def _between_marks(document: str, content: str) -> str:
 
 
 if __name__ == "__main__":
-    draw(results("frontier_quality"), results("chain"))
+    draw(results("frontier_quality"), results("cascade"))
     runtime.draw(results("runtime"))
-    (ROOT / "docs" / "networks.md").write_text(networks(results("trunks")))
+    (ROOT / "docs" / "networks.md").write_text(networks(results("backbones")))
     (ROOT / "docs" / "evidence.md").write_text(page())
     for name, filled in (("README.md", with_headline), ("docs/scale.md", with_plan)):
         (ROOT / name).write_text(filled((ROOT / name).read_text()))

@@ -1,9 +1,10 @@
-"""What fewer exits bring: a chain whose networks answer at their ends and in hardly any place between.
+"""What fewer exits bring: a cascade whose networks answer at their ends and in hardly any place between.
 
     python -m offramp_bench.few_exits [--check] [--rotations 5]
 
 ResNet-20 before ResNet-56 with four exits instead of 36, on the same features, data and rotations as
-offramp_bench.chain, whose results stand beside it. An exit that is not there costs no time, which Mul-Adds hardly show.
+offramp_bench.cascade, whose results stand beside it. An exit that is not there costs no time, which Mul-Adds hardly
+show.
 """
 
 import json
@@ -11,12 +12,12 @@ import sys
 from statistics import fmean
 from typing import Any
 
+from offramp.backbone import merge
 from offramp.features import StageView
 from offramp.frontier import Frontier, fit_frontier
-from offramp.trunk import merge
 from offramp_bench import places
 from offramp_bench.bars import Bar, parser, report, say
-from offramp_bench.chain import images_chain, images_sources
+from offramp_bench.cascade import images_cascade, images_sources
 from offramp_bench.cifar import PREPROCESSING, cifar10
 from offramp_bench.frontier_quality import at_costs, summary
 
@@ -28,12 +29,12 @@ ASKED = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 def fit_few(rotation: int) -> tuple[Frontier, StageView]:
-    """The chain's frontier of one rotation, and its test split."""
-    trunk = images_chain()
-    *sources, test = (StageView(source, ENDS) for source in images_sources(trunk, rotation))
+    """The cascade's frontier of one rotation, and its test split."""
+    backbone = images_cascade()
+    *sources, test = (StageView(source, ENDS) for source in images_sources(backbone, rotation))
     example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
     return fit_frontier(
-        merge(trunk, ENDS), *sources, example=example, preprocessing=PREPROCESSING, pooling="auto"
+        merge(backbone, ENDS), *sources, example=example, preprocessing=PREPROCESSING, pooling="auto"
     ), test
 
 
@@ -52,8 +53,8 @@ def main() -> int:
         rotations.append(one_rotation(rotation))
         say(f"rotation {rotation + 1} of {arguments.rotations} done")
     curves = summary(rotations)
-    chain = json.loads((places.RESULTS / "chain.json").read_text())["curves"]["chain"]
-    all_exits = {row["asked"]: row["change"]["mean"] for row in chain}
+    cascade = json.loads((places.RESULTS / "cascade.json").read_text())["curves"]["cascade"]
+    all_exits = {row["asked"]: row["change"]["mean"] for row in cascade}
     behind = fmean(all_exits[row["asked"]] - row["change"]["mean"] for row in curves["few exits"])
     dearer = max(row["cost"]["mean"] - row["asked"] for row in curves["few exits"])
     bars = [

@@ -1,9 +1,9 @@
-"""What a whole frontier costs to learn, in passes of the bare network.
+"""What a whole frontier costs to learn, in passes of the full network.
 
     python -m offramp_bench.frontier_time [--check] [--repeats 3]
 
 ResNet-56 on CIFAR-10, 45,000 train samples, the configurations of `offramp_bench.frontier_quality`. Everything is timed
-from a store on disk to measured points, checksums and evaluation included, beside bare float32 forward passes over the
+from a store on disk to measured points, checksums and evaluation included, beside full float32 forward passes over the
 same samples in the same run: a ninth of a pass before and after every fit. Figures are medians of ratios.
 """
 
@@ -24,7 +24,7 @@ from offramp_bench.frontier_quality import CURVE, PAPER_ON_MAPS, at_costs, fit_r
 
 ROWS = 45_000
 SHARE = 9
-"""The bare pass is timed on a ninth of the samples: it takes the same time for each of them."""
+"""The full pass is timed on a ninth of the samples: it takes the same time for each of them."""
 BATCH = 250
 
 # At least 10 alternating epochs are run, whatever early stopping would say.
@@ -38,15 +38,15 @@ CONFIGURATIONS: dict[str, tuple[JointSettings, str]] = {
 }
 
 
-def bare_pass() -> Callable[[], None]:
+def full_pass() -> Callable[[], None]:
     """A forward pass over some of the samples, prepared beforehand."""
-    trunk = resnet(56)
+    backbone = resnet(56)
     images = PREPROCESSING(cifar10("train", rows=ROWS // SHARE).read(0, ROWS // SHARE).inputs)
 
     def run() -> None:
         with torch.inference_mode():
             for batch in torch.split(images, BATCH):
-                trunk(batch)
+                backbone(batch)
 
     return run
 
@@ -73,19 +73,19 @@ def main() -> int:
     for split, pooling, augmented in (("test", "mean", False), ("test", "grid", False), ("train", "mean", False)):
         cached(56, split, pooling, augmented=augmented)  # extracted now, if it was not: not while the clock runs
     cached(56, "train", "grid", augmented=True)
-    bare = bare_pass()
-    bare()  # warm up
+    full = full_pass()
+    full()  # warm up
     passes: dict[str, list[float]] = {name: [] for name in CONFIGURATIONS}
     fits: dict[str, list[float]] = {name: [] for name in CONFIGURATIONS}
     for repeat in range(arguments.repeats):
         for name, (settings, pooling) in CONFIGURATIONS.items():
-            before = seconds(bare)
+            before = seconds(full)
             fits[name].append(seconds(lambda s=settings, p=pooling: fit_and_evaluate(s, p)))  # type: ignore[misc]
-            after = seconds(bare)
+            after = seconds(full)
             passes[name].append(SHARE * (before + after) / 2)
             ratio = fits[name][-1] / passes[name][-1]
             say(f"repeat {repeat + 1}: {name}: {fits[name][-1]:.1f} s, {ratio:.2f} of a pass")
-    in_passes = {name: [fit / bare for fit, bare in zip(fits[name], passes[name], strict=True)] for name in fits}
+    in_passes = {name: [fit / full for fit, full in zip(fits[name], passes[name], strict=True)] for name in fits}
     growth = {
         kind: [
             many / one

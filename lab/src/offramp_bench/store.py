@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from offramp.backbone import Backbone, Hidden
 from offramp.errors import CorruptFileError
 from offramp.features import Rows, Store, StoreSource, extract, split_by_id
 from offramp.frontier import fit_frontier
 from offramp.methods import DEFAULT
-from offramp.trunk import Hidden, Trunk
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.cifar import PREPROCESSING, cifar10, resnet
 from offramp_bench.row_ids import row_ids
@@ -72,10 +72,10 @@ def job(name: str, path: Path, rows: int, batch_size: int, mb: float) -> list[st
 def run_job(name: str, path: str, rows: str, batch_size: str, mb: str) -> None:
     torch.set_num_threads(1)  # beside other work, two threads wait for one another most of the time
     if name == "extract":
-        trunk, source = resnet(20), cifar10("train", rows=int(rows))
+        backbone, source = resnet(20), cifar10("train", rows=int(rows))
         print("ready", flush=True)
         extract(
-            trunk,
+            backbone,
             source,
             path,
             poolings=("auto",),
@@ -219,7 +219,7 @@ class _Numbers:
         return Rows(numbers, np.arange(start, stop) % 10, row_ids(self.name, range(start, stop)))
 
 
-class _Passing(Trunk):
+class _Passing(Backbone):
     """One stage that hands its input on."""
 
     def __init__(self, width: int) -> None:

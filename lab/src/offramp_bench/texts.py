@@ -10,9 +10,9 @@ from torch import nn
 from transformers import AutoModel, AutoTokenizer
 
 import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a model)
+from offramp.backbone import SplitBackbone
+from offramp.backbone.transformers import MeanClassifier, text_backbone
 from offramp.features import ArraySource
-from offramp.trunk import SplitTrunk
-from offramp.trunk.transformers import MeanClassifier, text_trunk
 from offramp_bench.cifar import data_folder
 from offramp_bench.row_ids import row_ids
 
@@ -50,10 +50,10 @@ def train_rows(task: str, *, seen: bool) -> ArraySource:
     return ArraySource(read.inputs[rows], read.labels[rows], name=name, ids=read.ids[rows])
 
 
-def minilm(task: str) -> SplitTrunk:
+def minilm(task: str) -> SplitBackbone:
     """all-MiniLM-L6-v2 tuned to a task, cut into stages."""
     tokenizer = AutoTokenizer.from_pretrained(_folder())
-    return text_trunk(minilm_itself(task), tokenizer=tokenizer, longest=LONGEST, name=f"minilm-{task}")
+    return text_backbone(minilm_itself(task), tokenizer=tokenizer, longest=LONGEST, name=f"minilm-{task}")
 
 
 def minilm_itself(task: str) -> MeanClassifier:

@@ -10,7 +10,7 @@ from offramp_bench.paper.observations import observations
 
 TASKS = {
     "cifar10": ("image", None, 0.937, 10, 0.12),
-    "cifar10-chain": ("image", "cifar10", 0.937, 10, 0.12),
+    "cifar10-cascade": ("image", "cifar10", 0.937, 10, 0.12),
     "cifar100": ("image", None, 0.69, 100, 0.08),
     "cifar100lt": ("image", None, 0.42, 100, 0.08),
     "svhn": ("image", None, 0.93, 10, 0.08),
@@ -20,7 +20,7 @@ TASKS = {
     "superpixels": ("graph", None, 0.9, 10, 0.15),
     "nci1": ("graph", None, 0.8, 2, 0.2),
 }
-"""Kind, chain of, full accuracy, classes, cost of the first exit."""
+"""Kind, cascade of, full accuracy, classes, cost of the first exit."""
 
 SPEEDS = {
     "offramp": ("default", 9.0),
@@ -49,14 +49,14 @@ SPEEDS = {
     "offramp's exits, stopping": ("policy", 9.1),
     "linear exits, offramp's look": ("exits", 6.5),
     "ladder, paper's look": ("exits", 7.5),
-    "chain of bare networks": ("rival", 7.0),
+    "cascade of full networks": ("rival", 7.0),
 }
 """Kind, and how fast accuracy rises with cost."""
 
 ON_LINEAR = ("threshold", "entropy", "margin", "geometric (MSDNet)", "EENet", "patience (PABEE)", "optimal stopping")
 """Rules on the same exits, which are fitted once."""
 
-ON_CHAINS = ("offramp", "offramp's exits, threshold", "offramp's exits, gates", "chain of bare networks")
+ON_CASCADES = ("offramp", "offramp's exits, threshold", "offramp's exits, gates", "cascade of full networks")
 
 
 def accuracy_at(costs: Any, full: float, classes: int, first: float, speed: float) -> Any:
@@ -138,7 +138,7 @@ def decomposed(task: str, weight: float, exits: int = 8, samples: int = 6000) ->
 def task(name: str) -> dict[str, Any]:
     """One task with all that compete on it."""
     kind, alone, full, _, first = TASKS[name]
-    names = ON_CHAINS if alone else [one for one in SPEEDS if one != "chain of bare networks"]
+    names = ON_CASCADES if alone else [one for one in SPEEDS if one != "cascade of full networks"]
     rows = {one: contestant(one, name) for one in names}
     if name == "cifar10":
         for layers, cost, right in ((20, 0.32, 0.918), (32, 0.55, 0.925), (44, 0.77, 0.93)):

@@ -14,7 +14,7 @@ from offramp_bench.page.pictures import calibration_by_depth, convergence, cover
 from tests.cases import each
 from tests.report.test_pictures import texts
 
-RESULTS = parse_results(content("cifar10", "cifar10-chain", "nci1"))
+RESULTS = parse_results(content("cifar10", "cifar10-cascade", "nci1"))
 
 
 def lines(picture: Picture) -> dict[str, Any]:
@@ -40,9 +40,9 @@ def test_the_best_rival_and_the_smaller_networks_are_named() -> None:
     assert "ResNet-20" not in texts(against_cost(RESULTS, RESULTS.tasks["cifar10"], SETS).figure)
 
 
-def test_a_chain_is_shown_with_its_last_network_alone() -> None:
-    written = texts(against_cost(RESULTS, RESULTS.tasks["cifar10-chain"], ACCURACY).figure)
-    assert {"offramp, cifar10", "chain of bare net…, best rival", "ResNet-20"} <= set(written)
+def test_a_cascade_is_shown_with_its_last_network_alone() -> None:
+    written = texts(against_cost(RESULTS, RESULTS.tasks["cifar10-cascade"], ACCURACY).figure)
+    assert {"offramp, cifar10", "cascade of full net…, best rival", "ResNet-20"} <= set(written)
 
 
 def test_what_does_not_matter_is_cut() -> None:
@@ -88,7 +88,7 @@ def test_depth_is_a_mean_over_cost_weights() -> None:
 
 
 def test_coverage_is_drawn_above_what_was_asked() -> None:
-    assert coverage(RESULTS.tasks["cifar10-chain"]) is None
+    assert coverage(RESULTS.tasks["cifar10-cascade"]) is None
     picture = coverage(RESULTS.tasks["nci1"])
     assert picture is not None
     assert picture.caption == "nci1. Farthest from what was asked for: one an exit, from all, by +1.2 points."

@@ -19,7 +19,7 @@ HOSTILE = "<script>alert(1)</script> & \"'$5\x00"
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, Any]:
-    return content("cifar10", "cifar10-chain", "nci1")
+    return content("cifar10", "cifar10-cascade", "nci1")
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_whatever_is_missing_the_page_is_written(told: dict[str, Any], tmp_path:
     assert "Nothing has been measured yet." in text
     assert text.count("The results hold no verdict on this.") == 11
     lone = json.loads(json.dumps(told))
-    del lone["observations"], lone["tasks"]["cifar10"], lone["tasks"]["nci1"]  # a chain without its last network
+    del lone["observations"], lone["tasks"]["cifar10"], lone["tasks"]["nci1"]  # a cascade without its last network
     Page(write_paper_page(parse_results(lone), tmp_path / "lone.html").read_text(encoding="utf-8"))
     few = json.loads(json.dumps(told))
     kept = few["tasks"]["nci1"]["contestants"]

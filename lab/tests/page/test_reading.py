@@ -12,7 +12,7 @@ from tests.cases import each
 
 @pytest.fixture(scope="module")
 def told() -> dict[str, Any]:
-    return content("cifar10", "cifar10-chain")
+    return content("cifar10", "cifar10-cascade")
 
 
 def test_everything_is_read(told: dict[str, Any]) -> None:
@@ -32,8 +32,8 @@ def test_everything_is_read(told: dict[str, Any]) -> None:
     assert task.decomposition[1].covered["gated"] == tuple(shown["covered"]["gated"])
     assert task.priced_losses["weighted"][0] == pytest.approx(0.95)  # .5 + .4, and as much + .1
     assert len(task.priced_losses["full"]) == 10
-    assert found.tasks["cifar10-chain"].alone == "cifar10"
-    assert found.tasks["cifar10-chain"].decomposition == ()
+    assert found.tasks["cifar10-cascade"].alone == "cifar10"
+    assert found.tasks["cifar10-cascade"].decomposition == ()
     assert [bar.held for bar in found.bars] == [True, False]
     joint = found.observations["1. Joint training"]
     stored = told["observations"][0]
@@ -42,11 +42,11 @@ def test_everything_is_read(told: dict[str, Any]) -> None:
 
 
 def test_what_may_be_missing(told: dict[str, Any]) -> None:
-    bare = json.loads(json.dumps(told))
-    del bare["observations"], bare["tasks"]["cifar10"]["decomposition"], bare["tasks"]["cifar10"]["epochs"]
-    bare["bars"][0]["figure"] = float("nan")
-    bare["tasks"]["cifar10"]["contestants"] = {}
-    found = parse_results(bare)
+    full = json.loads(json.dumps(told))
+    del full["observations"], full["tasks"]["cifar10"]["decomposition"], full["tasks"]["cifar10"]["epochs"]
+    full["bars"][0]["figure"] = float("nan")
+    full["tasks"]["cifar10"]["contestants"] = {}
+    found = parse_results(full)
     assert found.observations == {}
     assert found.tasks["cifar10"].decomposition == ()
     assert found.bars[0].figure is None
@@ -94,4 +94,4 @@ def test_files_that_are_no_json(text: bytes, tmp_path: Path) -> None:
 
 
 def test_a_file(told: dict[str, Any], tmp_path: Path) -> None:
-    assert read_results(write(tmp_path / "r.json", "cifar10", "cifar10-chain")) == parse_results(told)
+    assert read_results(write(tmp_path / "r.json", "cifar10", "cifar10-cascade")) == parse_results(told)

@@ -6,7 +6,7 @@ from offramp_bench.page import parse_results, tables
 from offramp_bench.page.results import Gap, Measure, Observation
 from tests.report.test_page import Page
 
-RESULTS = parse_results(content("cifar10", "cifar10-chain", "nci1"))
+RESULTS = parse_results(content("cifar10", "cifar10-cascade", "nci1"))
 
 
 def rows(html: str) -> dict[str, list[str]]:
@@ -20,7 +20,7 @@ def test_areas() -> None:
     found = rows(tables.areas(RESULTS))
     shown = [RESULTS.tasks["nci1"].contestants[name] for name in ("offramp", "JEI-DNN", "threshold", "ZTW")]
     assert found["nci1"] == ["6,000", "80.0", *(f"{100 * one.area:.2f}" for one in shown), "ZTW"]
-    assert found["cifar10-chain"][3] == "\N{EN DASH}"
+    assert found["cifar10-cascade"][3] == "\N{EN DASH}"
 
 
 def test_differences() -> None:
@@ -28,8 +28,8 @@ def test_differences() -> None:
     one = RESULTS.tasks["nci1"].contestants["JEI-DNN"]
     ends = f"{100 * one.interval[0]:+.2f} to {100 * one.interval[1]:+.2f}"
     assert found["nci1"][:2] == [f"{100 * one.below_default:+.2f}", ends]
-    assert found["cifar10-chain"][:4] == ["\N{EN DASH}"] * 4
-    assert found["cifar10-chain"][4].startswith("+")
+    assert found["cifar10-cascade"][:4] == ["\N{EN DASH}"] * 4
+    assert found["cifar10-cascade"][4].startswith("+")
 
 
 def test_costs() -> None:
@@ -94,18 +94,18 @@ def test_what_parts_bring() -> None:
     first = RESULTS.tasks["cifar10"].contestants
     both = [one["full"].area - one["JEI-DNN"].area for one in (first, task)]
     assert to_paper["full"][0] == tables.points(sum(both) / 2)
-    assert "cifar10-chain" not in tables.brought_to_paper(RESULTS)
+    assert "cifar10-cascade" not in tables.brought_to_paper(RESULTS)
 
 
-def test_means_leave_chains_out_and_parts_that_are_ahead_are_told() -> None:
+def test_means_leave_cascades_out_and_parts_that_are_ahead_are_told() -> None:
     name, task = "offramp's exits, threshold", RESULTS.tasks["nci1"]
     ahead = replace(task.contestants[name], area=task.contestants["offramp"].area + 0.02, interval=(-0.03, -0.01))
     alone = replace(task, contestants={**task.contestants, name: ahead})
     html = tables.brought(replace(RESULTS, tasks={**RESULTS.tasks, "nci1": alone}), "t", "policy")
-    first, chain = (RESULTS.tasks[one].contestants for one in ("cifar10", "cifar10-chain"))
+    first, cascade = (RESULTS.tasks[one].contestants for one in ("cifar10", "cifar10-cascade"))
     found = rows(html)["offramp&#x27;s exits, threshold"]
     assert found[0] == tables.points((first[name].area - first["offramp"].area + 0.02) / 2)
-    assert found[2] == tables.points(chain[name].area - chain["offramp"].area)
+    assert found[2] == tables.points(cascade[name].area - cascade["offramp"].area)
     assert '<td class="wrong">+2.00</td>' in html
 
 

@@ -86,7 +86,7 @@ def warn_of_busy(table: "LatencyTable") -> None:
     """Say so where what was measured does not add up."""
     if table.doubtful is not None:
         warn(
-            f"the machine was busy: stages add up to {table.doubtful:.2f} of the bare network's time; measure again "
+            f"the machine was busy: stages add up to {table.doubtful:.2f} of the full network's time; measure again "
             "when it is quiet."
         )
 
@@ -99,7 +99,7 @@ def timed(frontier: "Frontier", latency: Path | None, batch_size: int | None) ->
 
 def warn_of_backend(frontier: "Frontier", backend: str) -> None:
     """Say so where times, if costs are times, are those of another backend than is to compute."""
-    if frontier.bare_ms is None:
+    if frontier.full_ms is None:
         return
     told = frontier.provenance.get("latency")
     measured = told.get("backend") if isinstance(told, dict) else None
@@ -169,7 +169,7 @@ def choose(frontier: "Frontier", wish: Wish, artifact: Path, *, budget: float | 
     for name, value in (("--confidence", wish.confidence), ("--loss", wish.loss)):
         if value is not None and wish.max_drop is None:
             raise InputError(f"expected --max-drop with {name}, got only {name} {value}; add it, or leave {name} out")
-    if wish.latency_ms is not None and frontier.bare_ms is None:
+    if wish.latency_ms is not None and frontier.full_ms is None:
         raise InputError(
             "expected --latency FILE with --latency-ms, got none; offramp inspect --measure --out FILE makes one, for "
             "evaluate, predict, or fit"

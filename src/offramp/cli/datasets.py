@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from offramp.backbone import Backbone, Preprocessing
 from offramp.cli.interrupts import resumable
 from offramp.cli.places import check_writable
 from offramp.data import Dataset, open_data
@@ -18,7 +19,6 @@ from offramp.features import IdSketch, Store, StoreSource, extract, make_plan
 from offramp.features.source import read_ids
 from offramp.features.splits import find_overlap
 from offramp.frontier import Frontier
-from offramp.trunk import Preprocessing, Trunk
 
 __all__ = [
     "Columns",
@@ -49,7 +49,7 @@ def read_classes(file: Path | None) -> tuple[str, ...]:
     return tuple(names)
 
 
-def classes_for(network: Trunk | Frontier, file: Path | None) -> tuple[str, ...]:
+def classes_for(network: Backbone | Frontier, file: Path | None) -> tuple[str, ...]:
     """Return the names of a network's classes: its own, else those of the file; of both, they must be the same.
 
     Args:
@@ -86,7 +86,7 @@ class Columns:
 
 def open_labelled(
     path: str,
-    trunk: Trunk,
+    backbone: Backbone,
     columns: Columns,
     *,
     classes: Sequence[str],
@@ -98,36 +98,37 @@ def open_labelled(
         raise InputError(
             f"{path} has no labels; name their column with --label, or give a sub-folder of images a class"
         )
-    if data.classes and len(data.classes) != trunk.num_classes:
+    if data.classes and len(data.classes) != backbone.num_classes:
         shown = ", ".join(data.classes[:5]) + (", ..." if len(data.classes) > 5 else "")
         raise InputError(
-            f"{path} has {len(data.classes)} classes ({shown}), the network '{trunk.name}' has {trunk.num_classes}; "
+            f"{path} has {len(data.classes)} classes ({shown}), the network '{backbone.name}' has "
+            f"{backbone.num_classes}; "
             "name all of them, in the order of the network's outputs, with --classes FILE"
         )
-    check_taken(path, data, trunk, trunk.preprocessing if preprocessing is None else preprocessing)
+    check_taken(path, data, backbone, backbone.preprocessing if preprocessing is None else preprocessing)
     return data
 
 
 @torch.inference_mode()
-def check_taken(path: str, data: Dataset, trunk: Trunk, preprocessing: Preprocessing) -> None:
+def check_taken(path: str, data: Dataset, backbone: Backbone, preprocessing: Preprocessing) -> None:
     """Run a network on the first sample: what it does not take is told before the long work, and what to do."""
     inputs = data.read(0, 1).inputs
     try:
-        hidden = trunk.prepare(preprocessing(inputs))
-        with trunk.explaining(hidden):
-            trunk(hidden)
+        hidden = backbone.prepare(preprocessing(inputs))
+        with backbone.explaining(hidden):
+            backbone(hidden)
     except InputError as error:
         kind, needed = _kind_of(inputs)
-        hint = f". Let its function set trunk.preprocessing = {needed}" if needed and not preprocessing.steps else ""
+        hint = f". Let its function set backbone.preprocessing = {needed}" if needed and not preprocessing.steps else ""
         raise InputError(
-            f"{path} has {kind}, the network '{trunk.name}' does not take them as they are: {error}{hint}"
+            f"{path} has {kind}, the network '{backbone.name}' does not take them as they are: {error}{hint}"
         ) from error
 
 
 def _kind_of(inputs: Any) -> tuple[str, str]:
     """What raw inputs are, and what prepares such for a network."""
     if isinstance(inputs, list) and isinstance(inputs[0], str):
-        return "texts", "offramp.trunk.text_preprocessing(tokenizer, longest=...)"
+        return "texts", "offramp.backbone.text_preprocessing(tokenizer, longest=...)"
     if isinstance(inputs, list):
         return "images", "offramp.image_preprocessing(mean=..., std=...)"
     return "numbers", ""
@@ -175,12 +176,12 @@ def features_of(frontier: Frontier, data: Dataset, folder: Path, *, progress: bo
     """The samples' features under a frontier's network, extracted unless they are there."""
     pooling, views = frontier.pooling.name, (frontier.preprocessing,)
     # Of one sample first: nobody wants to hear of it after the whole data.
-    widths = make_plan(frontier.trunk, data, poolings=(pooling,), views=views).poolings[pooling]
+    widths = make_plan(frontier.backbone, data, poolings=(pooling,), views=views).poolings[pooling]
     for stage, (expected, got) in enumerate(zip(frontier.bank.widths, widths, strict=True)):
         if expected != got:
             raise InputError(
                 f"the exit after stage {stage} reads {expected} features, these inputs give {got}; give inputs of the "
                 "size the exits were fitted on, or fit exits for this network"
             )
-    store = extract(frontier.trunk, data, folder / data.name, poolings=(pooling,), views=views, progress=progress)
+    store = extract(frontier.backbone, data, folder / data.name, poolings=(pooling,), views=views, progress=progress)
     return StoreSource(store, pooling=pooling)

@@ -9,6 +9,7 @@ from offramp.cli.console import interval, points, print_json, print_table, print
 from offramp.cli.options import (
     DEFAULT_POOLING,
     AnywayOption,
+    BackboneOption,
     ClassesOption,
     ColumnOption,
     DataOption,
@@ -18,7 +19,6 @@ from offramp.cli.options import (
     PoolingOption,
     SplitOption,
     StoreOption,
-    TrunkOption,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ FEW = 20
 
 
 def estimate(
-    trunk: TrunkOption,
+    backbone: BackboneOption,
     data: DataOption,
     samples: Annotated[int, typer.Option(min=40, metavar="N", help="How many samples to draw from the data.")] = 1000,
     label: LabelOption = "label",
@@ -51,7 +51,7 @@ def estimate(
     With two networks, the cheaper first, it also tells what the cheaper one brings. Exits of a real fit see more
     samples and are better; but if the network was trained on this data, everything here is too good.
 
-    [bold]Example[/bold]: offramp estimate --trunk models:small --trunk models:large --data validation.csv
+    [bold]Example[/bold]: offramp estimate --model models:small --model models:large --data validation.csv
     """
     from offramp.cli.datasets import Columns, classes_for, kept_in, open_labelled
     from offramp.cli.networks import make_network
@@ -59,7 +59,7 @@ def estimate(
     from offramp.frontier import estimate as try_exits
     from offramp.methods import DEFAULT
 
-    network = make_network(trunk)
+    network = make_network(backbone)
     source = open_labelled(data, network, Columns(label, column, split), classes=classes_for(network, classes))
     drawn = sample(source, min(samples, len(source)), seed=seed)
     with kept_in(store) as folder:
@@ -90,8 +90,8 @@ def estimate(
     print_table(title, ["", "cost", "change", "95 % interval"], rows)
     for sentence in sentences(found):
         print_text(sentence)
-    if len(trunk) == 1:
-        say("A cheaper network before this one often brings more: give it as the first of two --trunk.")
+    if len(backbone) == 1:
+        say("A cheaper network before this one often brings more: give it as the first of two --model.")
 
 
 def sentences(found: "Estimate", *, drop: float = 0.01) -> list[str]:

@@ -59,12 +59,12 @@ def evaluate(
             rich_help_panel=AGAINST,
         ),
     ] = None,
-    against_trunk: Annotated[
+    against_backbone: Annotated[
         list[str] | None,
         typer.Option(
-            "--against-trunk",
+            "--against-model",
             metavar="NAME",
-            help="The network after an update, as [bold]fit[/bold] takes it with --trunk: compare, to see whether the "
+            help="The network after an update, as [bold]fit[/bold] takes it with --model: compare, to see whether the "
             "exits still serve it. [dim]Without it: no comparison.[/dim]",
             rich_help_panel=AGAINST,
         ),
@@ -99,12 +99,12 @@ def evaluate(
         open_labelled,
     )
     from offramp.cli.networks import make_network, open_artifact
-    from offramp.frontier import check_comparable, compare, on_trunk
+    from offramp.frontier import check_comparable, compare, on_backbone
     from offramp.frontier.guessing import check_full_network
     from offramp.report import cautions, find, verdict, write_report
 
-    if against is not None and against_trunk:
-        raise InputError("expected --against or --against-trunk, got both; leave one")
+    if against is not None and against_backbone:
+        raise InputError("expected --against or --against-model, got both; leave one")
     frontier = timed(open_artifact(artifact, trust), latency, latency_batch_size)
     other = None if against is None else timed(open_artifact(against, trust), latency, latency_batch_size)
     if other is not None:
@@ -113,17 +113,17 @@ def evaluate(
     other_point = network.point if other is None or against is None else choose(other, wish, against).point
     source = open_labelled(
         data,
-        frontier.trunk,
+        frontier.backbone,
         Columns(label, column, split),
         classes=classes_for(frontier, classes) or (() if other is None else other.classes),
         preprocessing=frontier.preprocessing,
     )
-    if against_trunk:
-        updated = make_network(against_trunk)
+    if against_backbone:
+        updated = make_network(against_backbone)
         check_taken(data, source, updated, updated.preprocessing)
-        other = on_trunk(frontier, updated, source.read(0, 1).inputs)
+        other = on_backbone(frontier, updated, source.read(0, 1).inputs)
     elif other is not None:
-        check_taken(data, source, other.trunk, other.preprocessing)
+        check_taken(data, source, other.backbone, other.preprocessing)
     names = _names(artifact, against)
     artifacts = [(names[0], frontier)] + ([] if other is None or against is None else [(names[1], other)])
     used = {f"{part} of {name}": sketch for name, made in artifacts for part, sketch in made.splits.items()}
@@ -136,14 +136,14 @@ def evaluate(
         features = features_of(frontier, source, folder, progress=not as_json)
         check_full_network(features, split="test", classes=source.classes, anyway=anyway)
         found = find(frontier, features, point=network.point, classes=source.classes, name=name)
-        bare_ms = None if frontier.bare_ms is None else float(network.costs.average(features.sizes()).bare)
+        full_ms = None if frontier.full_ms is None else float(network.costs.average(features.sizes()).full)
         if other is not None:
             others = features_of(other, source, folder / "against", progress=not as_json)
             compared = compare((frontier, network.point, features), (other, other_point, others))
     page = None if report is None else write_report(found, report, source=source)
     if as_json:
-        took_ms = None if bare_ms is None else bare_ms * found.chosen.relative_cost
-        told = {"bare_ms": bare_ms, "ms": took_ms, "report": None if page is None else str(page)}
+        took_ms = None if full_ms is None else full_ms * found.chosen.relative_cost
+        told = {"full_ms": full_ms, "ms": took_ms, "report": None if page is None else str(page)}
         comparison = None if compared is None else {"names": names, **asdict(compared)}
         print_json({**found.to_json(), **told, "against": comparison})
         return
@@ -152,7 +152,7 @@ def evaluate(
     rows = [
         [
             f"{one.relative_cost:.3f}" + (" <" if one == found.chosen else ""),
-            *(() if bare_ms is None else (f"{bare_ms * one.relative_cost:.3g}",)),
+            *(() if full_ms is None else (f"{full_ms * one.relative_cost:.3g}",)),
             f"{100 * one.accuracy:.2f} %",
             points(one.change),
             interval(one.change_interval),
@@ -160,19 +160,19 @@ def evaluate(
         ]
         for one in sorted({one.relative_cost: one for one in shown}.values(), key=lambda one: one.relative_cost)
     ]
-    title = f"{frontier.trunk.name} by {network.point.policy} on {found.samples:,} samples of {name}"
-    spent = ["cost"] if bare_ms is None else ["share of time", "ms"]
+    title = f"{frontier.backbone.name} by {network.point.policy} on {found.samples:,} samples of {name}"
+    spent = ["cost"] if full_ms is None else ["share of time", "ms"]
     print_table(title, [*spent, "accuracy", "change", "95 % interval", "ECE"], rows)
     print_text(verdict(found))
     if found.guarantee is not None:
         print_text(f"Promised: {found.guarantee}.")
-    if bare_ms is not None:
+    if full_ms is not None:
         print_text(
-            f"The cost is time: {bare_ms * found.chosen.relative_cost:.3g} ms a sample on average, {bare_ms:.3g} ms "
+            f"The cost is time: {full_ms * found.chosen.relative_cost:.3g} ms a sample on average, {full_ms:.3g} ms "
             "the network without exits."
         )
     if compared is not None:
-        _print_comparison(compared, names, name, "multiply-adds" if frontier.bare_ms is None else "milliseconds")
+        _print_comparison(compared, names, name, "multiply-adds" if frontier.full_ms is None else "milliseconds")
     for sentence in (*cautions(found), *_doubts(frontier, found)):
         warn(sentence)
     if page is not None:

@@ -83,11 +83,11 @@ def export(
     check_writable(out, "folder")
     frontier = open_artifact(artifact, trust)
     if int8:
-        check_int8(frontier.trunk)
+        check_int8(frontier.backbone)
     source = open_data(data, label=label, column=column, split=split)
-    check_taken(data, source, frontier.trunk, frontier.preprocessing)
+    check_taken(data, source, frontier.backbone, frontier.preprocessing)
     rows = source.read(0, min(len(source), CALIBRATION_ROWS if int8 else 1)).inputs
-    inputs = frontier.trunk.prepare(frontier.preprocessing(rows))
+    inputs = frontier.backbone.prepare(frontier.preprocessing(rows))
     chosen = choose(frontier, wish, artifact).point if single else None
     if int8 and chosen is not None and chosen.guarantee is not None:
         warn("nothing is promised: the network was calibrated in its own precision, and eight bits compute coarser")
@@ -98,7 +98,7 @@ def export(
         at = next((row for row, point in enumerate(points) if same_setting(point, chosen)), len(points))
         points[at : at + 1] = [chosen]  # with what is promised of it; one chosen for a promise need be no setting
     export_onnx(
-        frontier.trunk,
+        frontier.backbone,
         frontier.pooling,
         frontier.bank,
         inputs,
@@ -115,6 +115,6 @@ def export(
     if as_json:
         print_json(summary)
         return
-    say(f"{frontier.trunk.num_exits} stages and {len(points)} operating points in {out}, {size / 1e6:.1f} MB")
+    say(f"{frontier.backbone.num_exits} stages and {len(points)} operating points in {out}, {size / 1e6:.1f} MB")
     example = len(points) // 2 if at is None else at
     say(f"run them: offramp_onnx.load({str(out)!r}).predict(inputs, point={example}); .points says what each promises")

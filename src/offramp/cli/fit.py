@@ -17,6 +17,7 @@ from offramp.cli.options import (
     DEFAULT_POOLING,
     KINDS_OF_DATA,
     AnywayOption,
+    BackboneOption,
     ClassesOption,
     ColumnOption,
     ExitsOption,
@@ -27,7 +28,6 @@ from offramp.cli.options import (
     PoolingOption,
     SplitOption,
     StoreOption,
-    TrunkOption,
     TrustOption,
 )
 from offramp.cli.places import check_artifact, check_writable, lock_output
@@ -42,7 +42,7 @@ __all__ = ["describe", "fit"]
 
 
 def fit(
-    trunk: TrunkOption,
+    backbone: BackboneOption,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where to save the result, the artifact.")],
     train: Annotated[
         str,
@@ -122,23 +122,23 @@ def fit(
 
     The network runs once over the data; everything after that works on its features.
 
-    [bold]Example[/bold]: offramp fit --trunk models:make --train train.csv --validation val.csv --out my-offramp
+    [bold]Example[/bold]: offramp fit --model models:make --train train.csv --validation val.csv --out my-offramp
     """
+    from offramp.backbone.spec import is_library_name
     from offramp.cli.datasets import Columns, classes_for, open_labelled
     from offramp.cli.networks import find_modules_here, make_network, trusting
     from offramp.frontier import fit as fit_exits
     from offramp.frontier import save
     from offramp.methods import METHODS
-    from offramp.trunk.spec import is_library_name
 
-    if no_weights and (named := next((spec for spec in trunk if is_library_name(spec)), None)):
+    if no_weights and (named := next((spec for spec in backbone if is_library_name(spec)), None)):
         raise InputError(
             f"expected --no-weights with networks of your own functions, got it with {named}: an artifact of it could "
             "not be loaded; leave --no-weights out"
         )
     find_modules_here()
     settings = _settings(METHODS.get(method, trust=trust or ()), seed, epochs)
-    network = make_network(trunk, to_save=True)
+    network = make_network(backbone, to_save=True)
     columns = Columns(label, column, split)
     data = open_labelled(train, network, columns, classes=classes_for(network, classes))
     fitted, held_out = (
@@ -223,12 +223,12 @@ def _remove(folder: Path, stores: Sequence[str]) -> None:
 def describe(frontier: "Frontier") -> dict[str, Any]:
     """A frontier as JSON tells it."""
     return {
-        "network": frontier.trunk.name,
-        "num_exits": frontier.trunk.num_exits,
-        "num_classes": frontier.trunk.num_classes,
+        "network": frontier.backbone.name,
+        "num_exits": frontier.backbone.num_exits,
+        "num_classes": frontier.backbone.num_classes,
         "classes": list(frontier.classes),
         "full_accuracy": frontier.full_accuracy,
-        "bare_ms": frontier.bare_ms,
+        "full_ms": frontier.full_ms,
         "preferred": frontier.preferred,
         "points": {
             policy: [{**point.promised, "active": list(point.active)} for point in listed]

@@ -11,7 +11,7 @@ from offramp.cli.fit import describe
 from offramp.cli.options import (
     DATA,
     DEFAULT_POOLING,
-    AnyTrunkOption,
+    AnyBackboneOption,
     ColumnOption,
     ExitsOption,
     JsonOption,
@@ -25,10 +25,10 @@ from offramp.cli.places import check_writable
 from offramp.errors import InputError
 
 if TYPE_CHECKING:
+    from offramp.backbone import Backbone, Pooling, Preprocessing, Representation
     from offramp.cli.datasets import Columns
     from offramp.frontier import Frontier
     from offramp.methods import JointSettings
-    from offramp.trunk import Pooling, Preprocessing, Representation, Trunk
 
 __all__ = ["inspect"]
 
@@ -56,7 +56,7 @@ def inspect(
             show_default=False,
         ),
     ] = None,
-    trunk: AnyTrunkOption = None,
+    backbone: AnyBackboneOption = None,
     data: Annotated[
         str | None,
         typer.Option(
@@ -116,20 +116,20 @@ def inspect(
     figures are of the tune split, which chose the points: a little optimistic. Figures to quote come from
     [bold]offramp evaluate[/bold].
 
-    [bold]Example[/bold]: offramp inspect --trunk models:make --data train.csv
+    [bold]Example[/bold]: offramp inspect --model models:make --data train.csv
 
     [bold]Example[/bold]: offramp inspect my-offramp
     """
+    from offramp.backbone import POOLINGS
     from offramp.cli.datasets import Columns
     from offramp.cli.networks import find_modules_here, make_network, open_artifact
-    from offramp.cost import count_trunk, thinned
+    from offramp.cost import count_backbone, thinned
     from offramp.methods import fresh_exits
     from offramp.policy import POLICIES
     from offramp.runtime import BACKENDS, measure_latency
-    from offramp.trunk import POOLINGS
 
-    if (artifact is None) == (not trunk):
-        raise InputError("expected an artifact, or a network with --trunk: one of the two")
+    if (artifact is None) == (not backbone):
+        raise InputError("expected an artifact, or a network with --model: one of the two")
     needing = {"--out": out is not None, "--batch-size": bool(batch_size), "--backend": backend is not None}
     given = [name for name, there in needing.items() if there]
     if given and not measure:
@@ -146,7 +146,7 @@ def inspect(
     if artifact is not None:
         fixed = {"--exits": exits is not None, "--pooling": pooling != DEFAULT_POOLING, "--method": method != "default"}
         if chosen := [name for name, there in fixed.items() if there]:
-            raise InputError(f"expected {chosen[0]} with --trunk, got it with an artifact, whose exits are fitted")
+            raise InputError(f"expected {chosen[0]} with --model, got it with an artifact, whose exits are fitted")
         if measure and data is None:
             raise InputError("expected --data with --measure of an artifact, got none; give samples to time it on")
         frontier = open_artifact(artifact, trust)
@@ -156,7 +156,7 @@ def inspect(
             else:
                 _print_frontier(frontier)
             return
-    network = make_network(trunk or ()) if frontier is None else frontier.trunk
+    network = make_network(backbone or ()) if frontier is None else frontier.backbone
     preprocessing = network.preprocessing if frontier is None else frontier.preprocessing
     count = LENGTHS if measure and network.grows else 2
     raw = _blank(network) if data is None else _some(data, Columns(label, column, split), network, preprocessing, count)
@@ -165,7 +165,7 @@ def inspect(
         network = thinned(network, example, exits=exits)
     pool = POOLINGS.get(pooling, trust=trust or ()) if frontier is None else frontier.pooling
     stages = _stages(network, example, pool)
-    counted = count_trunk(network, example, pool)
+    counted = count_backbone(network, example, pool)
     if frontier is None:
         widths = tuple(stage["features"] for stage in stages)
         bank = fresh_exits(widths, network.own_heads, network.num_classes, settings=_settings(method))
@@ -173,12 +173,12 @@ def inspect(
         bank = frontier.bank
     priced = counted.price(bank, POLICIES.get("threshold"))
     table = priced.average(network.sizes(example))
-    bare = float(table.bare)
-    leaving = (table.cumulative_costs() / table.bare).tolist()
+    full = float(table.full)
+    leaving = (table.cumulative_costs() / table.full).tolist()
     for index, one in enumerate(stages):
         one |= {
             "mul_adds": float(table.stage[index]),
-            "share": float(table.stage[index]) / bare,
+            "share": float(table.stage[index]) / full,
             "leaving": leaving[index],
         }
     times = None
@@ -197,7 +197,7 @@ def inspect(
         "network": network.name,
         "captured_by": getattr(network, "captured_by", None),
         "num_classes": network.num_classes,
-        "mul_adds": bare,
+        "mul_adds": full,
         "preprocessing": [name for name, _ in preprocessing.steps],
         "pooling": pool.name,
         "stages": stages,
@@ -221,7 +221,7 @@ def inspect(
         ]
         for one in stages
     ]
-    title = f"{network.name}: {network.num_exits} stages, {network.num_classes} classes, {_millions(bare)} M Mul-Adds"
+    title = f"{network.name}: {network.num_exits} stages, {network.num_classes} classes, {_millions(full)} M Mul-Adds"
     columns = ["stage", "M Mul-Adds", "share", "leaves behind", "features", "leaving costs"]
     timed = [] if times is None else ["ms" if size == 1 else f"ms for {size}" for size in times.batch_sizes]
     print_table(title, [*columns, *timed], rows)
@@ -257,7 +257,7 @@ def _millions(mul_adds: float) -> str:
     return f"{mul_adds / 1e6:,.2f}" if mul_adds >= 1e6 else f"{mul_adds / 1e6:.2g}"
 
 
-def _stages(network: "Trunk", example: Any, pool: "Pooling") -> list[dict[str, Any]]:
+def _stages(network: "Backbone", example: Any, pool: "Pooling") -> list[dict[str, Any]]:
     """List what each stage leaves behind, and what exits see of it."""
     import torch
 
@@ -275,7 +275,7 @@ def _stages(network: "Trunk", example: Any, pool: "Pooling") -> list[dict[str, A
 
 def _described(shown: "Representation") -> str:
     """The shape of what one sample leaves behind."""
-    from offramp.trunk import Nodes, Tokens
+    from offramp.backbone import Nodes, Tokens
 
     match shown:
         case Tokens(values, mask, prefix):
@@ -300,7 +300,7 @@ def _settings(method: str) -> "JointSettings":
     return settings
 
 
-def _some(path: str, columns: "Columns", network: "Trunk", preprocessing: "Preprocessing", count: int) -> Any:
+def _some(path: str, columns: "Columns", network: "Backbone", preprocessing: "Preprocessing", count: int) -> Any:
     """Read the first samples of the data."""
     from offramp.cli.datasets import check_taken
     from offramp.data import open_data
@@ -310,7 +310,7 @@ def _some(path: str, columns: "Columns", network: "Trunk", preprocessing: "Prepr
     return data.read(0, min(count, len(data))).inputs
 
 
-def _blank(network: "Trunk") -> Any:
+def _blank(network: "Backbone") -> Any:
     """An input such as the preprocessing takes: a text, or a black image of the size it crops."""
     import numpy as np
 

@@ -9,11 +9,11 @@ from types import ModuleType
 from typing import Any
 
 from offramp.artifact import read_artifact
+from offramp.backbone import Backbone, Factory, cascade, make_backbone
+from offramp.backbone.spec import is_library_name, parse_spec
 from offramp.errors import ArtifactError, InputError, OfframpError, UntrustedNameError
 from offramp.frontier import Frontier, load, made_again
 from offramp.frontier.saving import check_made_again
-from offramp.trunk import Factory, Trunk, chain, make_trunk
-from offramp.trunk.spec import is_library_name, parse_spec
 
 __all__ = ["find_modules_here", "make_network", "open_artifact", "trusting"]
 
@@ -21,8 +21,8 @@ _NOT_THEIRS = (str(Path(__file__).parents[1]), "site-packages", "<frozen")
 """What files are called that are not of whoever wrote a function: ours, libraries', Python's own."""
 
 
-def make_network(specs: Sequence[str], *, to_save: bool = False) -> Trunk:
-    """The network that `--trunk` names; a chain where it is given several times.
+def make_network(specs: Sequence[str], *, to_save: bool = False) -> Backbone:
+    """The network that `--model` names; a cascade where it is given several times.
 
     Args:
         specs: What was typed.
@@ -30,29 +30,29 @@ def make_network(specs: Sequence[str], *, to_save: bool = False) -> Trunk:
             somebody's function made it with options of its own, is then named by that function.
     """
     find_modules_here()
-    links = []
+    members = []
     for name, options in map(parse_spec, specs):
-        link = _make(name, options)
+        member = _make(name, options)
         if to_save and is_library_name(name):
-            check_made_again(link)
-        elif to_save and ":" in name and not made_again(link):
-            link.factory = Factory(name, options, link.preprocessing)
-        links.append(link)
-    return links[0] if len(links) == 1 else chain(*links)
+            check_made_again(member)
+        elif to_save and ":" in name and not made_again(member):
+            member.factory = Factory(name, options, member.preprocessing)
+        members.append(member)
+    return members[0] if len(members) == 1 else cascade(*members)
 
 
 def trusting(frontier: Frontier) -> str:
     """Return the `--trust` options that loading a frontier needs; empty where it needs none."""
     parts = (frontier.bank.kind, frontier.pooling.name, *frontier.points)
-    names = dict.fromkeys((*_names(frontier.trunk.factory), *(name for name in parts if ":" in name)))
+    names = dict.fromkeys((*_names(frontier.backbone.factory), *(name for name in parts if ":" in name)))
     return "".join(f" --trust {name}" for name in names)
 
 
 def _names(factory: Factory | None) -> Iterator[str]:
     if factory is not None:
         yield from (factory.name,) if ":" in factory.name else ()
-        for link in factory.links:
-            yield from _names(link)
+        for member in factory.members:
+            yield from _names(member)
 
 
 def open_artifact(path: Path, trust: Sequence[str] | None) -> Frontier:
@@ -68,13 +68,13 @@ def open_artifact(path: Path, trust: Sequence[str] | None) -> Frontier:
             f"that code, allow it to run: {allowed}"
         ) from error
     except ArtifactError as error:
-        shown = str(error).replace("with trunk=...", "in Python: offramp.load(path, trunk=...)")
+        shown = str(error).replace("with backbone=...", "in Python: offramp.load(path, backbone=...)")
         raise ArtifactError(shown) from error
 
 
-def _make(name: str, options: dict[str, Any]) -> Trunk:
+def _make(name: str, options: dict[str, Any]) -> Backbone:
     try:
-        return make_trunk(name, options)
+        return make_backbone(name, options)
     except SystemExit as error:  # a script that was never meant to be imported
         raise InputError(
             f"'{name}' ended the program while it was imported or called; put what it does as a script under "
@@ -92,7 +92,7 @@ def _explained(name: str, message: str, cause: BaseException) -> str:
     module, _, function = name.partition(":")
     if isinstance(cause, ModuleNotFoundError) and cause.name in (module, module.partition(".")[0]):
         return (
-            f"there is no module '{module}' in {Path.cwd()} or on Python's path; --trunk takes package:function, such "
+            f"there is no module '{module}' in {Path.cwd()} or on Python's path; --model takes package:function, such "
             "as models:make for the function make in models.py"
         )
     if isinstance(cause, AttributeError) and module in sys.modules and not hasattr(sys.modules[module], function):
@@ -120,7 +120,7 @@ def _code_of(path: Path) -> Iterator[str]:
     content = read_artifact(path).content
     parts = (content.at("exits").at("kind").text(), content.at("pooling").text(), *content.at("points").entries())
     yield from (name for name in parts if ":" in name)
-    waiting = [content.at("trunk").at("factory")]
+    waiting = [content.at("backbone").at("factory")]
     while waiting:
         factory = waiting.pop(0)
         if factory.value is None:  # the network is to be given
@@ -128,7 +128,7 @@ def _code_of(path: Path) -> Iterator[str]:
         name = factory.at("name").text()
         if ":" in name:
             yield name
-        waiting += factory.at("links").items()
+        waiting += factory.at("members").items()
 
 
 def find_modules_here() -> None:

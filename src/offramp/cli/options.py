@@ -10,9 +10,10 @@ __all__ = [
     "DEFAULT_POOLING",
     "KINDS_OF_DATA",
     "AccuracyOption",
-    "AnyTrunkOption",
+    "AnyBackboneOption",
     "AnywayOption",
     "ArtifactArgument",
+    "BackboneOption",
     "ClassesOption",
     "ClusterOption",
     "ColumnOption",
@@ -32,7 +33,6 @@ __all__ = [
     "PoolingOption",
     "SplitOption",
     "StoreOption",
-    "TrunkOption",
     "TrustOption",
     "WorkersOption",
 ]
@@ -48,25 +48,25 @@ KINDS_OF_DATA = (
 """What data may be."""
 
 DEFAULT_POOLING = "rich"
-"""That of `offramp.trunk`, which would import torch; a test compares the two."""
+"""That of `offramp.backbone`, which would import torch; a test compares the two."""
 
 _NETWORK, _POINT, _MANY = "The network", "The operating point", "Many workers"
 
-_TRUNK = typer.Option(
-    "--trunk",
+_BACKBONE = typer.Option(
+    "--model",
     "-t",
     metavar="NAME",
     help="Your network: [bold]hf:FOLDER[/bold] that save_pretrained wrote, tokenizer included; "
     "[bold]timm:NAME[/bold] or [bold]torchvision:NAME[/bold] with [bold],weights=FILE[/bold]; or "
     "[bold]package:function[/bold], in this folder or on Python's path, where the function returns "
     "[bold]offramp.split(model, example)[/bold]. Arguments follow after commas: [bold]models:make,depth=12[/bold]. "
-    "Give it twice for a chain, the cheaper network first.",
+    "Give it twice for a cascade, the cheaper network first.",
     rich_help_panel=_NETWORK,
 )
 
-TrunkOption = Annotated[list[str], _TRUNK]
+BackboneOption = Annotated[list[str], _BACKBONE]
 
-AnyTrunkOption = Annotated[list[str] | None, _TRUNK]
+AnyBackboneOption = Annotated[list[str] | None, _BACKBONE]
 
 TrustOption = Annotated[
     list[str] | None,
@@ -147,7 +147,7 @@ ExitsOption = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Exits of a network at most, evenly spread over its cost: each takes time, and in a chain three or four "
+        help="Exits of a network at most, evenly spread over its cost: each takes time, and in a cascade three or four "
         "do as well as all. [dim]Without it: one after every stage.[/dim]",
     ),
 ]

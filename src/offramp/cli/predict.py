@@ -121,7 +121,7 @@ def predict(
         known = ", ".join(map(str, sorted(network.point.conformal_thresholds)))
         raise InputError(f"expected --miscoverage to be one that was calibrated ({known}), got {miscoverage}")
     source = open_data(data, label=label, column=column, split=split)
-    check_taken(data, source, frontier.trunk, frontier.preprocessing)
+    check_taken(data, source, frontier.backbone, frontier.preprocessing)
     chosen, network = network, network.on(backend, example=source.read(0, min(2, len(source))).inputs)
     if chosen.point.guarantee is not None and network.point.guarantee is None:
         warn(f"nothing is promised: the network was calibrated in its own precision, and '{backend}' computes coarser")
@@ -165,18 +165,18 @@ def predict(
                 ) as advance:
                     _answer(network, source, data, predictions, controller, shadowed, batch_size, advance)
                 summary = predictions.finish()
-    bare_ms = frontier.bare_ms
+    full_ms = frontier.full_ms
     # Where inputs differ in size, as if they were of the sizes of the tune split: times are known of those.
-    summary |= {"bare_ms": bare_ms, "ms": None if bare_ms is None else bare_ms * summary["cost"]}
+    summary |= {"full_ms": full_ms, "ms": None if full_ms is None else full_ms * summary["cost"]}
     point = network.point
     if as_json:
         guarantee = None if point.guarantee is None else asdict(point.guarantee)
         print_json({"out": str(out), **summary, "policy": point.policy, "budget": budget, "guarantee": guarantee})
     else:
-        spent = f"{summary['cost']:.3f} of the network's {'cost' if bare_ms is None else 'time'}"
-        if bare_ms is not None:
-            sizes = ", inputs being as long as those of the tune split" if frontier.trunk.grows else ""
-            spent += f" ({summary['ms']:.3g} of {bare_ms:.3g} ms{sizes})"
+        spent = f"{summary['cost']:.3f} of the network's {'cost' if full_ms is None else 'time'}"
+        if full_ms is not None:
+            sizes = ", inputs being as long as those of the tune split" if frontier.backbone.grows else ""
+            spent += f" ({summary['ms']:.3g} of {full_ms:.3g} ms{sizes})"
         on_tune = f"tune split: {point.promised['cost']:.3f}, {100 * point.promised['accuracy']:.2f} % right"
         say(
             f"{summary['rows']:,} answers in {out}, at {spent} on average, by {point.policy} "
@@ -214,8 +214,8 @@ def _answer(
     advance: Advance,
 ) -> None:
     """Answer what is not answered yet, batch by batch, in this process."""
+    from offramp.backbone import Preprocessing
     from offramp.monitor import full_labels
-    from offramp.trunk import Preprocessing
 
     prepared = replace(network, preprocessing=Preprocessing())  # inputs are, once, for both networks
     if controller is not None:

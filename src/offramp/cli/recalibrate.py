@@ -68,10 +68,10 @@ def recalibrate(
     columns = Columns(label, column, split)
     if labelled:
         named = classes_for(frontier, classes)
-        source = open_labelled(data, frontier.trunk, columns, classes=named, preprocessing=frontier.preprocessing)
+        source = open_labelled(data, frontier.backbone, columns, classes=named, preprocessing=frontier.preprocessing)
     else:
         source = open_data(data, **vars(columns))
-        check_taken(data, source, frontier.trunk, frontier.preprocessing)
+        check_taken(data, source, frontier.backbone, frontier.preprocessing)
     check_artifact(out)
     with kept_in(store) as folder:
         found = recalibrated(frontier, source, labelled=labelled, store=folder, progress=not as_json)
@@ -84,7 +84,7 @@ def recalibrate(
     can = "accuracy, disagreement and Brier score" if labelled else "disagreement with the full network"
     sets = "Prediction sets are of them, too." if labelled else "Prediction sets are as they were."
     name = Path(data).absolute().name
-    say(f"{found.trunk.name} is calibrated on {samples:,} samples of {name}, saved in {out}. {sets}")
+    say(f"{found.backbone.name} is calibrated on {samples:,} samples of {name}, saved in {out}. {sets}")
     say(f"Promises can be made of {can}, once; decide on the numbers beforehand:")
     loss = "" if labelled else " --loss disagreement"
     say(f"  offramp predict {out} --max-drop 0.02{loss} --data NEW --out answers.csv{trusting(found)}")

@@ -11,13 +11,13 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from offramp.backbone import Backbone, Cascade, Hidden, Pooling
 from offramp.cost.table import Costs, CostTable
 from offramp.errors import InputError
 from offramp.exits import ExitBank
 from offramp.policy import Policy
-from offramp.trunk import ChainTrunk, Hidden, Pooling, Trunk
 
-__all__ = ["TrunkMulAdds", "count_mul_adds", "count_trunk", "price"]
+__all__ = ["BackboneMulAdds", "count_backbone", "count_mul_adds", "price"]
 
 
 SIZES = (4, 8, 16)
@@ -61,7 +61,7 @@ def _layer_norm_flops(shape: Sequence[int], *_: Any, **__: Any) -> int:
 
 
 @dataclass(frozen=True)
-class TrunkMulAdds:
+class BackboneMulAdds:
     """What the frozen network costs one sample, stage by stage.
 
     `C x L` each: the coefficients of 1, size and size squared where samples differ in size (C = 3), else the cost
@@ -74,52 +74,54 @@ class TrunkMulAdds:
     """What it takes to get each stage's features: their representation, and pooling it."""
     head: Tensor
     """Mul-Adds of the network's own heads; 0 where it has none."""
-    bare: Tensor
-    """`C`: the bare network, its stages and its own last head."""
+    full: Tensor
+    """`C`: the full network, its stages and its own last head."""
 
     def price(self, bank: ExitBank, policy: Policy) -> Costs:
         """Put the costs of network, exits and policy together, as `Prices` says."""
         return price(self, bank, decision=policy.mul_adds(bank.num_classes))
 
 
-def count_trunk(trunk: Trunk, example: Hidden, pooling: Pooling, *, layer_norms: bool = False) -> TrunkMulAdds:
-    """Count what each stage of a trunk costs a sample.
+def count_backbone(
+    backbone: Backbone, example: Hidden, pooling: Pooling, *, layer_norms: bool = False
+) -> BackboneMulAdds:
+    """Count what each stage of a backbone costs a sample.
 
     Where samples differ in size, the first of the example is counted at three sizes: what a network spends on words or
-    nodes grows with their number, and in attention with its square. The networks of a chain are counted one by one; by
-    the size the last of them sees, and where another sees other sizes, by their ratio in the example.
+    nodes grows with their number, and in attention with its square. The networks of a cascade are counted one by one;
+    by the size the last of them sees, and where another sees other sizes, by their ratio in the example.
 
     Args:
-        trunk: The frozen network.
-        example: A batch of inputs as the trunk takes them.
+        backbone: The frozen network.
+        example: A batch of inputs as the backbone takes them.
         pooling: How its stages are pooled.
         layer_norms: Count layer norms too, as the paper does.
 
     Returns:
         Mul-Adds a sample.
     """
-    if isinstance(trunk, ChainTrunk):
-        return _count_links(trunk, example, pooling, layer_norms)
-    if not trunk.grows:
-        counts = _count_stages(trunk, example, pooling, layer_norms)[None]
+    if isinstance(backbone, Cascade):
+        return _count_members(backbone, example, pooling, layer_norms)
+    if not backbone.grows:
+        counts = _count_stages(backbone, example, pooling, layer_norms)[None]
     else:
-        samples = [trunk.resized(example, size) for size in SIZES]
-        counted = torch.stack([_count_stages(trunk, sample, pooling, layer_norms) for sample in samples])
+        samples = [backbone.resized(example, size) for size in SIZES]
+        counted = torch.stack([_count_stages(backbone, sample, pooling, layer_norms) for sample in samples])
         sizes = torch.tensor(SIZES, dtype=torch.float64)
         powers = torch.stack([sizes**0, sizes, sizes**2], dim=1)
         # Whole numbers in, whole numbers out: rounding takes the solver's noise away, and with it costs below zero.
         counts = torch.linalg.solve(powers, counted.flatten(1)).round().view_as(counted)
     stage, pooled, head = counts.unbind(1)
-    return _with_bare(trunk, stage, pooled, head)
+    return _with_full(backbone, stage, pooled, head)
 
 
-def _count_links(trunk: ChainTrunk, example: Hidden, pooling: Pooling, layer_norms: bool) -> TrunkMulAdds:
-    """Every network of a chain by itself, side by side."""
-    inputs = trunk.inputs_of_links(example)
-    sizes = [float(link.sizes(own).double().mean()) for link, own in zip(trunk.links, inputs, strict=True)]
+def _count_members(backbone: Cascade, example: Hidden, pooling: Pooling, layer_norms: bool) -> BackboneMulAdds:
+    """Every network of a cascade by itself, side by side."""
+    inputs = backbone.inputs_of_members(example)
+    sizes = [float(member.sizes(own).double().mean()) for member, own in zip(backbone.members, inputs, strict=True)]
     counted = []
-    for link, own, size in zip(trunk.links, inputs, sizes, strict=True):
-        counts = count_trunk(link, own, pooling, layer_norms=layer_norms)
+    for member, own, size in zip(backbone.members, inputs, sizes, strict=True):
+        counts = count_backbone(member, own, pooling, layer_norms=layer_norms)
         rows = torch.stack([counts.stage, counts.pooling, counts.head])  # 3 x C x L
         ratio = size / sizes[-1] if sizes[-1] else 1.0
         powers = torch.arange(rows.shape[1], dtype=rows.dtype)
@@ -127,56 +129,57 @@ def _count_links(trunk: ChainTrunk, example: Hidden, pooling: Pooling, layer_nor
     most = max(rows.shape[1] for rows in counted)
     filled = [F.pad(rows, (0, 0, 0, most - rows.shape[1])) for rows in counted]
     stage, pooled, head = torch.cat(filled, dim=-1)
-    return _with_bare(trunk, stage, pooled, head)
+    return _with_full(backbone, stage, pooled, head)
 
 
-def _count_stages(trunk: Trunk, example: Hidden, pooling: Pooling, layer_norms: bool) -> Tensor:
+def _count_stages(backbone: Backbone, example: Hidden, pooling: Pooling, layer_norms: bool) -> Tensor:
     """`3 x L` costs a sample of stages, pooling and heads."""
-    count = trunk.batch_size(example, 0)
+    count = backbone.batch_size(example, 0)
     hidden = example
     rows = []
-    for index, stage in enumerate(trunk.stages):
+    for index, stage in enumerate(backbone.stages):
         counted, hidden = count_mul_adds(stage, hidden, layer_norms=layer_norms)
-        mul_adds = counted + count * trunk.declared_mul_adds.get(index, 0)
+        mul_adds = counted + count * backbone.declared_mul_adds.get(index, 0)
         own = 0
-        if index in trunk.own_heads:
-            own, _ = count_mul_adds(trunk.own_logits, hidden, index, layer_norms=layer_norms)
-        looking, representation = count_mul_adds(trunk.representation, hidden, index, layer_norms=layer_norms)
+        if index in backbone.own_heads:
+            own, _ = count_mul_adds(backbone.own_logits, hidden, index, layer_norms=layer_norms)
+        looking, representation = count_mul_adds(backbone.representation, hidden, index, layer_norms=layer_norms)
         rows.append([mul_adds, looking + pooling.mul_adds(representation), own])
     return torch.tensor(rows, dtype=torch.float64).T / count
 
 
-def _with_bare(trunk: Trunk, stage: Tensor, pooling: Tensor, head: Tensor) -> TrunkMulAdds:
-    """The counts with those of the bare network, which must cost something: all costs are relative to it."""
-    bare = stage[:, list(trunk.bare_stages)].sum(1) + head[:, -1]
-    if not bare.any():
+def _with_full(backbone: Backbone, stage: Tensor, pooling: Tensor, head: Tensor) -> BackboneMulAdds:
+    """The counts with those of the full network, which must cost something: all costs are relative to it."""
+    full = stage[:, list(backbone.full_stages)].sum(1) + head[:, -1]
+    if not full.any():
         raise InputError(
-            f"'{trunk.name}' costs nothing that can be counted, so nothing can be saved of it; declare what its stages "
-            "cost: trunk.declared_mul_adds = {stage: multiply-adds a sample}"
+            f"'{backbone.name}' costs nothing that can be counted, so nothing can be saved of it; declare what its "
+            "stages "
+            "cost: backbone.declared_mul_adds = {stage: multiply-adds a sample}"
         )
-    return TrunkMulAdds(stage, pooling, head, bare)
+    return BackboneMulAdds(stage, pooling, head, full)
 
 
-def price(trunk: TrunkMulAdds, bank: ExitBank, *, decision: int) -> Costs:
-    """Put the costs of trunk, exits and policy together.
+def price(backbone: BackboneMulAdds, bank: ExitBank, *, decision: int) -> Costs:
+    """Put the costs of backbone, exits and policy together.
 
     Args:
-        trunk: What the network costs.
+        backbone: What the network costs.
         bank: The trained exits.
         decision: Operations of one decision to leave or stay.
 
     Returns:
         The costs, by the samples' sizes where they differ.
     """
-    trained = torch.zeros(trunk.stage.shape[-1], dtype=torch.bool)
+    trained = torch.zeros(backbone.stage.shape[-1], dtype=torch.bool)
     trained[list(bank.stages)] = True
-    carry = torch.where(trained, trunk.pooling, 0)
-    answer = torch.where(trained, 0, trunk.head)
+    carry = torch.where(trained, backbone.pooling, 0)
+    answer = torch.where(trained, 0, backbone.head)
     decide = torch.zeros_like(answer)
     # A head that a later one averages with is asked by everybody who passes, like the stage itself.
     read = torch.zeros_like(trained)
     read[list(bank.averaging.read)] = True
-    stage = trunk.stage + torch.where(read, answer, 0)
+    stage = backbone.stage + torch.where(read, answer, 0)
     answer = torch.where(read, 0, answer)
     # Exits see a vector of fixed width: what they cost does not grow with the sample.
     for index in bank.stages:
@@ -184,5 +187,5 @@ def price(trunk: TrunkMulAdds, bank: ExitBank, *, decision: int) -> Costs:
         carry[0, index] += carrying
         answer[0, index] = answering
     decide[0, :-1] = decision
-    columns = zip(stage, carry, answer, decide, trunk.bare, strict=True)
+    columns = zip(stage, carry, answer, decide, backbone.full, strict=True)
     return Costs(tuple(CostTable(*column, bank.carries_state) for column in columns))

@@ -19,15 +19,15 @@ class CostTable:
     """
 
     stage: Tensor
-    """Running each stage of the trunk."""
+    """Running each stage of the backbone."""
     carry: Tensor
     """Pooling, and carrying the exits' state past each stage."""
     answer: Tensor
     """Answering at each exit, the network's own heads among them."""
     decide: Tensor
     """Deciding at each exit whether to leave; 0 at the final one."""
-    bare: Tensor
-    """The bare network, all stages and its own last head: one number, or `N`."""
+    full: Tensor
+    """The full network, all stages and its own last head: one number, or `N`."""
     carries_state: bool
     """Whether `carry` is paid at every stage up to the last early exit in force, or only where an exit is active."""
 
@@ -81,9 +81,9 @@ class CostTable:
         return cumulative.expand(*exits.shape, -1).gather(-1, exits[..., None]).squeeze(-1)
 
     def relative_cost(self, exits: Tensor, active: Sequence[int] | None = None) -> Tensor:
-        """Relative cost of a set of samples: total spent over the total of the bare network.
+        """Relative cost of a set of samples: total spent over the total of the full network.
 
-        The bare network has no exits, so their own price shows: samples that all reach the end cost more than 1.
+        The full network has no exits, so their own price shows: samples that all reach the end cost more than 1.
 
         Args:
             exits: `... x N` exits the samples leave at.
@@ -94,14 +94,14 @@ class CostTable:
 
         Example:
             >>> stage, answer, zero = torch.tensor([1.0, 3.0]), torch.tensor([0.1, 0.0]), torch.zeros(2)
-            >>> table = CostTable(stage, zero, answer, zero, bare=torch.tensor(4.0), carries_state=False)
+            >>> table = CostTable(stage, zero, answer, zero, full=torch.tensor(4.0), carries_state=False)
             >>> table.relative_cost(torch.tensor([0, 1]))
             tensor(0.6500)
         """
-        return self.spent(exits, active).sum(-1) / self.bare.expand(exits.shape[-1]).sum()
+        return self.spent(exits, active).sum(-1) / self.full.expand(exits.shape[-1]).sum()
 
     def relative_cost_alone(self, stages: Sequence[int], count: int) -> float:
-        """Relative cost of a network of a chain by itself: its stages and its own head, no exits, nothing decided.
+        """Relative cost of a network of a cascade by itself: its stages and its own head, no exits, nothing decided.
 
         Args:
             stages: Those of the network, its own head after the last.
@@ -109,7 +109,7 @@ class CostTable:
         """
         # `answer` is 0 where a later head averages with this one: the head is then counted with its stage.
         spent = self.stage[..., list(stages)].sum(-1) + self.answer[..., stages[-1]]
-        return float(spent.expand(count).sum() / self.bare.expand(count).sum())
+        return float(spent.expand(count).sum() / self.full.expand(count).sum())
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class Costs:
 
     Example:
         >>> one = torch.ones(2)
-        >>> table = CostTable(one, 0 * one, 0 * one, 0 * one, bare=torch.tensor(2.0), carries_state=False)
-        >>> Costs((table, table)).of(torch.tensor([1.0, 9.0])).bare  # 2 + 2 size
+        >>> table = CostTable(one, 0 * one, 0 * one, 0 * one, full=torch.tensor(2.0), carries_state=False)
+        >>> Costs((table, table)).of(torch.tensor([1.0, 9.0])).full  # 2 + 2 size
         tensor([ 4., 20.])
     """
 
@@ -144,7 +144,7 @@ class Costs:
 
     def _weighted(self, weights: Tensor) -> CostTable:
         """The sum of the tables, weighted by `... x C` numbers."""
-        names = ("stage", "carry", "answer", "decide", "bare")
+        names = ("stage", "carry", "answer", "decide", "full")
         stacked = {name: torch.stack([getattr(table, name) for table in self.tables]) for name in names}
         summed = {name: torch.tensordot(weights.to(value.dtype), value, dims=1) for name, value in stacked.items()}
         return CostTable(**summed, carries_state=self.tables[0].carries_state)

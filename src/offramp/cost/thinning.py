@@ -3,36 +3,36 @@
 import torch
 from torch import Tensor
 
-from offramp.cost.mul_adds import count_trunk
+from offramp.backbone import POOLINGS, Backbone, Cascade, Hidden, merge
+from offramp.cost.mul_adds import count_backbone
 from offramp.errors import InputError
-from offramp.trunk import POOLINGS, ChainTrunk, Hidden, Trunk, merge
 
 __all__ = ["thinned"]
 
 
-def thinned(trunk: Trunk, example: Hidden, *, exits: int) -> Trunk:
-    """The trunk with few exits: every one of them takes time, and many are not worth it.
+def thinned(backbone: Backbone, example: Hidden, *, exits: int) -> Backbone:
+    """The backbone with few exits: every one of them takes time, and many are not worth it.
 
     Args:
-        trunk: Any trunk; of a chain, each network gets so many.
-        example: A batch of inputs as the trunk takes them: costs are counted on it.
+        backbone: Any backbone; of a cascade, each network gets so many.
+        example: A batch of inputs as the backbone takes them: costs are counted on it.
         exits: Exits of a network at most, its own heads among them; at least 1.
 
     Returns:
-        The trunk, some of its stages merged; the trunk itself where it has no more.
+        The backbone, some of its stages merged; the backbone itself where it has no more.
 
     Example:
-        >>> from offramp.trunk import CifarResNet
+        >>> from offramp.backbone import CifarResNet
         >>> thinned(CifarResNet(56), torch.zeros(1, 3, 32, 32), exits=3).num_exits
         3
     """
     if exits < 1:
         raise InputError(f"expected at least one exit a network, got {exits}")
-    counted = count_trunk(trunk, example, POOLINGS.get("mean"))
+    counted = count_backbone(backbone, example, POOLINGS.get("mean"))
     costs = counted.stage.sum(0)
-    parts = trunk.stages_of_links if isinstance(trunk, ChainTrunk) else (range(trunk.num_exits),)
+    parts = backbone.stages_of_members if isinstance(backbone, Cascade) else (range(backbone.num_exits),)
     ends = {end for part in parts for end in _ends(costs[part.start : part.stop], exits, part.start)}
-    return merge(trunk, sorted(ends | set(trunk.own_heads)))
+    return merge(backbone, sorted(ends | set(backbone.own_heads)))
 
 
 def _ends(costs: Tensor, exits: int, start: int) -> list[int]:

@@ -54,7 +54,7 @@ class StoredDataset:
     """Samples whose labels are in memory, and whose inputs are read when asked for.
 
     Args:
-        inputs: Gives the inputs of rows `start` to `stop - 1`, in any form a trunk's preprocessing takes.
+        inputs: Gives the inputs of rows `start` to `stop - 1`, in any form a backbone's preprocessing takes.
         labels: Labels of all rows.
         stem: What the data is called, the first part of its name.
         content: Digest of the content, a part of the name.

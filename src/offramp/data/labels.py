@@ -61,7 +61,7 @@ def label_numbers(labels: Any, name: str, classes: Sequence[str]) -> Any:
     if not classes:
         raise InputError(
             f"expected numbers as labels of {name}, got names such as '{values[0]}', and the network does not know its "
-            "classes; set trunk.classes to their names in the order of its outputs"
+            "classes; set backbone.classes to their names in the order of its outputs"
         )
     return named_labels(values, classes).numbers
 

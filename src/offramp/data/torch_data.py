@@ -7,12 +7,12 @@ import numpy as np
 from torch.utils import data as torch_data
 from torch.utils.data import DataLoader, default_collate
 
+from offramp.backbone.raw import listed
 from offramp.data.dataset import check_range
 from offramp.data.files import dataset_name
 from offramp.data.labels import label_numbers
 from offramp.errors import InputError
 from offramp.features import Rows, hash_rows
-from offramp.trunk.raw import listed
 
 __all__ = ["TorchSource"]
 

@@ -1,7 +1,7 @@
-"""The whole of it on a small problem, with nothing to download: digits, a transformer, a chain, its off-ramps."""
+"""The whole of it on a small problem, with nothing to download: digits, a transformer, a cascade, its off-ramps."""
 
 from offramp.demo.digits import PREPROCESSING, Digits, digits
-from offramp.demo.networks import DigitsCnn, DigitsTransformer, as_trunk, digits_cnn, digits_transformer
+from offramp.demo.networks import DigitsCnn, DigitsTransformer, as_backbone, digits_cnn, digits_transformer
 from offramp.demo.run import report, run, trained_networks
 from offramp.demo.training import train
 
@@ -10,7 +10,7 @@ __all__ = [
     "Digits",
     "DigitsCnn",
     "DigitsTransformer",
-    "as_trunk",
+    "as_backbone",
     "digits",
     "digits_cnn",
     "digits_transformer",

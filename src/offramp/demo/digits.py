@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from offramp.backbone import image_preprocessing
 from offramp.errors import MissingExtraError
 from offramp.features import ArraySource
-from offramp.trunk import image_preprocessing
 
 __all__ = ["PREPROCESSING", "Digits", "digits"]
 

@@ -4,10 +4,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from offramp.backbone import Backbone, Factory, split
 from offramp.demo.digits import PREPROCESSING
-from offramp.trunk import Factory, Trunk, split
 
-__all__ = ["DigitsCnn", "DigitsTransformer", "as_trunk", "digits_cnn", "digits_transformer"]
+__all__ = ["DigitsCnn", "DigitsTransformer", "as_backbone", "digits_cnn", "digits_transformer"]
 
 
 class _Block(nn.Module):
@@ -64,7 +64,7 @@ class DigitsCnn(nn.Module):
     """Two convolutions that see images `N x 1 x 8 x 8` at half their resolution: cheap, and less accurate for it.
 
     Digits are easy. Exits inside a network that sees every pixel answer as well as the transformer at a hundredth of
-    its cost, and there would be nothing left for a chain to show.
+    its cost, and there would be nothing left for a cascade to show.
 
     Args:
         channels: Of each convolution.
@@ -91,34 +91,34 @@ class DigitsCnn(nn.Module):
         return scores
 
 
-def as_trunk(network: DigitsTransformer | DigitsCnn) -> Trunk:
+def as_backbone(network: DigitsTransformer | DigitsCnn) -> Backbone:
     """The network cut after each block, with the name it is made by when a saved frontier is loaded.
 
     Args:
         network: Of the default size; it is frozen, not copied.
     """
     name = "digits_cnn" if isinstance(network, DigitsCnn) else "digits_transformer"
-    trunk = split(network, torch.zeros(2, 1, 8, 8), name=name.replace("_", "-"))
-    trunk.preprocessing = PREPROCESSING
-    trunk.factory = Factory(name, preprocessing=PREPROCESSING)
-    return trunk
+    backbone = split(network, torch.zeros(2, 1, 8, 8), name=name.replace("_", "-"))
+    backbone.preprocessing = PREPROCESSING
+    backbone.factory = Factory(name, preprocessing=PREPROCESSING)
+    return backbone
 
 
-def digits_transformer() -> Trunk:
+def digits_transformer() -> Backbone:
     """The transformer, untrained; registered under this name.
 
     Example:
         >>> digits_transformer().num_exits
         6
     """
-    return as_trunk(DigitsTransformer())
+    return as_backbone(DigitsTransformer())
 
 
-def digits_cnn() -> Trunk:
+def digits_cnn() -> Backbone:
     """The cheaper network, untrained; registered under this name.
 
     Example:
         >>> digits_cnn().num_exits
         2
     """
-    return as_trunk(DigitsCnn())
+    return as_backbone(DigitsCnn())

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import torch
 
+from offramp.backbone import cascade
 from offramp.demo.digits import digits
-from offramp.demo.networks import DigitsCnn, DigitsTransformer, as_trunk
+from offramp.demo.networks import DigitsCnn, DigitsTransformer, as_backbone
 from offramp.demo.training import train
 from offramp.features import ArraySource, StoreSource, extract
 from offramp.frontier import Frontier, fit, save
 from offramp.report import Findings, find, write_report
-from offramp.trunk import chain
 
 __all__ = ["COST", "EPOCHS", "report", "run", "trained_networks"]
 
@@ -49,12 +49,12 @@ def run(folder: Path, *, progress: bool = True) -> Frontier:
         progress: Whether to show progress bars.
 
     Returns:
-        The frontier of the chain.
+        The frontier of the cascade.
     """
     parts = digits()
     small, large = trained_networks(parts.train, progress=progress)
     with _one_thread():
-        both = chain(as_trunk(small), as_trunk(large))
+        both = cascade(as_backbone(small), as_backbone(large))
         frontier = fit(both, parts.train, parts.validation, store=folder / "features", progress=progress)
         save(frontier, folder / "artifact", weights=True)
     return frontier
@@ -75,7 +75,7 @@ def report(frontier: Frontier, folder: Path, *, progress: bool = True) -> tuple[
     pooling = frontier.pooling.name
     with _one_thread():
         store = extract(
-            frontier.trunk,
+            frontier.backbone,
             test,
             folder / "features" / test.name,
             poolings=(pooling,),

@@ -12,7 +12,7 @@ __all__ = ["Averaging"]
 
 
 class Averaging(nn.Module):
-    r"""What the own heads of a chain answer: each its own, or averaged with the answer before.
+    r"""What the own heads of a cascade answer: each its own, or averaged with the answer before.
 
     $$\log p^j = \log\bigl((1 - w_j)\, \mathrm{softmax}(\text{logits}^j / T_j) + w_j\, p^{j-1}\bigr)$$
 

@@ -1,4 +1,4 @@
-"""Cached outcomes of a trunk, out of core: extracted once, stored, split by sample id, read in batches."""
+"""Cached outcomes of a backbone, out of core: extracted once, stored, split by sample id, read in batches."""
 
 from offramp.features.batch import Batch, BatchSource, Keys, MemorySource
 from offramp.features.extract import extract, extract_shard, make_plan

@@ -17,7 +17,7 @@ __all__ = ["Batch", "BatchSource", "Keys", "MemorySource"]
 
 @dataclass(frozen=True)
 class Batch:
-    """Cached outcomes of the trunk for n samples."""
+    """Cached outcomes of the backbone for n samples."""
 
     features: Tensor
     """`n x D` float features, the stages' side by side; `BatchSource.widths` says where each ends."""

@@ -1,4 +1,4 @@
-"""One pass of the trunk over a source, written into a store."""
+"""One pass of the backbone over a source, written into a store."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offramp.backbone import DEFAULT_POOLING, POOLINGS, Backbone, Hidden, Preprocessing
 from offramp.errors import InputError
 from offramp.features.buffer import empty
 from offramp.features.plan import DTYPES, Plan
@@ -18,7 +19,6 @@ from offramp.features.stable_hash import stable_hash
 from offramp.features.store import Store, begin_store, compile_manifest, hold_store, pending_shards, read_plan
 from offramp.files import check_local
 from offramp.progress import progress_bar
-from offramp.trunk import DEFAULT_POOLING, POOLINGS, Hidden, Preprocessing, Trunk
 
 __all__ = ["begin_extraction", "extract", "extract_shard", "make_plan"]
 
@@ -27,7 +27,7 @@ BATCH_SIZE = 250
 
 
 def extract(
-    trunk: Trunk,
+    backbone: Backbone,
     source: Source,
     path: str | Path,
     *,
@@ -39,13 +39,13 @@ def extract(
     dtype: torch.dtype = torch.float16,
     progress: bool = True,
 ) -> Store:
-    """Run a trunk once over a source and store what exits need.
+    """Run a backbone once over a source and store what exits need.
 
     Interrupted at any moment, the same call goes on where it stopped and ends with the same bytes. Memory does not grow
     with the source: a shard and a batch are held.
 
     Args:
-        trunk: The frozen network.
+        backbone: The frozen network.
         source: Labelled raw samples.
         path: Folder of the store; made if it is not there.
         poolings: Registered names; the features of each are stored.
@@ -62,7 +62,7 @@ def extract(
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> from offramp.features import ArraySource
-        >>> from offramp.trunk import CifarResNet, image_preprocessing
+        >>> from offramp.backbone import CifarResNet, image_preprocessing
         >>> images = np.zeros((5, 32, 32, 3), np.uint8)
         >>> source = ArraySource(images, np.arange(5), name="black")
         >>> views = [image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))]
@@ -74,7 +74,7 @@ def extract(
     check_local(path)
     path = Path(path)
     with begin_extraction(
-        trunk,
+        backbone,
         source,
         path,
         poolings=poolings,
@@ -89,13 +89,13 @@ def extract(
         done = plan.num_rows - to_do
         with progress_bar(f"extracting {source.name}", plan.num_rows, done=done, unit="rows", show=progress) as advance:
             for shard in pending:
-                extract_shard(trunk, source, plan, shard, path, advance=advance)
+                extract_shard(backbone, source, plan, shard, path, advance=advance)
         return compile_manifest(path)
 
 
 @contextmanager
 def begin_extraction(
-    trunk: Trunk,
+    backbone: Backbone,
     source: Source,
     path: Path,
     *,
@@ -116,7 +116,7 @@ def begin_extraction(
     if batch_size is None:
         batch_size = BATCH_SIZE if begun is None else begun.batch_size
     plan = make_plan(
-        trunk,
+        backbone,
         source,
         poolings=poolings,
         views=views,
@@ -131,7 +131,7 @@ def begin_extraction(
 
 
 def make_plan(
-    trunk: Trunk,
+    backbone: Backbone,
     source: Source,
     *,
     poolings: Sequence[str] = (DEFAULT_POOLING,),
@@ -161,14 +161,14 @@ def make_plan(
         )
     widths: dict[str, list[int]] = {pooling: [] for pooling in poolings}
     with torch.inference_mode():
-        inputs = trunk.prepare(views[0](source.read(0, 1).inputs))
-        for _, features, _ in _outcomes(trunk, inputs, poolings):
+        inputs = backbone.prepare(views[0](source.read(0, 1).inputs))
+        for _, features, _ in _outcomes(backbone, inputs, poolings):
             for pooling, pooled in features.items():
                 widths[pooling].append(pooled.shape[1])
     plan = Plan(
-        trunk=trunk.fingerprint(),
-        num_classes=trunk.num_classes,
-        own_heads=trunk.own_heads,
+        backbone=backbone.fingerprint(),
+        num_classes=backbone.num_classes,
+        own_heads=backbone.own_heads,
         poolings={pooling: tuple(numbers) for pooling, numbers in widths.items()},
         views=tuple(views),
         source=source.name,
@@ -185,7 +185,7 @@ def make_plan(
 
 
 def extract_shard(
-    trunk: Trunk,
+    backbone: Backbone,
     source: Source,
     plan: Plan,
     shard: int,
@@ -196,10 +196,10 @@ def extract_shard(
     """Extract one shard: the unit of work of every engine, one process or many.
 
     Any number of processes may extract different shards of a store that `begin_store` made; `compile_manifest` follows
-    when all are done. That `trunk` is the plan's is the caller's to check, once, not for each shard.
+    when all are done. That `backbone` is the plan's is the caller's to check, once, not for each shard.
 
     Args:
-        trunk: The trunk of the plan.
+        backbone: The backbone of the plan.
         source: The source of the plan.
         plan: What to write.
         shard: Which one.
@@ -207,19 +207,21 @@ def extract_shard(
         advance: Told the number of rows after each batch.
     """
     rows = plan.rows_of(shard)
-    trunk.eval()  # the model it was made of may have been put into training mode since
+    backbone.eval()  # the model it was made of may have been put into training mode since
     with torch.inference_mode(), _threads(plan.threads):
         columns = {name: empty(column.shape, column.dtype) for name, column in plan.columns(len(rows)).items()}
         for start in rows[:: plan.batch_size]:
             stop = min(start + plan.batch_size, rows.stop)
             here = slice(start - rows.start, stop - rows.start)
-            _extract_batch(trunk, source, plan, start, stop, {name: column[here] for name, column in columns.items()})
+            _extract_batch(
+                backbone, source, plan, start, stop, {name: column[here] for name, column in columns.items()}
+            )
             advance(stop - start)
     write_shard(Path(path), plan, shard, columns)
 
 
 def _extract_batch(
-    trunk: Trunk, source: Source, plan: Plan, start: int, stop: int, columns: Mapping[str, Tensor]
+    backbone: Backbone, source: Source, plan: Plan, start: int, stop: int, columns: Mapping[str, Tensor]
 ) -> None:
     """Run the rows `start` to `stop - 1` and write them into their part of the shard's columns."""
     rows = _checked(source.read(start, stop), start, stop, plan.num_classes)
@@ -227,16 +229,16 @@ def _extract_batch(
     columns["ids"].copy_(torch.from_numpy(rows.ids))
     for view, prepare in enumerate(plan.views):
         # The seed depends on the place alone: not on what was done before, nor on who does it.
-        inputs = trunk.prepare(prepare(rows.inputs, seed=stable_hash(f"{view}/{start}")))
-        if trunk.batch_size(inputs, 0) != stop - start:
+        inputs = backbone.prepare(prepare(rows.inputs, seed=stable_hash(f"{view}/{start}")))
+        if backbone.batch_size(inputs, 0) != stop - start:
             raise InputError(
-                f"view {view} of rows {start} to {stop - 1} has {trunk.batch_size(inputs, 0)} samples, expected "
+                f"view {view} of rows {start} to {stop - 1} has {backbone.batch_size(inputs, 0)} samples, expected "
                 f"{stop - start}; a preprocessing step must keep samples apart"
             )
         if view == 0:
-            columns["sizes"].copy_(trunk.sizes(inputs))
+            columns["sizes"].copy_(backbone.sizes(inputs))
         ends = dict.fromkeys(plan.poolings, 0)
-        for stage, features, logits in _outcomes(trunk, inputs, tuple(plan.poolings)):
+        for stage, features, logits in _outcomes(backbone, inputs, tuple(plan.poolings)):
             where = f"stage {stage}, view {view}"
             for pooling, pooled in features.items():
                 begin, ends[pooling] = ends[pooling], ends[pooling] + plan.poolings[pooling][stage]
@@ -247,16 +249,16 @@ def _extract_batch(
 
 
 def _outcomes(
-    trunk: Trunk, inputs: Hidden, poolings: Sequence[str]
+    backbone: Backbone, inputs: Hidden, poolings: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, Tensor], Tensor | None]]:
     """Stage by stage: its index, `N x D` features by pooling, and `N x K` logits if the network has a head there."""
     hidden = inputs
-    for stage, module in enumerate(trunk.stages):
-        with trunk.explaining(inputs):
+    for stage, module in enumerate(backbone.stages):
+        with backbone.explaining(inputs):
             hidden = module(hidden)
-            representation = trunk.representation(hidden, stage)
+            representation = backbone.representation(hidden, stage)
             features = {pooling: POOLINGS.get(pooling)(representation) for pooling in poolings}
-            logits = trunk.own_logits(hidden, stage) if stage in trunk.own_heads else None
+            logits = backbone.own_logits(hidden, stage) if stage in backbone.own_heads else None
         yield stage, features, logits
 
 
@@ -295,7 +297,8 @@ def _checked(rows: Rows, start: int, stop: int, num_classes: int) -> Rows:
     if outside.any():
         row = int(outside.argmax())
         raise InputError(
-            f"row {start + row} has label {labels[row]}, expected 0 to {num_classes - 1}: the trunk has {num_classes} "
+            f"row {start + row} has label {labels[row]}, expected 0 to {num_classes - 1}: the backbone has "
+            f"{num_classes} "
             "classes; map the labels to the network's"
         )
     return Rows(rows.inputs, labels.astype(np.int64), ids.astype(np.int64))

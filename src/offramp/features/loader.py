@@ -64,7 +64,7 @@ class StoreSource:
         self.widths = store.widths(pooling)
         self.num_classes = store.num_classes
         self.own_heads = store.own_heads
-        self.trunk_fingerprint = store.plan.trunk
+        self.backbone_fingerprint = store.plan.backbone
         self._store = store
         self._chosen = Selection(store.plan, rows, without)
         self._shards = np.flatnonzero(self._chosen.counts)

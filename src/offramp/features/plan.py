@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from offramp.backbone import Preprocessing
 from offramp.errors import CorruptFileError, InputError
 from offramp.features.sealed import seal
-from offramp.trunk import Preprocessing
 
 __all__ = ["DTYPES", "Column", "Plan"]
 
@@ -42,8 +42,8 @@ class Plan:
         (2, 1, 48)
     """
 
-    trunk: str
-    """Fingerprint of the trunk."""
+    backbone: str
+    """Fingerprint of the backbone."""
     num_classes: int
     """K."""
     own_heads: tuple[int, ...]
@@ -72,9 +72,9 @@ class Plan:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of trunk, poolings and preprocessing: stores that share it hold the same columns of the same network."""
+        """Hash of backbone, poolings and preprocessing: stores with the same hash hold the same columns."""
         content = self.to_json()
-        return seal({key: content[key] for key in ("trunk", "poolings", "views", "dtype")})
+        return seal({key: content[key] for key in ("backbone", "poolings", "views", "dtype")})
 
     def rows_of(self, shard: int) -> range:
         """The rows a shard holds."""
@@ -115,7 +115,7 @@ class Plan:
         """Read a plan back from the content of the file `path`, trusting nothing about it."""
         try:
             plan = cls(
-                trunk=content["trunk"],
+                backbone=content["backbone"],
                 num_classes=content["num_classes"],
                 own_heads=tuple(content["own_heads"]),
                 poolings={name: tuple(widths) for name, widths in content["poolings"].items()},
@@ -138,7 +138,7 @@ class Plan:
                 and plan.own_heads != ()
                 and plan.views != ()
                 and plan.dtype in DTYPES
-                and isinstance(plan.trunk, str)
+                and isinstance(plan.backbone, str)
                 and isinstance(plan.source, str)
                 and plan.to_json() == content
             )

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from offramp.backbone.raw import listed
 from offramp.errors import InputError
-from offramp.trunk.raw import listed
 
 __all__ = ["hash_rows"]
 

@@ -26,7 +26,7 @@ class Selection:
         counts: Rows chosen of each shard.
 
     Example:
-        >>> from offramp.trunk import Preprocessing
+        >>> from offramp.backbone import Preprocessing
         >>> plan = Plan("5eed", 10, (1,), {"mean": (16, 32)}, (Preprocessing(),), "toy", 10, 4, 2, 1, "float16")
         >>> chosen = Selection(plan, without=np.array([1, 2, 9]))
         >>> chosen.counts.tolist(), chosen.rows(0, 0, 2).tolist(), chosen.rows(1, 0, 2)

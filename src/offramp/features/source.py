@@ -8,10 +8,10 @@ import numpy.typing as npt
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from offramp.backbone.raw import listed
 from offramp.errors import InputError
 from offramp.features.row_hashes import hash_rows
 from offramp.progress import progress_bar
-from offramp.trunk.raw import listed
 
 __all__ = ["ArraySource", "Rows", "Source", "read_ids"]
 

@@ -1,4 +1,4 @@
-"""Some of the stages of a batch source: what a chain without one of its links would have cached."""
+"""Some of the stages of a batch source: what a cascade without one of its members would have cached."""
 
 from collections.abc import Iterator, Sequence
 

@@ -40,7 +40,7 @@ WAIT_S = 10.0
 
 
 class Store:
-    """Cached outcomes of a trunk, on disk and mapped into memory as they are read.
+    """Cached outcomes of a backbone, on disk and mapped into memory as they are read.
 
     Every JSON file is verified when the store is opened, every shard when it is first mapped.
 
@@ -125,7 +125,7 @@ download the store to it, first
 
     @property
     def fingerprint(self) -> str:
-        """Hash of trunk, poolings and preprocessing."""
+        """Hash of backbone, poolings and preprocessing."""
         return self.plan.fingerprint
 
     def widths(self, pooling: str) -> tuple[int, ...]:

@@ -36,7 +36,7 @@ class WithoutIds:
         if not self.num_samples:
             raise InputError(f"all {source.num_samples} samples are left out; leave some in")
         self.num_classes, self.widths, self.own_heads = source.num_classes, source.widths, source.own_heads
-        self.trunk_fingerprint: str | None = getattr(source, "trunk_fingerprint", None)
+        self.backbone_fingerprint: str | None = getattr(source, "backbone_fingerprint", None)
 
     def ids(self) -> npt.NDArray[np.int64]:
         """`N` sample ids, in the order of the rows."""

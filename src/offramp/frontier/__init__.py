@@ -1,13 +1,13 @@
 """From outcomes to operating points, and from a wish to a network."""
 
-from offramp.frontier.comparison import Comparison, check_comparable, compare, on_trunk
+from offramp.frontier.comparison import Comparison, check_comparable, compare, on_backbone
 from offramp.frontier.contributions import Contribution, paying_exits
 from offramp.frontier.estimate import Estimate, EstimatedPoint, estimate
 from offramp.frontier.fit import fit, fit_frontier
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.guarantee import losses_at, promise, with_losses
-from offramp.frontier.links import drop_links
 from offramp.frontier.loading import load
+from offramp.frontier.members import drop_members
 from offramp.frontier.metrics import Measured, measure
 from offramp.frontier.outcomes import Outcomes, brier_scores, outcomes, tune_temperatures
 from offramp.frontier.recalibration import recalibrated
@@ -29,7 +29,7 @@ __all__ = [
     "brier_scores",
     "check_comparable",
     "compare",
-    "drop_links",
+    "drop_members",
     "estimate",
     "exit_shares",
     "fit",
@@ -38,7 +38,7 @@ __all__ = [
     "losses_at",
     "made_again",
     "measure",
-    "on_trunk",
+    "on_backbone",
     "outcomes",
     "paying_exits",
     "promise",

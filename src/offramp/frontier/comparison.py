@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offramp.cost import count_trunk
+from offramp.backbone import Backbone
+from offramp.cost import count_backbone
 from offramp.errors import InputError
 from offramp.features import BatchSource
 from offramp.features.splits import find_overlap
@@ -15,10 +16,9 @@ from offramp.frontier.frontier import Frontier
 from offramp.frontier.guarantee import unpromised
 from offramp.frontier.simulate import simulate
 from offramp.policy import POLICIES, OperatingPoint
-from offramp.trunk import Trunk
 from offramp.uncertainty import bootstrap_ratio_interval, paired_interval
 
-__all__ = ["Comparison", "check_comparable", "compare", "on_trunk"]
+__all__ = ["Comparison", "check_comparable", "compare", "on_backbone"]
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,10 @@ def compare(
 
 def check_comparable(first: Frontier, second: Frontier) -> None:
     """Refuse frontiers that do not answer the same question."""
-    counts = first.trunk.num_classes, second.trunk.num_classes
+    counts = first.backbone.num_classes, second.backbone.num_classes
     if counts[0] != counts[1]:
         raise InputError(f"expected two frontiers of the same classes, got {counts[0]} and {counts[1]} classes")
-    if (first.bare_ms is None) != (second.bare_ms is None):
+    if (first.full_ms is None) != (second.full_ms is None):
         raise InputError(
             "expected two frontiers with costs of one kind, got milliseconds of one and Mul-Adds of the other; fit the "
             "second as the first, with latency or without"
@@ -110,7 +110,7 @@ def check_comparable(first: Frontier, second: Frontier) -> None:
         )
 
 
-def on_trunk(frontier: Frontier, trunk: Trunk, inputs: Any) -> Frontier:
+def on_backbone(frontier: Frontier, backbone: Backbone, inputs: Any) -> Frontier:
     """The frontier's exits on another network of the same shape: its own after an update.
 
     Costs are those of the updated network; milliseconds remain, as its shape is the same. Temperatures and thresholds
@@ -120,26 +120,27 @@ def on_trunk(frontier: Frontier, trunk: Trunk, inputs: Any) -> Frontier:
 
     Args:
         frontier: Whose exits.
-        trunk: The updated network.
+        backbone: The updated network.
         inputs: A raw sample or more, to count costs on where they are Mul-Adds.
     """
-    ours = (frontier.trunk.num_exits, frontier.trunk.num_classes, frontier.trunk.own_heads)
-    theirs = (trunk.num_exits, trunk.num_classes, trunk.own_heads)
+    ours = (frontier.backbone.num_exits, frontier.backbone.num_classes, frontier.backbone.own_heads)
+    theirs = (backbone.num_exits, backbone.num_classes, backbone.own_heads)
     if ours != theirs:
         raise InputError(
             f"expected a network of {ours[0]} stages and {ours[1]} classes with heads of its own after stages "
-            f"{ours[2]}, as '{frontier.trunk.name}' has, got {theirs[0]}, {theirs[1]} and {theirs[2]}; fit exits for it"
+            f"{ours[2]}, as '{frontier.backbone.name}' has, got {theirs[0]}, {theirs[1]} and {theirs[2]}; fit exits "
+            "for it"
         )
-    own = frontier.preprocessing == frontier.trunk.preprocessing
-    preprocessing = trunk.preprocessing if own else frontier.preprocessing
+    own = frontier.preprocessing == frontier.backbone.preprocessing
+    preprocessing = backbone.preprocessing if own else frontier.preprocessing
     costs = frontier.costs
-    if frontier.bare_ms is None:
+    if frontier.full_ms is None:
         prepared = preprocessing(inputs)
-        with trunk.explaining(prepared):
-            counted = count_trunk(trunk, trunk.prepare(prepared), frontier.pooling)
+        with backbone.explaining(prepared):
+            counted = count_backbone(backbone, backbone.prepare(prepared), frontier.pooling)
         costs = {policy: counted.price(frontier.bank, POLICIES.get(policy)) for policy in frontier.costs}
     points = {policy: list(map(unpromised, listed)) for policy, listed in frontier.points.items()}
-    return replace(frontier, trunk=trunk, preprocessing=preprocessing, costs=costs, points=points, embedded=False)
+    return replace(frontier, backbone=backbone, preprocessing=preprocessing, costs=costs, points=points, embedded=False)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ LEVELS = 128
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one exit, or one network of a chain, brings."""
+    """What one exit, or one network of a cascade, brings."""
 
     name: str
     """The exit's number (0-based), or the network's name."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from offramp.backbone import DEFAULT_POOLING, Backbone, Cascade
 from offramp.cost import thinned
 from offramp.errors import BudgetError, InputError
 from offramp.features import BatchSource, StageView, StoreSource, extract, split_by_id
@@ -21,7 +22,6 @@ from offramp.frontier.outcomes import outcomes
 from offramp.frontier.simulate import simulate
 from offramp.methods import DEFAULT, JointSettings
 from offramp.progress import progress_bar
-from offramp.trunk import DEFAULT_POOLING, ChainTrunk, Trunk
 from offramp.uncertainty import paired_interval
 
 __all__ = ["Estimate", "EstimatedPoint", "estimate"]
@@ -58,9 +58,9 @@ class Estimate:
     full_accuracy: float
     """Of the full network on them."""
     curves: dict[str, tuple[EstimatedPoint, ...]]
-    """For the network's own exits, and for the chain where there is one: a point for each cost that can be had."""
+    """For the network's own exits, and for the cascade where there is one: a point for each cost that can be had."""
     alone: tuple[tuple[str, EstimatedPoint], ...]
-    """Each earlier network of a chain by itself, with no exits: what it would be to simply use that."""
+    """Each earlier network of a cascade by itself, with no exits: what it would be to simply use that."""
 
     def cheapest(self, name: str, *, drop: float = 0.01, sure: bool = True) -> EstimatedPoint | None:
         """The cheapest point of a curve that loses at most `drop`: with 95 % confidence, or else by its mean.
@@ -79,7 +79,7 @@ class Estimate:
 
 
 def estimate(
-    trunk: Trunk,
+    backbone: Backbone,
     data: LabelledData,
     *,
     folds: int = 4,
@@ -97,7 +97,7 @@ def estimate(
     the network was not trained on it.
 
     Args:
-        trunk: The network; of a chain, the last network's own exits are tried as well.
+        backbone: The network; of a cascade, the last network's own exits are tried as well.
         data: Some 1,000 labelled samples, as `fit` takes them.
         folds: Parts the samples are dealt into.
         settings: How to fit.
@@ -114,38 +114,45 @@ def estimate(
         GuessingError: The full network is not more often right than the commonest class comes, at 95 %, one-sided.
 
     Example:
-        >>> from offramp.trunk import CifarResNet
+        >>> from offramp.backbone import CifarResNet
         >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
         >>> quick = JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
         >>> found = estimate(CifarResNet(8), (images, labels), settings=quick, anyway=True, progress=False)
         >>> found.samples, list(found.curves)
         (60, ['cifar-resnet-8'])
     """
-    if not isinstance(trunk, Trunk):
-        raise InputError(f"expected a trunk, got {type(trunk).__name__}; cut a network with offramp.split first")
-    check_stages(trunk)
-    source = as_source(data, "estimate", trunk.classes)
+    if not isinstance(backbone, Backbone):
+        raise InputError(f"expected a backbone, got {type(backbone).__name__}; cut a network with offramp.split first")
+    check_stages(backbone)
+    source = as_source(data, "estimate", backbone.classes)
     if len(source) < LEAST:
         raise InputError(f"expected at least {LEAST} samples to estimate from, better 1,000; got {len(source)}")
     if not 2 <= folds <= len(source):
         raise InputError(f"expected 2 folds or more, and as many samples, got {folds}; exits are fitted on the others")
     first = source.read(0, 1).inputs
     if exits is not None:
-        trunk = thinned(trunk, trunk.prepare(trunk.preprocessing(first)), exits=exits)
+        backbone = thinned(backbone, backbone.prepare(backbone.preprocessing(first)), exits=exits)
     with ExitStack() as stack:
         folder = Path(store) if store is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         kept = extract(
-            trunk, source, folder / source.name, poolings=(pooling,), views=(trunk.preprocessing,), progress=progress
+            backbone,
+            source,
+            folder / source.name,
+            poolings=(pooling,),
+            views=(backbone.preprocessing,),
+            progress=progress,
         )
-        check_full_network(StoreSource(kept, pooling=pooling), split="estimate", classes=trunk.classes, anyway=anyway)
-        tried = _tried(trunk)
+        check_full_network(
+            StoreSource(kept, pooling=pooling), split="estimate", classes=backbone.classes, anyway=anyway
+        )
+        tried = _tried(backbone)
         scored: dict[str, list[_Scored]] = {name: [] for name in tried}
         with progress_bar("trying exits", folds * len(tried), unit="fits", show=progress) as advance:
             for fold in range(folds):
                 rows = _dealt(kept.ids(), fold, folds, settings.seed)
                 for name, (network, stages) in tried.items():
                     views = [_view(StoreSource(kept, pooling=pooling, rows=one), stages) for one in rows]
-                    preparing = prepared_for(network, trunk, trunk.preprocessing)
+                    preparing = prepared_for(network, backbone, backbone.preprocessing)
                     frontier = fit_frontier(
                         network,
                         *views[:3],
@@ -156,13 +163,13 @@ def estimate(
                     )
                     scored[name].append(_score(frontier, views[3]))
                     advance(1)
-        full = torch.cat([one.full for one in scored[trunk.name]])
+        full = torch.cat([one.full for one in scored[backbone.name]])
         return Estimate(
             samples=len(full),
-            num_classes=trunk.num_classes,
+            num_classes=backbone.num_classes,
             full_accuracy=float(full.mean()),
             curves={name: _curve(parts) for name, parts in scored.items()},
-            alone=_alone(scored[trunk.name]),
+            alone=_alone(scored[backbone.name]),
         )
 
 
@@ -186,15 +193,15 @@ class _Scored:
     spent: dict[float, float]
     """Relative cost, for each of them."""
     alone: list[tuple[str, Tensor, float]]
-    """Of each earlier network of a chain its name, `N` whether it is right by itself, and its relative cost."""
+    """Of each earlier network of a cascade its name, `N` whether it is right by itself, and its relative cost."""
 
 
-def _tried(trunk: Trunk) -> dict[str, tuple[Trunk, Sequence[int]]]:
-    """What exits are fitted to: the trunk, and the last network of a chain by itself; with the stages of each."""
-    tried: dict[str, tuple[Trunk, Sequence[int]]] = {}
-    if isinstance(trunk, ChainTrunk):
-        tried[trunk.links[-1].name] = (trunk.links[-1], tuple(trunk.stages_of_links[-1]))
-    return {**tried, trunk.name: (trunk, range(trunk.num_exits))}
+def _tried(backbone: Backbone) -> dict[str, tuple[Backbone, Sequence[int]]]:
+    """What exits are fitted to: the backbone, and the last network of a cascade by itself; with the stages of each."""
+    tried: dict[str, tuple[Backbone, Sequence[int]]] = {}
+    if isinstance(backbone, Cascade):
+        tried[backbone.members[-1].name] = (backbone.members[-1], tuple(backbone.stages_of_members[-1]))
+    return {**tried, backbone.name: (backbone, range(backbone.num_exits))}
 
 
 def _view(source: BatchSource, stages: Sequence[int]) -> BatchSource:
@@ -217,19 +224,19 @@ def _score(frontier: Frontier, test: BatchSource) -> _Scored:
         hits[cost] = seen.correct[point.classifier, rows, left].double()
         spent[cost] = float(table.relative_cost(left, point.active))
     alone = []
-    for link, part in _earlier(frontier.trunk):
+    for member, part in _earlier(frontier.backbone):
         batches = test.in_order(batch_size=1000)
         right = [batch.own_logits[part.stop - 1].argmax(1) == batch.labels for batch in batches]
-        own = range(part.start + link.bare_stages.start, part.stop)
-        alone.append((link.name, torch.cat(right).double(), table.relative_cost_alone(own, len(rows))))
+        own = range(part.start + member.full_stages.start, part.stop)
+        alone.append((member.name, torch.cat(right).double(), table.relative_cost_alone(own, len(rows))))
     return _Scored(seen.full_correct.double(), hits, spent, alone)
 
 
-def _earlier(trunk: Trunk) -> list[tuple[Trunk, range]]:
-    """The networks of a chain before its last, with their stages."""
-    if not isinstance(trunk, ChainTrunk):
+def _earlier(backbone: Backbone) -> list[tuple[Backbone, range]]:
+    """The networks of a cascade before its last, with their stages."""
+    if not isinstance(backbone, Cascade):
         return []
-    return list(zip(trunk.links, trunk.stages_of_links, strict=True))[:-1]
+    return list(zip(backbone.members, backbone.stages_of_members, strict=True))[:-1]
 
 
 def _curve(parts: Sequence[_Scored]) -> tuple[EstimatedPoint, ...]:

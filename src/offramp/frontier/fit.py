@@ -16,7 +16,9 @@ from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
 from offramp.artifact import LONGEST
-from offramp.cost import Prices, count_trunk, thinned
+from offramp.backbone import DEFAULT_POOLING, POOLINGS, Backbone, Cascade, Hidden, Preprocessing
+from offramp.backbone.raw import listed
+from offramp.cost import Prices, count_backbone, thinned
 from offramp.data import TorchSource, open_data
 from offramp.data.labels import label_numbers
 from offramp.errors import InputError, SplitError
@@ -37,7 +39,7 @@ from offramp.frontier.contributions import LEVELS, paying_exits
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.guarantee import with_losses
 from offramp.frontier.guessing import check_full_network
-from offramp.frontier.links import drop_links
+from offramp.frontier.members import drop_members
 from offramp.frontier.outcomes import outcomes, tune_temperatures
 from offramp.frontier.provenance import provenance
 from offramp.frontier.sets import with_sets
@@ -49,8 +51,6 @@ from offramp.policy import OFFERED, POLICIES, threshold_candidates
 from offramp.progress import progress_bar
 from offramp.registry import check_own_name
 from offramp.runtime import LatencyTable, Milliseconds
-from offramp.trunk import DEFAULT_POOLING, POOLINGS, ChainTrunk, Hidden, Preprocessing, Trunk
-from offramp.trunk.raw import listed
 from offramp.uncertainty import ConformalVariant
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ LabelledData: TypeAlias = "Source | tuple[Any, Any] | TorchDataset[Any] | DataLo
 
 
 def fit(
-    trunk: Trunk,
+    backbone: Backbone,
     train: LabelledData,
     validation: LabelledData,
     *,
@@ -91,15 +91,15 @@ def fit(
     the validation samples may be among those for training, and leave with an `OverlapWarning`.
 
     Args:
-        trunk: The frozen network.
+        backbone: The frozen network.
         train: Samples for classifiers and gates: (inputs, labels), labels being numbers or class names; a map-style
             torch dataset of such pairs or a loader of one; a `datasets.Dataset`; or a source.
         validation: Samples the network has never seen, in any of these forms.
-        preprocessing: From raw inputs to what the trunk takes; the trunk's own if left out.
+        preprocessing: From raw inputs to what the backbone takes; the backbone's own if left out.
         augmented: Further views of the training samples, each one more pass of the network over them.
         pooling: Name of the pooling that exits see a stage through.
         exits: Exits of a network at most, evenly spread over its cost; one after every stage if left out. Every exit
-            takes time: few are enough for a chain, whose networks answer at their ends.
+            takes time: few are enough for a cascade, whose networks answer at their ends.
         method: How exits are trained: "default", "paper", another registered name, `package.module:function` of a
             function that `trust` lists, or such a function itself (`offramp.methods.Method`).
         settings: The method's settings; its own default if left out.
@@ -108,7 +108,7 @@ def fit(
         trust: Names `package.module:name` of third-party code that may be imported, among them a pooling's.
         classes: Names of the classes, in the order of the network's outputs, where the network does not know them;
             kept with the frontier.
-        latency: What was measured of this trunk with such exits, untrained as they may be: costs are then times, in
+        latency: What was measured of this backbone with such exits, untrained as they may be: costs are then times, in
             training, in choosing and in what is reported; Mul-Adds if left out.
         batch_size: How many samples come at a time, where costs are times.
         sets_by_class: Whether prediction sets are to hold the true class as often in each class as overall, for which
@@ -126,12 +126,12 @@ def fit(
             class names are in another order, inputs are prepared otherwise, or its weights were not loaded.
         SplitError: More than 1 % of the validation samples are among those for training.
     """
-    if not isinstance(trunk, Trunk):
-        raise InputError(f"expected a trunk, got {type(trunk).__name__}; cut a network with offramp.split first")
-    check_stages(trunk)
-    names = classes or trunk.classes
-    classes = check_names(names, trunk) if names else ()
-    preprocessing = trunk.preprocessing if preprocessing is None else preprocessing
+    if not isinstance(backbone, Backbone):
+        raise InputError(f"expected a backbone, got {type(backbone).__name__}; cut a network with offramp.split first")
+    check_stages(backbone)
+    names = classes or backbone.classes
+    classes = check_names(names, backbone) if names else ()
+    preprocessing = backbone.preprocessing if preprocessing is None else preprocessing
     method, settings = _method(method, settings, trust)
     check_own_name(POOLINGS.get(pooling, trust=trust), pooling)
     for policy in policies or ():
@@ -142,14 +142,14 @@ def fit(
     if names_alike or _look_alike(*sources):
         raise SplitError("train and validation are the same samples; hold some out that nothing was trained on")
     if exits is not None:
-        trunk = thinned(trunk, trunk.prepare(preprocessing(sources[0].read(0, 1).inputs)), exits=exits)
+        backbone = thinned(backbone, backbone.prepare(preprocessing(sources[0].read(0, 1).inputs)), exits=exits)
     if latency is not None:
-        check_measured(latency, trunk, exits)
+        check_measured(latency, backbone, exits)
     with ExitStack() as stack:
         folder = Path(store) if store is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
 
         def run(source: Source, *views: Preprocessing) -> Store:
-            return extract(trunk, source, folder / source.name, poolings=(pooling,), views=views, progress=progress)
+            return extract(backbone, source, folder / source.name, poolings=(pooling,), views=views, progress=progress)
 
         held_out = run(sources[1], preprocessing)  # first: a network that only guesses is refused on it
         if held_out.num_rows < 2:
@@ -168,9 +168,9 @@ def fit(
         names = [source.name for source in sources]
         first = sources[0].read(0, 1).inputs
 
-        def fit_one(part: Trunk, parts: Sequence[BatchSource]) -> Frontier:
-            preparing = prepared_for(part, trunk, preprocessing)
-            # Not by name alone: a chain's links, and with them what remains of it, may be called the same.
+        def fit_one(part: Backbone, parts: Sequence[BatchSource]) -> Frontier:
+            preparing = prepared_for(part, backbone, preprocessing)
+            # Not by name alone: a cascade's members, and with them what remains of it, may be called the same.
             told = (
                 names,
                 pooling,
@@ -195,14 +195,14 @@ def fit(
                     method=method,
                     settings=settings,
                     policies=policies,
-                    latency=None if latency is None else of_part(latency, part, trunk),
+                    latency=None if latency is None else of_part(latency, part, backbone),
                     batch_size=batch_size,
                     sets_by_class=sets_by_class,
                     checkpoint=folder / f"fit-{key:x}.safetensors",
                     on_epoch=lambda record: advance(1),
                 )
 
-        return replace(drop_links(trunk, (fit_rows, tune, calibrate), fit_one), classes=classes)
+        return replace(drop_members(backbone, (fit_rows, tune, calibrate), fit_one), classes=classes)
 
 
 def _look_alike(source: Source, other: Source) -> bool:
@@ -211,26 +211,27 @@ def _look_alike(source: Source, other: Source) -> bool:
     return bool(places) and all(source.read(row, row + 1).ids == other.read(row, row + 1).ids for row in places)
 
 
-def check_stages(trunk: Trunk) -> None:
+def check_stages(backbone: Backbone) -> None:
     """Refuse a network of one stage: its only exit is its own head, so that no sample could leave early."""
-    if trunk.num_exits == 1:
+    if backbone.num_exits == 1:
         raise InputError(
-            f"'{trunk.name}' is one stage, from which no sample can leave early; cut it after named modules "
-            "(offramp.split(model, example, at=[...])), give the stages by hand (offramp.Trunk), or put a cheaper "
-            "network in front (offramp.chain)"
+            f"'{backbone.name}' is one stage, from which no sample can leave early; cut it after named modules "
+            "(offramp.split(model, example, at=[...])), give the stages by hand (offramp.Backbone), or put a cheaper "
+            "network in front (offramp.cascade)"
         )
 
 
-def check_names(classes: Sequence[str], trunk: Trunk) -> tuple[str, ...]:
-    """Return the names as a tuple; refuse those that are not one a class, or not those the trunk has."""
+def check_names(classes: Sequence[str], backbone: Backbone) -> tuple[str, ...]:
+    """Return the names as a tuple; refuse those that are not one a class, or not those the backbone has."""
     names = [] if isinstance(classes, str) else list(classes)
     good = all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
-    if not good or len(names) != trunk.num_classes or len(set(names)) != len(names):
+    if not good or len(names) != backbone.num_classes or len(set(names)) != len(names):
         raise InputError(
-            f"expected {trunk.num_classes} different names, one a class of '{trunk.name}', each of 1 to {LONGEST} "
+            f"expected {backbone.num_classes} different names, one a class of '{backbone.name}', each of 1 to "
+            f"{LONGEST} "
             f"characters, got {reprlib.repr(classes)}"
         )
-    _check_agree(names, trunk.classes, f"classes={reprlib.repr(classes)}")
+    _check_agree(names, backbone.classes, f"classes={reprlib.repr(classes)}")
     return tuple(names)
 
 
@@ -241,25 +242,25 @@ def _check_agree(given: Sequence[str], own: Sequence[str], what: str) -> None:
         place = next((i for i, pair in pairs if pair[0] != pair[1]), min(len(given), len(own)))
         raise InputError(
             f"expected the classes of the network ({reprlib.repr(tuple(own))}), got {what}: the first difference is "
-            f"class {place}; leave classes out, or open data with classes=trunk.classes"
+            f"class {place}; leave classes out, or open data with classes=backbone.classes"
         )
 
 
-def prepared_for(part: Trunk, trunk: Trunk, preprocessing: Preprocessing) -> Preprocessing:
-    """How inputs are prepared for what remains of a trunk: of a chain, fewer of its networks.
+def prepared_for(part: Backbone, backbone: Backbone, preprocessing: Preprocessing) -> Preprocessing:
+    """How inputs are prepared for what remains of a backbone: of a cascade, fewer of its networks.
 
     Args:
         part: What remains.
-        trunk: What it remains of.
+        backbone: What it remains of.
         preprocessing: How inputs are prepared for that.
     """
-    # What remains of a chain whose networks prepare inputs each in its own way has to do so itself.
-    apart = isinstance(trunk, ChainTrunk) and not trunk.alike
-    return preprocessing.followed_by(part.preprocessing) if apart and part is not trunk else preprocessing
+    # What remains of a cascade whose networks prepare inputs each in its own way has to do so itself.
+    apart = isinstance(backbone, Cascade) and not backbone.alike
+    return preprocessing.followed_by(part.preprocessing) if apart and part is not backbone else preprocessing
 
 
 def fit_frontier(
-    trunk: Trunk,
+    backbone: Backbone,
     fit: BatchSource,
     tune: BatchSource,
     calibrate: BatchSource,
@@ -281,13 +282,13 @@ def fit_frontier(
     """Fit a frontier from cached features and explicit splits.
 
     Args:
-        trunk: The frozen network.
+        backbone: The frozen network.
         fit: Samples for classifiers and gates.
         tune: Samples for imbalance weights, early stopping, temperatures, offsets and the choice of points.
         calibrate: Samples for conformal thresholds and promises, and nothing else. Of each split, up to 1 % may be in
             an earlier one, and leave with an `OverlapWarning`; more is a `SplitError`.
-        example: A batch of inputs as the trunk takes them: costs are counted on it.
-        preprocessing: From raw inputs to what the trunk takes; the trunk's own if left out.
+        example: A batch of inputs as the backbone takes them: costs are counted on it.
+        preprocessing: From raw inputs to what the backbone takes; the backbone's own if left out.
         pooling: Name of the pooling the features were made with.
         method: How exits are trained: a registered name, or a method itself. Third-party names are imported before, by
             `METHODS.get(name, trust=...)`; policies likewise.
@@ -296,7 +297,7 @@ def fit_frontier(
         conformal: How prediction sets are calibrated; what each way claims, and what not: docs/conformal.md.
         sets_by_class: Whether they are calibrated within each class.
         miscoverages: Offered levels of prediction sets.
-        latency: What was measured of this trunk with such exits: costs are then times; Mul-Adds if left out.
+        latency: What was measured of this backbone with such exits: costs are then times; Mul-Adds if left out.
         batch_size: How many samples come at a time, where costs are times.
         checkpoint: A file that keeps the fit's state.
         on_epoch: Called after every epoch.
@@ -307,7 +308,7 @@ def fit_frontier(
     fit, tune, calibrate = keep_apart(fit=fit, tune=tune, calibrate=calibrate)
     prices: Prices
     if latency is None:
-        prices = count_trunk(trunk, example, POOLINGS.get(pooling))
+        prices = count_backbone(backbone, example, POOLINGS.get(pooling))
     else:
         prices = Milliseconds(latency, batch_size)
     method, settings = _method(method, settings)
@@ -326,7 +327,7 @@ def fit_frontier(
     ]
     best = max(range(bank.stacked), key=lambda one: area(thin(coarse[one], seen, costs["threshold"])))
     active, contributions = paying_exits(seen, temperatures, best, costs["threshold"], needed=bank.averaging.read)
-    everywhere = tuple(range(trunk.num_exits))
+    everywhere = tuple(range(backbone.num_exits))
     points = {}
     for policy in policies:
         rule = POLICIES.get(policy)
@@ -342,8 +343,8 @@ def fit_frontier(
         for policy, kept in points.items()
     }
     return Frontier(
-        trunk=trunk,
-        preprocessing=trunk.preprocessing if preprocessing is None else preprocessing,
+        backbone=backbone,
+        preprocessing=backbone.preprocessing if preprocessing is None else preprocessing,
         pooling=POOLINGS.get(pooling),
         bank=bank,
         costs=costs,
@@ -357,7 +358,7 @@ def fit_frontier(
         },
         provenance=provenance(METHODS.name_of(method), settings, fit=fit, tune=tune, calibrate=calibrate)
         | ({} if latency is None else {"latency": told_of(latency)}),
-        bare_ms=None if latency is None else float(costs["threshold"].average(seen.sizes).bare),
+        full_ms=None if latency is None else float(costs["threshold"].average(seen.sizes).full),
     )
 
 

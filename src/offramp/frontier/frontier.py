@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from offramp.backbone import Backbone, Pooling, Preprocessing
 from offramp.cost import Costs
 from offramp.errors import BudgetError, InputError, OfframpWarning
 from offramp.exits import ExitBank
@@ -20,12 +21,11 @@ from offramp.frontier.guessing import check_not_guessing
 from offramp.frontier.metrics import Measured, measure
 from offramp.frontier.outcomes import Outcomes, outcomes
 from offramp.frontier.thinning import area
-from offramp.frontier.timing import check_measured, mean_bare, repriced, told_of
+from offramp.frontier.timing import check_measured, mean_full, repriced, told_of
 from offramp.network import EarlyExitNetwork
 from offramp.policy import OperatingPoint
 from offramp.registry import unknown_name
 from offramp.runtime import Dial, LatencyTable
-from offramp.trunk import Pooling, Preprocessing, Trunk
 from offramp.uncertainty import RiskBound
 
 __all__ = ["Frontier"]
@@ -36,17 +36,17 @@ PREFERENCE = ("stopping", "threshold")
 on the default's exits is in docs/evidence.md."""
 
 MOST_COST = 10.0
-"""Relative cost that can be asked for: a chain may cost more than its last network, but hardly ten times."""
+"""Relative cost that can be asked for: a cascade may cost more than its last network, but hardly ten times."""
 
 
 @dataclass(frozen=True)
 class Frontier:
     """Operating points from cheap to accurate, all of one fit."""
 
-    trunk: Trunk
+    backbone: Backbone
     """The frozen network."""
     preprocessing: Preprocessing
-    """From raw inputs to what the trunk takes."""
+    """From raw inputs to what the backbone takes."""
     pooling: Pooling
     """What exits see of a stage."""
     bank: ExitBank
@@ -60,21 +60,21 @@ class Frontier:
     full_accuracy: float
     """The full network's accuracy on the tune split."""
     contributions: Sequence[Contribution] = ()
-    """What each network of a chain, then each early exit, brings on the tune split; those not kept are not in force."""
+    """Gain on the tune split of each network of a cascade, then of each early exit; those not kept are not in force."""
     classes: tuple[str, ...] = ()
     """Names of the classes, in the order of their numbers; empty where nobody has named them."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """How it was obtained: versions, settings, and the sizes of the splits."""
     splits: Mapping[str, IdSketch] = field(default_factory=dict)
     """Hashed ids of the samples of "fit", "tune", "calibrate" and, where there is one, "recalibrate"."""
-    bare_ms: float | None = None
-    """Milliseconds the bare network takes for a sample of the tune split, where costs are times; None: Mul-Adds."""
+    full_ms: float | None = None
+    """Milliseconds the full network takes for a sample of the tune split, where costs are times; None: Mul-Adds."""
     embedded: bool = False
     """Whether it was loaded from an artifact with the network's weights: they are then saved again."""
 
     def __repr__(self) -> str:
         points = ", ".join(f"{len(points)} points by {policy}" for policy, points in self.points.items())
-        return f"Frontier({self.trunk.name}, {self.trunk.num_exits} exits, {points})"
+        return f"Frontier({self.backbone.name}, {self.backbone.num_exits} exits, {points})"
 
     @property
     def area(self) -> float:
@@ -87,7 +87,7 @@ class Frontier:
         return next(policy for policy in (*PREFERENCE, *self.points) if policy in self.points)
 
     def timed(self, table: LatencyTable, *, batch_size: int = 1) -> "Frontier":
-        """The same points by the time they take: costs are then shares of the bare network's.
+        """The same points by the time they take: costs are then shares of the full network's.
 
         Args:
             table: What was measured of this network and its exits: `runtime.measure_latency`.
@@ -101,20 +101,20 @@ class Frontier:
             >>> from offramp.frontier import fit
             >>> from offramp.methods import JointSettings
             >>> from offramp.runtime import measure_latency
-            >>> from offramp.trunk import CifarResNet
+            >>> from offramp.backbone import CifarResNet
             >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
             >>> quick = JointSettings(exits="ladder", classifier_loss="fixed", warmup_epochs=1, epochs=1)
             >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
             >>> frontier = fit(CifarResNet(8), *data, settings=quick, anyway=True)
-            >>> table = measure_latency(frontier.trunk, frontier.pooling, frontier.bank, images[:1], batch_sizes=(1,))
+            >>> table = measure_latency(frontier.backbone, frontier.pooling, frontier.bank, images, batch_sizes=(1,))
             >>> network = frontier.timed(table).choose(latency_ms=1000)
         """
-        check_measured(table, self.trunk)
+        check_measured(table, self.backbone)
         costs = {policy: table.costs(self.bank, policy=policy, batch_size=batch_size) for policy in self.costs}
         points = {policy: repriced(listed, costs[policy]) for policy, listed in self.points.items()}
-        bare_ms = mean_bare(self.points[self.preferred][0], costs[self.preferred])
+        full_ms = mean_full(self.points[self.preferred][0], costs[self.preferred])
         provenance = {**self.provenance, "latency": told_of(table)}
-        return replace(self, costs=costs, points=points, bare_ms=bare_ms, provenance=provenance)
+        return replace(self, costs=costs, points=points, full_ms=full_ms, provenance=provenance)
 
     def choose(
         self,
@@ -181,8 +181,8 @@ class Frontier:
                 promise(points, max_drop=max_drop, confidence=sure, loss=loss or "accuracy", bound=bound or "ltt")
             )
         if latency_ms is not None:
-            bare_ms = self._bare_ms(latency_ms)
-            return self._network(Dial(points).within(latency_ms / bare_ms, bare=bare_ms, unit=" ms"))
+            full_ms = self._full_ms(latency_ms)
+            return self._network(Dial(points).within(latency_ms / full_ms, full=full_ms, unit=" ms"))
         if cost is not None and not 0 < cost <= MOST_COST:
             raise InputError(f"expected cost as a share of the network's, such as 0.6, got {cost}")
         if accuracy is not None:
@@ -216,7 +216,7 @@ class Frontier:
         """
         if not hasattr(source, "in_order"):
             raise InputError(
-                f"evaluate takes cached features, got {type(source).__name__}; extract(frontier.trunk, ...) the "
+                f"evaluate takes cached features, got {type(source).__name__}; extract(frontier.backbone, ...) the "
                 "samples into a store and give StoreSource(store, pooling=...)"
             )
         source = without_overlap(source, self.splits, name="test")
@@ -236,11 +236,11 @@ class Frontier:
         Returns:
             The points, each with the place of its classifiers in the outcomes; and the outcomes.
         """
-        of = getattr(source, "trunk_fingerprint", None)
-        if of is not None and of != self.trunk.fingerprint():
+        of = getattr(source, "backbone_fingerprint", None)
+        if of is not None and of != self.backbone.fingerprint():
             raise InputError(
-                f"these features are of another network than the frontier's '{self.trunk.name}'; extract them with "
-                "frontier.trunk, which may have fewer networks than the chain that was fitted"
+                f"these features are of another network than the frontier's '{self.backbone.name}'; extract them with "
+                "frontier.backbone, which may have fewer networks than the cascade that was fitted"
             )
         # Only the classifiers that the points ask: of sixteen sets, a threshold uses one.
         used = sorted({point.classifier for point in points})
@@ -254,28 +254,32 @@ class Frontier:
         from rich.table import Table
 
         table = Table()
-        for column in (*(("ms",) if self.bare_ms is not None else ()), "cost", "accuracy", "change"):
+        for column in (*(("ms",) if self.full_ms is not None else ()), "cost", "accuracy", "change"):
             table.add_column(column, justify="right")
         points = self.points[self.preferred]
         for index in sorted({round(step * (len(points) - 1) / 11) for step in range(12)}):
             promised = points[index].promised
             change = 100 * (promised["accuracy"] - self.full_accuracy)
-            took = () if self.bare_ms is None else (f"{self.bare_ms * promised['cost']:.3g}",)
+            took = () if self.full_ms is None else (f"{self.full_ms * promised['cost']:.3g}",)
             table.add_row(*took, f"{promised['cost']:.3f}", f"{100 * promised['accuracy']:.2f}", f"{change:+.2f}")
         console = Console(width=100, color_system=None)
         with console.capture() as capture:
             console.print(table)
         shown = f"{table.row_count} of its {len(points)} points" if table.row_count < len(points) else "all points"
-        title = f"frontier of {self.trunk.name} by {self.preferred}, {shown}, measured on the tune split\n"
+        title = f"frontier of {self.backbone.name} by {self.preferred}, {shown}, measured on the tune split\n"
         return title + capture.get() + "".join(f"{line}\n" for line in self._summary())
 
     def _summary(self) -> Iterator[str]:
-        """What the networks of a chain bring, and which exits are dropped, where there is something to say."""
-        first = max(0, len(self.contributions) - (self.trunk.num_exits - 1))  # the exits come last, the final one not
-        links, exits = self.contributions[:first], self.contributions[first:]
-        if links:
-            told = [f"{link.name} {100 * link.gain:+.2f}{'' if link.kept else ' (dropped)'}" for link in links]
-            yield f"links bring, in points of mean accuracy: {', '.join(told)}"
+        """What the networks of a cascade bring, and which exits are dropped, where there is something to say."""
+        first = max(
+            0, len(self.contributions) - (self.backbone.num_exits - 1)
+        )  # the exits come last, the final one not
+        members, exits = self.contributions[:first], self.contributions[first:]
+        if members:
+            told = [
+                f"{member.name} {100 * member.gain:+.2f}{'' if member.kept else ' (dropped)'}" for member in members
+            ]
+            yield f"members bring, in points of mean accuracy: {', '.join(told)}"
         dropped = [exit.name for exit in exits if not exit.kept]
         if dropped:
             yield f"exits dropped, as they bring nothing: {', '.join(dropped)}"
@@ -285,16 +289,16 @@ class Frontier:
             raise unknown_name("policy of this frontier", policy, self.points)
         return self.points[policy]
 
-    def _bare_ms(self, latency_ms: float) -> float:
-        """What the bare network takes, where milliseconds can be asked for."""
-        if self.bare_ms is None:
+    def _full_ms(self, latency_ms: float) -> float:
+        """What the full network takes, where milliseconds can be asked for."""
+        if self.full_ms is None:
             raise InputError(
                 "latency_ms=... needs times, and the costs of this frontier are Mul-Adds; choose of frontier.timed("
                 "table), with table = offramp.runtime.measure_latency(...) or LatencyTable.load(...)"
             )
         if not 0 < latency_ms < float("inf"):
             raise InputError(f"expected latency_ms as milliseconds above 0, such as 2.0, got {latency_ms}")
-        return self.bare_ms
+        return self.full_ms
 
     def _default(self, points: Sequence[OperatingPoint]) -> OperatingPoint:
         """The point of the default; a warning says what was taken where nothing can be guaranteed."""
@@ -314,7 +318,7 @@ class Frontier:
         # At the cost that the point was chosen for this is the same, as the best of all is the best of its own.
         alike = [other for other in self.points[point.policy] if other.classifier == point.classifier]
         return EarlyExitNetwork(
-            self.trunk,
+            self.backbone,
             self.preprocessing,
             self.pooling,
             bank,

@@ -62,7 +62,7 @@ def check_not_guessing(
 
 
 def check_full_network(source: BatchSource, *, split: str, classes: Sequence[str] = (), anyway: bool = False) -> None:
-    """Check the full network by its own logits among cached features: of a chain, its last network's.
+    """Check the full network by its own logits among cached features: of a cascade, its last network's.
 
     Args:
         source: The samples' cached features.

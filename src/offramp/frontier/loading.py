@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 import torch
 
 from offramp.artifact import LARGEST, Artifact, Field, read_artifact
+from offramp.backbone import POOLINGS, STEPS, Attachment, Backbone, Factory, Preprocessing, build
+from offramp.backbone.factory import MOST_CLASSES
 from offramp.errors import ArtifactError, InputError, SplitRefusedError, UnknownNameError, UntrustedNameError
 from offramp.exits import EXITS, Averaging, ExitBank
 from offramp.features import IdSketch
@@ -20,8 +22,6 @@ from offramp.frontier.stored_points import MOST, TEMPERATURES, read_costs, read_
 from offramp.frontier.tensors import Tensors
 from offramp.policy import POLICIES
 from offramp.registry import Registry, check_own_name
-from offramp.trunk import POOLINGS, STEPS, Attachment, Factory, Preprocessing, Trunk, build
-from offramp.trunk.factory import MOST_CLASSES
 
 __all__ = ["load"]
 
@@ -34,7 +34,7 @@ MOST_EXITS = 10_000
 """Stages at most: sixteen of the deepest ResNets would have 9,600."""
 
 
-def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str] = ()) -> Frontier:
+def load(path: str | Path, *, backbone: Backbone | None = None, trust: Collection[str] = ()) -> Frontier:
     """Read a frontier that was saved.
 
     Nothing in the folder is run. The network is made from a registered name, from a `package.module:function` the
@@ -42,7 +42,7 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
 
     Args:
         path: The folder.
-        trunk: The network, where it is not to be made from its name. It is left as it is, weights included.
+        backbone: The network, where it is not to be made from its name. It is left as it is, weights included.
         trust: Names `package.module:name` of third-party code that may be imported: the network's factory, exits, a
             pooling, policies.
 
@@ -55,16 +55,18 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
         UnknownNameError: If the network's factory is not registered here.
         MissingExtraError: If a library that the network or its preprocessing needs is not installed.
     """
-    if trunk is not None and not isinstance(trunk, Trunk):
-        raise InputError(f"expected a trunk, got {type(trunk).__name__}; cut the network with offramp.split first")
+    if backbone is not None and not isinstance(backbone, Backbone):
+        raise InputError(
+            f"expected a backbone, got {type(backbone).__name__}; cut the network with offramp.split first"
+        )
     artifact = read_artifact(path)
     content = artifact.content
     # The exits first: theirs is a file of its own size, which bounds what the network's factory is asked for.
     bank = _bank(artifact, trust)
     attached = _attachments(artifact)
-    embedded = trunk is None and content.at("trunk").at("weights").flag()
-    trunk = _trunk(artifact, trunk, trust, attached)
-    _check_stages(content.at("exits"), bank, trunk)
+    embedded = backbone is None and content.at("backbone").at("weights").flag()
+    backbone = _backbone(artifact, backbone, trust, attached)
+    _check_stages(content.at("exits"), bank, backbone)
     exits, points = Tensors(artifact, "exits"), Tensors(artifact, "points")
     costs = {policy: read_costs(field, policy, points, bank) for policy, field in content.at("costs").entries().items()}
     for policy in content.at("points").entries():
@@ -79,16 +81,16 @@ def load(path: str | Path, *, trunk: Trunk | None = None, trust: Collection[str]
     listed = {policy: read_losses(content.at("calibration"), policy, own, points) for policy, own in listed.items()}
     points.check_all_read()
     return Frontier(
-        trunk=trunk,
+        backbone=backbone,
         preprocessing=_preprocessing(content.at("preprocessing"), attached),
         pooling=_check_own_name(_registered(content.at("pooling"), POOLINGS, trust), content.at("pooling")),
         bank=bank,
         costs=costs,
-        bare_ms=_bare_ms(content.at("bare_ms")),
+        full_ms=_full_ms(content.at("full_ms")),
         points=listed,
-        temperatures=exits.read("temperatures", (bank.stacked, trunk.num_exits), within=TEMPERATURES),
+        temperatures=exits.read("temperatures", (bank.stacked, backbone.num_exits), within=TEMPERATURES),
         full_accuracy=content.at("full_accuracy").number(low=0, high=1),
-        classes=_classes(content.at("classes"), trunk.num_classes),
+        classes=_classes(content.at("classes"), backbone.num_classes),
         contributions=[_contribution(field) for field in content.at("contributions").items()],
         provenance=_provenance(content.at("provenance")),
         splits=_splits(artifact),
@@ -209,55 +211,58 @@ def _factory(field: Field, classes: int, attached: Mapping[str, Attachment]) -> 
     name, options = field.at("name").text(), field.at("options").entries()
     if ":" not in name and "num_classes" in options:
         options["num_classes"].integer(low=classes, high=classes)
-    links = tuple(_factory(link, classes, attached) for link in field.at("links").items())
+    members = tuple(_factory(member, classes, attached) for member in field.at("members").items())
     plain = {key: option.value for key, option in options.items()}
-    return Factory(name, plain, _preprocessing(field.at("preprocessing"), attached), links)
+    return Factory(name, plain, _preprocessing(field.at("preprocessing"), attached), members)
 
 
-def _trunk(
-    artifact: Artifact, trunk: Trunk | None, trust: Collection[str], attached: Mapping[str, Attachment]
-) -> Trunk:
+def _backbone(
+    artifact: Artifact, backbone: Backbone | None, trust: Collection[str], attached: Mapping[str, Attachment]
+) -> Backbone:
     """The network the frontier was fitted for, and no other."""
-    field = artifact.content.at("trunk")
+    field = artifact.content.at("backbone")
     embedded = field.at("weights").flag()
-    if trunk is None:
-        trunk = _made(field, trust, attached)
-        trunk.classes = _classes(artifact.content.at("classes"), trunk.num_classes) or trunk.classes
+    if backbone is None:
+        backbone = _made(field, trust, attached)
+        backbone.classes = _classes(artifact.content.at("classes"), backbone.num_classes) or backbone.classes
         if embedded:
-            saved = Tensors(artifact, "trunk")
+            saved = Tensors(artifact, "backbone")
             try:
-                embed(trunk, saved.named)
+                embed(backbone, saved.named)
             except InputError as error:
                 raise ArtifactError(f"{saved.file}: {error}; save the frontier again") from error
     for name in ("name", "num_classes", "num_exits"):
-        if field.at(name).value != getattr(trunk, name):
+        if field.at(name).value != getattr(backbone, name):
             raise ArtifactError(
                 f"{field.file}, field '{field.place}.{name}': the frontier was fitted for a network with {name} "
-                f"{field.at(name).value!r}, this one has {getattr(trunk, name)!r}; give that network with trunk=..."
+                f"{field.at(name).value!r}, this one has {getattr(backbone, name)!r}; give that network with "
+                "backbone=..."
             )
-    if trunk.fingerprint() != field.at("fingerprint").text():
+    if backbone.fingerprint() != field.at("fingerprint").text():
         raise ArtifactError(
             f"{field.file}, field '{field.place}.fingerprint': the frontier was fitted for another network than this "
-            f"'{trunk.name}', or for other weights of it; give that network with trunk=..., or fit again"
+            f"'{backbone.name}', or for other weights of it; give that network with backbone=..., or fit again"
         )
-    _check_classes(artifact.content.at("classes"), trunk)
-    return trunk
+    _check_classes(artifact.content.at("classes"), backbone)
+    return backbone
 
 
-def _check_classes(field: Field, trunk: Trunk) -> None:
+def _check_classes(field: Field, backbone: Backbone) -> None:
     """Refuse a network that calls its classes otherwise than the frontier does."""
-    names = _classes(field, trunk.num_classes)
-    place = next((i for i, pair in enumerate(zip(names, trunk.classes, strict=False)) if pair[0] != pair[1]), None)
+    names = _classes(field, backbone.num_classes)
+    place = next((i for i, pair in enumerate(zip(names, backbone.classes, strict=False)) if pair[0] != pair[1]), None)
     if place is not None:
-        raise field.wrong(f"the network's names: class {place} is '{trunk.classes[place]}' there, not '{names[place]}'")
+        raise field.wrong(
+            f"the network's names: class {place} is '{backbone.classes[place]}' there, not '{names[place]}'"
+        )
 
 
-def _made(field: Field, trust: Collection[str], attached: Mapping[str, Attachment]) -> Trunk:
+def _made(field: Field, trust: Collection[str], attached: Mapping[str, Attachment]) -> Backbone:
     where = f"{field.file}, field '{field.place}.factory'"
     if field.at("factory").value is None:
         raise ArtifactError(
             f"{where}: the network '{field.at('name').text()}' was saved without a name to make it by; give it with "
-            "trunk=..."
+            "backbone=..."
         )
     factory = _factory(field.at("factory"), field.at("num_classes").integer(low=2, high=MOST_CLASSES), attached)
     try:
@@ -270,9 +275,9 @@ def _made(field: Field, trust: Collection[str], attached: Mapping[str, Attachmen
 
 def _bank(artifact: Artifact, trust: Collection[str]) -> ExitBank:
     """The exits with the weights of the file: made without memory of their own, so that no number asks for any."""
-    field, trunk = artifact.content.at("exits"), artifact.content.at("trunk")
-    length = trunk.at("num_exits").integer(low=1, high=MOST_EXITS)
-    classes = trunk.at("num_classes").integer(low=2, high=MOST_CLASSES)
+    field, backbone = artifact.content.at("exits"), artifact.content.at("backbone")
+    length = backbone.at("num_exits").integer(low=1, high=MOST_EXITS)
+    classes = backbone.at("num_classes").integer(low=2, high=MOST_CLASSES)
     kind = _registered(field.at("kind"), EXITS, trust)
     if not (isinstance(kind, type) and issubclass(kind, ExitBank)):
         raise field.at("kind").wrong("a class of exits (offramp.exits.ExitBank)")
@@ -312,14 +317,14 @@ def _options(field: Field, trust: Collection[str], depth: int = 2) -> dict[str, 
     return options
 
 
-def _check_stages(field: Field, bank: ExitBank, trunk: Trunk) -> None:
+def _check_stages(field: Field, bank: ExitBank, backbone: Backbone) -> None:
     """Every stage has one classifier, and averaging is of the network's own."""
-    rest = tuple(stage for stage in range(trunk.num_exits) if stage not in trunk.own_heads)
+    rest = tuple(stage for stage in range(backbone.num_exits) if stage not in backbone.own_heads)
     if bank.stages != rest:
         raise field.at("stages").wrong(f"the stages without a head of the network's own, {list(rest)}")
     averaging = bank.averaging
-    if averaging.stages not in ((), trunk.own_heads):
-        raise field.at("averaging").wrong(f"none, or the stages of the network's own heads, {list(trunk.own_heads)}")
+    if averaging.stages not in ((), backbone.own_heads):
+        raise field.at("averaging").wrong(f"none, or the stages of the network's own heads, {list(backbone.own_heads)}")
     shares, temperatures = averaging.shares, averaging.temperatures
     low, high = TEMPERATURES
     outside = (shares < 0) | (shares >= 1) | (temperatures < low) | (temperatures > high)
@@ -327,6 +332,6 @@ def _check_stages(field: Field, bank: ExitBank, trunk: Trunk) -> None:
         raise field.at("averaging").wrong("shares from 0 to below 1, the first 0, and temperatures above 0")
 
 
-def _bare_ms(field: Field) -> float | None:
+def _full_ms(field: Field) -> float | None:
     """Milliseconds, or None where costs are in Mul-Adds."""
     return None if field.value is None else field.number(low=1 / LARGEST)

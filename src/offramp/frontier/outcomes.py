@@ -31,7 +31,7 @@ class Outcomes:
     sizes: Tensor
     """`N` sizes, which costs depend on where samples differ."""
     full: Tensor
-    """`N` classes that the bare network predicts: its own last head, averaged with nothing."""
+    """`N` classes that the full network predicts: its own last head, averaged with nothing."""
     predictions: Tensor
     """`W x N x L` predicted classes."""
     confidence: Tensor
@@ -45,11 +45,11 @@ class Outcomes:
     probabilities: Tensor | None = None
     """`W x N x L x K`, temperature applied, where a policy is to read them; left out otherwise, for their size."""
     brier_gaps: Tensor | None = None
-    """`W x N x L` Brier scores, temperature applied, less that of the bare network at its own temperature."""
+    """`W x N x L` Brier scores, temperature applied, less that of the full network at its own temperature."""
 
     @cached_property
     def full_correct(self) -> Tensor:
-        """`N` whether the bare network is right."""
+        """`N` whether the full network is right."""
         return self.full == self.labels
 
     @cached_property
@@ -114,13 +114,13 @@ def outcomes(bank: ExitBank, source: BatchSource, temperatures: Tensor, *, proba
         answers = log_probabilities(scale(logits, temperatures)).exp()
         confidence, predictions = answers.max(-1)
         scores = torch.stack([conformal_scores(one, labels) for one in answers])
-        bare = log_probabilities(batch.own_logits[last].float() / _bare_temperature(bank, temperatures)).exp()
-        gaps = brier_scores(answers, labels) - brier_scores(bare[None, :, None], labels)
+        full = log_probabilities(batch.own_logits[last].float() / _full_temperature(bank, temperatures)).exp()
+        gaps = brier_scores(answers, labels) - brier_scores(full[None, :, None], labels)
         kept = (answers.contiguous(),) if probabilities else ()  # a row a sample: one exit is read at a time
         numbers = (confidence, scores, evidence(log_probabilities(logits)), gaps, lead(answers))
         parts.append((labels, full, predictions, *numbers, *kept))
     columns = zip(*parts, strict=True)
-    # Labels and the bare network's answers have no axis of cost weights before the samples.
+    # Labels and the full network's answers have no axis of cost weights before the samples.
     labels, full, *joined = (torch.cat(column, dim=0 if column[0].ndim == 1 else 1) for column in columns)
     predictions, confidence, scores, seen, gaps, margin, *answered = joined
     return Outcomes(
@@ -158,7 +158,7 @@ def brier_scores(probabilities: Tensor, labels: Tensor) -> Tensor:
     return 1 - 2 * right + probabilities.square().sum(-1)
 
 
-def _bare_temperature(bank: ExitBank, temperatures: Tensor) -> Tensor:
+def _full_temperature(bank: ExitBank, temperatures: Tensor) -> Tensor:
     """The temperature of the network's last head by itself: where it is averaged with others, the one for that."""
     averaging = bank.averaging
     averaged = bool(averaging.stages) and bool(averaging.shares[-1] != 0)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch.utils import _pytree as pytree
 
+from offramp.backbone.raw import listed
 from offramp.errors import InputError
 from offramp.features import BatchSource, IdSketch, Rows, Source, StoreSource, extract
 from offramp.features.splits import without_overlap
@@ -18,7 +19,6 @@ from offramp.frontier.frontier import Frontier
 from offramp.frontier.guarantee import with_losses
 from offramp.frontier.sets import with_sets
 from offramp.policy import OperatingPoint
-from offramp.trunk.raw import listed
 from offramp.uncertainty import ConformalVariant
 
 __all__ = ["recalibrated"]
@@ -61,7 +61,7 @@ def recalibrated(
         >>> import torch
         >>> from offramp.frontier import fit
         >>> from offramp.methods import JointSettings
-        >>> from offramp.trunk import CifarResNet
+        >>> from offramp.backbone import CifarResNet
         >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
         >>> quick = JointSettings(exits="ladder", classifier_loss="fixed", warmup_epochs=1, epochs=1)
         >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
@@ -90,7 +90,7 @@ def recalibrated(
         folder = Path(store) if store is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         pooling, views = frontier.pooling.name, (frontier.preprocessing,)
         kept = extract(
-            frontier.trunk, source, folder / source.name, poolings=(pooling,), views=views, progress=progress
+            frontier.backbone, source, folder / source.name, poolings=(pooling,), views=views, progress=progress
         )
         return _with(frontier, StoreSource(kept, pooling=pooling), labelled, conformal)
 

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from offramp.artifact import as_json, write_artifact
+from offramp.backbone import Attachment, Backbone, Factory, build
+from offramp.backbone.build import MOST_NETWORKS
 from offramp.cost import Costs
 from offramp.errors import InputError, SplitRefusedError
 from offramp.exits import ExitBank
@@ -17,15 +19,13 @@ from offramp.frontier.embedding import embed
 from offramp.frontier.frontier import Frontier
 from offramp.frontier.stored_losses import loss_content, loss_tensors
 from offramp.policy import OperatingPoint
-from offramp.trunk import Attachment, Factory, Trunk, build
-from offramp.trunk.build import MOST_NETWORKS
 
 __all__ = ["COSTS", "PRECISIONS", "check_made_again", "made_again", "save"]
 
 LIBRARIES = ("timm", "torchvision", "transformers", "transformers_images")
 """Factories that make other libraries' networks."""
 
-COSTS = ("stage", "carry", "answer", "decide", "bare")
+COSTS = ("stage", "carry", "answer", "decide", "full")
 """The columns of a cost table."""
 
 PRECISIONS = {
@@ -40,8 +40,8 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
     Args:
         frontier: What to save.
         path: The folder.
-        factory: What makes the trunk, as `offramp.load` will look it up: `Factory("package.module:function", options)`;
-            a registered trunk knows its own.
+        factory: What makes the backbone, as `offramp.load` will look it up: `Factory("package.module:function",
+            options)`; a registered backbone knows its own.
         weights: Embed the network's weights, so that what the factory makes need not have them; if left out, where the
             network is of timm, torchvision or transformers, whose names alone make none, or where the artifact that the
             frontier was loaded from had them.
@@ -50,37 +50,38 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
         raise InputError(
             f"expected a frontier, got {type(frontier).__name__}; save what offramp.fit gave, all points of it"
         )
-    trunk, bank = frontier.trunk, frontier.bank
+    backbone, bank = frontier.backbone, frontier.bank
     frontier.preprocessing.check()
-    factory = trunk.factory if factory is None else factory
+    factory = backbone.factory if factory is None else factory
     if weights is None:
         weights = frontier.embedded or (factory is not None and _of_libraries(factory))
-    if factory is not None and not factory.links:  # the links of a chain prepare inputs, each as it says
-        factory = replace(factory, preprocessing=trunk.preprocessing)
+    if factory is not None and not factory.members:  # the members of a cascade prepare inputs, each as it says
+        factory = replace(factory, preprocessing=backbone.preprocessing)
     factory = None if factory is None else _as_loaded(factory)
     if weights and factory is None:
         raise InputError(
-            f"weights of '{trunk.name}' would be of no use without a name to make the network by; give factory=Factory("
-            "'package.module:function'), or weights=False and load with trunk=..."
+            f"weights of '{backbone.name}' would be of no use without a name to make the network by; give "
+            "factory=Factory("
+            "'package.module:function'), or weights=False and load with backbone=..."
         )
-    embedded = _weights(trunk) if weights else {}
+    embedded = _weights(backbone) if weights else {}
     if weights and factory is not None and not _names_code(factory):
-        _check_made_again(trunk, factory, embedded)
+        _check_made_again(backbone, factory, embedded)
     calibration = loss_content(frontier.points)
     content = {
-        "trunk": {
+        "backbone": {
             "factory": None if factory is None else _factory_content(factory),
-            "name": trunk.name,
-            "fingerprint": trunk.fingerprint(),
-            "num_classes": trunk.num_classes,
-            "num_exits": trunk.num_exits,
+            "name": backbone.name,
+            "fingerprint": backbone.fingerprint(),
+            "num_classes": backbone.num_classes,
+            "num_exits": backbone.num_exits,
             "weights": weights,
         },
         "preprocessing": frontier.preprocessing.describe(),
         "pooling": frontier.pooling.name,
         "exits": _bank_content(bank),
         "costs": {policy: len(costs.tables) for policy, costs in frontier.costs.items()},
-        "bare_ms": frontier.bare_ms,
+        "full_ms": frontier.full_ms,
         "points": {policy: [_point_content(point) for point in points] for policy, points in frontier.points.items()},
         "calibration": calibration,
         "full_accuracy": frontier.full_accuracy,
@@ -98,7 +99,7 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
         },
     }
     if weights:
-        tensors["trunk"] = embedded
+        tensors["backbone"] = embedded
     if frontier.splits:
         tensors["splits"] = {name: torch.from_numpy(known.ranks) for name, known in frontier.splits.items()}
     attached = [*frontier.preprocessing.attachments(), *([] if factory is None else _attachments(factory))]
@@ -107,58 +108,59 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
     write_artifact(path, content, tensors)
 
 
-def made_again(trunk: Trunk) -> bool:
-    """Whether a trunk's own factory makes it again, once given its weights: then an artifact needs no code with it."""
-    if trunk.factory is None or _names_code(trunk.factory):
+def made_again(backbone: Backbone) -> bool:
+    """Tell whether a backbone's own factory makes it again, given its weights: an artifact then needs no code."""
+    if backbone.factory is None or _names_code(backbone.factory):
         return False
     try:
-        check_made_again(trunk)
+        check_made_again(backbone)
     except InputError:
         return False
     return True
 
 
-def check_made_again(trunk: Trunk) -> None:
-    """Refuse a trunk that its factory, given the weights, does not make again: better before exits are fitted."""
-    assert trunk.factory is not None
-    _check_made_again(trunk, trunk.factory, _weights(trunk))
+def check_made_again(backbone: Backbone) -> None:
+    """Refuse a backbone that its factory, given the weights, does not make again: better before exits are fitted."""
+    assert backbone.factory is not None
+    _check_made_again(backbone, backbone.factory, _weights(backbone))
 
 
-def _check_made_again(trunk: Trunk, factory: Factory, weights: Mapping[str, Tensor]) -> None:
+def _check_made_again(backbone: Backbone, factory: Factory, weights: Mapping[str, Tensor]) -> None:
     """Refuse a factory that makes another network: better now than when the artifact is loaded."""
     try:
         with torch.random.fork_rng(devices=[]):  # the weights it is made with are thrown away
             made = build(factory)
         embed(made, weights)
         reason = (
-            None if made.fingerprint() == trunk.fingerprint() else "it was made with other options or changed since"
+            None if made.fingerprint() == backbone.fingerprint() else "it was made with other options or changed since"
         )
     except (InputError, SplitRefusedError) as error:
         reason = str(error)
     if reason is not None:
         raise InputError(
-            f"'{factory.name}' with {reprlib.repr(dict(factory.options))} does not make '{trunk.name}' again: {reason}"
-            "; give factory=Factory('package.module:function'), or weights=False and load with trunk=..."
+            f"'{factory.name}' with {reprlib.repr(dict(factory.options))} does not make '{backbone.name}' again: "
+            f"{reason}"
+            "; give factory=Factory('package.module:function'), or weights=False and load with backbone=..."
         )
 
 
 def _as_loaded(factory: Factory) -> Factory:
     """Return the factory as `load` will have it: its options have been JSON, where all keys are texts."""
-    return replace(factory, options=as_json(factory.options), links=tuple(map(_as_loaded, factory.links)))
+    return replace(factory, options=as_json(factory.options), members=tuple(map(_as_loaded, factory.members)))
 
 
 def _of_libraries(factory: Factory) -> bool:
-    """Tell whether libraries make the network, all of its links: by its name, without trained weights."""
-    return all(map(_of_libraries, factory.links)) if factory.links else factory.name in LIBRARIES
+    """Tell whether libraries make the network, all of its members: by its name, without trained weights."""
+    return all(map(_of_libraries, factory.members)) if factory.members else factory.name in LIBRARIES
 
 
 def _names_code(factory: Factory) -> bool:
-    """Whether somebody's code makes the network, or a link of it: only who loads it can say that it may run."""
-    return ":" in factory.name or any(map(_names_code, factory.links))
+    """Whether somebody's code makes the network, or a member of it: only who loads it can say that it may run."""
+    return ":" in factory.name or any(map(_names_code, factory.members))
 
 
 def _attachments(factory: Factory) -> list[Attachment]:
-    return [*factory.preprocessing.attachments(), *(one for link in factory.links for one in _attachments(link))]
+    return [*factory.preprocessing.attachments(), *(one for member in factory.members for one in _attachments(member))]
 
 
 def _bytes(attachment: Attachment) -> Tensor:
@@ -167,13 +169,13 @@ def _bytes(attachment: Attachment) -> Tensor:
 
 def _factory_content(factory: Factory) -> dict[str, Any]:
     if factory.size > MOST_NETWORKS:
-        raise InputError(f"a chain of {factory.size} networks cannot be saved, {MOST_NETWORKS} at most")
+        raise InputError(f"a cascade of {factory.size} networks cannot be saved, {MOST_NETWORKS} at most")
     factory.preprocessing.check()
     return {
         "name": factory.name,
         "options": dict(factory.options),
         "preprocessing": factory.preprocessing.describe(),
-        "links": [_factory_content(link) for link in factory.links],
+        "members": [_factory_content(member) for member in factory.members],
     }
 
 
@@ -194,11 +196,11 @@ def _bank_content(bank: ExitBank) -> dict[str, Any]:
     }
 
 
-def _weights(trunk: Trunk) -> dict[str, Tensor]:
-    state = trunk.state_dict()
+def _weights(backbone: Backbone) -> dict[str, Tensor]:
+    state = backbone.state_dict()
     if any(not isinstance(value, Tensor) or value.is_quantized for value in state.values()):
         raise InputError(
-            f"the weights of '{trunk.name}' are quantised and cannot be embedded; save with weights=False and a "
+            f"the weights of '{backbone.name}' are quantised and cannot be embedded; save with weights=False and a "
             "factory that makes the network with its weights"
         )
     return state

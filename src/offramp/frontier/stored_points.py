@@ -45,14 +45,14 @@ def read_costs(field: Field, policy: str, tensors: Tensors, bank: ExitBank) -> C
     columns = {
         column: tensors.read(
             f"costs.{policy}.{column}",
-            (powers,) if column == "bare" else (powers, length),
+            (powers,) if column == "full" else (powers, length),
             dtype=torch.float64,
             within=PRICES,
         )
         for column in COSTS
     }
-    if float(columns["bare"].sum()) < 1 / LARGEST:  # every cost is divided by it
-        raise tensors.wrong(f"costs.{policy}.bare", "expected a cost above 0, got 0")
+    if float(columns["full"].sum()) < 1 / LARGEST:  # every cost is divided by it
+        raise tensors.wrong(f"costs.{policy}.full", "expected a cost above 0, got 0")
     tables = [{column: values[power] for column, values in columns.items()} for power in range(powers)]
     return Costs(tuple(CostTable(**table, carries_state=bank.carries_state) for table in tables))
 

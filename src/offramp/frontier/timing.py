@@ -8,22 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from offramp.backbone import Backbone, Cascade
 from offramp.cost import Costs
 from offramp.errors import InputError
 from offramp.policy import OperatingPoint
 from offramp.runtime import LatencyTable
 from offramp.runtime.latency import stage_weights
-from offramp.trunk import ChainTrunk, Trunk
 
-__all__ = ["check_measured", "mean_bare", "of_part", "repriced", "told_of"]
+__all__ = ["check_measured", "mean_full", "of_part", "repriced", "told_of"]
 
 
-def check_measured(table: LatencyTable, trunk: Trunk, exits: int | None = None) -> None:
+def check_measured(table: LatencyTable, backbone: Backbone, exits: int | None = None) -> None:
     """Refuse a table of another network.
 
     Args:
         table: What was measured.
-        trunk: The network it should have been.
+        backbone: The network it should have been.
         exits: How many exits a network it was thinned to, if it was.
     """
     if not isinstance(table, LatencyTable):
@@ -31,24 +31,25 @@ def check_measured(table: LatencyTable, trunk: Trunk, exits: int | None = None) 
             f"expected a LatencyTable, got {type(table).__name__} {reprlib.repr(table)}; read a file of one with "
             "offramp.runtime.LatencyTable.load(path)"
         )
-    if (table.network, len(table.stage)) != (trunk.name, trunk.num_exits):
+    if (table.network, len(table.stage)) != (backbone.name, backbone.num_exits):
         count = "N" if exits is None else str(exits)
         how = (
             ""
-            if table.network != trunk.name
+            if table.network != backbone.name
             else (
                 f": a table measured with --exits {count} needs fit --exits {count}, and the other way round (in "
-                f"Python: offramp.cost.thinned(trunk, example, exits={count}))"
+                f"Python: offramp.cost.thinned(backbone, example, exits={count}))"
             )
         )
         raise InputError(
-            f"expected a latency table of '{trunk.name}' with {trunk.num_exits} stages, got one of '{table.network}' "
+            f"expected a latency table of '{backbone.name}' with {backbone.num_exits} stages, got one of "
+            f"'{table.network}' "
             f"with {len(table.stage)}; measure the network that runs{how}"
         )
-    if table.stage_weights != stage_weights(trunk):
+    if table.stage_weights != stage_weights(backbone):
         raise InputError(
-            f"expected a latency table of this '{trunk.name}', got one of another of that name, with other stages: "
-            f"{reprlib.repr(table.stage_weights)} weights and not {reprlib.repr(stage_weights(trunk))}; measure the "
+            f"expected a latency table of this '{backbone.name}', got one of another of that name, with other stages: "
+            f"{reprlib.repr(table.stage_weights)} weights and not {reprlib.repr(stage_weights(backbone))}; measure the "
             "network that runs"
         )
 
@@ -58,19 +59,19 @@ def told_of(table: LatencyTable) -> dict[str, Any]:
     return {"backend": table.backend, "machine": table.machine, "threads": table.threads, "torch": table.torch}
 
 
-def of_part(table: LatencyTable, part: Trunk, trunk: Trunk) -> LatencyTable:
-    """The table of what remains of a trunk: of a chain, fewer of its networks.
+def of_part(table: LatencyTable, part: Backbone, backbone: Backbone) -> LatencyTable:
+    """The table of what remains of a backbone: of a cascade, fewer of its networks.
 
     Args:
-        table: Of the trunk.
+        table: Of the backbone.
         part: What remains.
-        trunk: What it remains of.
+        backbone: What it remains of.
     """
-    if part is trunk or not isinstance(trunk, ChainTrunk):
+    if part is backbone or not isinstance(backbone, Cascade):
         return table
-    left = part.links if isinstance(part, ChainTrunk) else (part,)
-    places = zip(trunk.links, trunk.stages_of_links, strict=True)
-    kept = [stage for link, stages in places if any(link is one for one in left) for stage in stages]
+    left = part.members if isinstance(part, Cascade) else (part,)
+    places = zip(backbone.members, backbone.stages_of_members, strict=True)
+    kept = [stage for member, stages in places if any(member is one for one in left) for stage in stages]
     return table.taking(kept, part.name)
 
 
@@ -91,21 +92,21 @@ def repriced(points: Sequence[OperatingPoint], costs: Costs) -> list[OperatingPo
             float(shares @ table.cumulative_costs(point.active).to(shares.dtype))
             for shares, table in zip(leaving, costs.tables, strict=False)
         )
-        cost = spent / mean_bare(point, costs)
+        cost = spent / mean_full(point, costs)
         priced.append(replace(point, promised={**point.promised, "cost": cost}))
     return sorted(priced, key=lambda point: point.promised["cost"])
 
 
-def mean_bare(point: OperatingPoint, costs: Costs) -> float:
-    """What the bare network costs a sample of the tune split.
+def mean_full(point: OperatingPoint, costs: Costs) -> float:
+    """What the full network costs a sample of the tune split.
 
     Args:
         point: Any point that knows who leaves where, and with that how large samples are.
         costs: In any unit.
     """
     sizes = _known(point, costs).sum(1)
-    bare = torch.stack([table.bare for table in costs.tables]).to(sizes.dtype)
-    return float(sizes[: len(bare)] @ bare)
+    full = torch.stack([table.full for table in costs.tables]).to(sizes.dtype)
+    return float(sizes[: len(full)] @ full)
 
 
 def _known(point: OperatingPoint, costs: Costs) -> Tensor:

@@ -43,7 +43,7 @@ def tuning_of(
         temperatures=temperatures,
         classifier=classifier,
         active=active,
-        relative_costs=(table.cumulative_costs(active) / table.bare)[list(active)],
+        relative_costs=(table.cumulative_costs(active) / table.full)[list(active)],
         gate_weight=None if gates is None else gates.weight.detach(),
         gate_bias=None if gates is None else gates.bias.detach(),
         seed=seed,

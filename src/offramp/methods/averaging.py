@@ -1,4 +1,4 @@
-"""Whether the networks of a chain answer better together."""
+"""Whether the networks of a cascade answer better together."""
 
 import torch
 from torch import Tensor

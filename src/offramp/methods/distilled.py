@@ -36,15 +36,15 @@ def fit_distilled(fit: BatchSource, tune: BatchSource, costs: Prices, settings: 
 
     Args:
         fit: Samples that classifiers learn from. On those that the network has memorised it says little but the label.
-        tune: Samples that tell how far the heads of a chain answer together.
-        costs: What the trunk and its exits cost; it plays no part.
+        tune: Samples that tell how far the heads of a cascade answer together.
+        costs: What the backbone and its exits cost; it plays no part.
         settings: How to fit, as for `fit_classifiers`.
 
     Example:
-        >>> from offramp.cost import TrunkMulAdds
+        >>> from offramp.cost import BackboneMulAdds
         >>> from offramp.features import MemorySource
         >>> ones = torch.ones(1, 2, dtype=torch.float64)
-        >>> costs = TrunkMulAdds(ones, ones, ones, bare=ones[0, :1])
+        >>> costs = BackboneMulAdds(ones, ones, ones, full=ones[0, :1])
         >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
         >>> fit_distilled(samples, samples, costs, JointSettings()).gates is None
         True

@@ -39,11 +39,11 @@ def fresh_exits(
 def begun_exits(
     fit: BatchSource, tune: BatchSource, settings: JointSettings, *, dtype: torch.dtype = torch.float32
 ) -> ExitBank:
-    """Fresh exits that know the scale of their features, where they mind it, and how a chain's heads answer together.
+    """Fresh exits that know the scale of their features, where they mind it, and how a cascade's heads answer together.
 
     Args:
         fit: Samples that they will learn from.
-        tune: Samples that tell how far the heads of a chain answer together.
+        tune: Samples that tell how far the heads of a cascade answer together.
         settings: How they will be fitted.
         dtype: Of their weights.
 

@@ -90,7 +90,7 @@ def fit_joint(
     Args:
         fit: Samples that classifiers and gates learn from.
         tune: Samples that weigh the gates' targets and pick each cost weight's best epoch.
-        costs: What the trunk and its exits cost, in any unit.
+        costs: What the backbone and its exits cost, in any unit.
         settings: How to fit.
         checkpoint: A file that keeps the state after every epoch; an interrupted fit goes on from there.
         on_epoch: Called after every epoch.
@@ -128,7 +128,7 @@ def fit_paper(
     Args:
         fit: Samples that classifiers and gates learn from.
         tune: Samples that weigh the gates' targets and pick each cost weight's best epoch.
-        costs: What the trunk and its exits cost, in any unit.
+        costs: What the backbone and its exits cost, in any unit.
         settings: How to fit.
         checkpoint: A file that keeps the state after every epoch.
         on_epoch: Called after every epoch.
@@ -141,15 +141,15 @@ def fit_classifiers(fit: BatchSource, tune: BatchSource, costs: Prices, settings
 
     Args:
         fit: Samples that classifiers learn from.
-        tune: Samples that tell how far the heads of a chain answer together.
-        costs: What the trunk and its exits cost; it plays no part.
+        tune: Samples that tell how far the heads of a cascade answer together.
+        costs: What the backbone and its exits cost; it plays no part.
         settings: How to fit, as for `fit_joint`.
 
     Example:
-        >>> from offramp.cost import TrunkMulAdds
+        >>> from offramp.cost import BackboneMulAdds
         >>> from offramp.features import MemorySource
         >>> ones = torch.ones(1, 2, dtype=torch.float64)
-        >>> costs = TrunkMulAdds(ones, ones, ones, bare=ones[0, :1])
+        >>> costs = BackboneMulAdds(ones, ones, ones, full=ones[0, :1])
         >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
         >>> fit_classifiers(samples, samples, costs, JointSettings()).gates is None
         True

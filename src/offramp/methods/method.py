@@ -26,7 +26,7 @@ class Method(Protocol):
         Args:
             fit: Samples to learn from.
             tune: Samples to choose by, where the method chooses anything.
-            costs: What the trunk and its exits cost, in any unit.
+            costs: What the backbone and its exits cost, in any unit.
             settings: How to train.
         """
 

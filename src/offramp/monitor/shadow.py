@@ -10,7 +10,7 @@ __all__ = ["full_labels"]
 
 @torch.inference_mode()
 def full_labels(network: EarlyExitNetwork, inputs: object, rows: Tensor) -> Tensor:
-    """Run some inputs of a batch to full depth, through the bare network and its own last head.
+    """Run some inputs of a batch to full depth, through the full network and its own last head.
 
     Args:
         network: The network.
@@ -22,7 +22,7 @@ def full_labels(network: EarlyExitNetwork, inputs: object, rows: Tensor) -> Tens
 
     Example:
         >>> import offramp
-        >>> from offramp.trunk import CifarResNet
+        >>> from offramp.backbone import CifarResNet
         >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
         >>> quick = offramp.JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
         >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
@@ -33,9 +33,9 @@ def full_labels(network: EarlyExitNetwork, inputs: object, rows: Tensor) -> Tens
     rows = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
     if not len(rows):
         return torch.empty(0, dtype=torch.long)
-    trunk = network.trunk.eval()  # the model it was made of may have been put into training mode since
+    backbone = network.backbone.eval()  # the model it was made of may have been put into training mode since
     prepared = network.preprocessing(inputs)
-    with trunk.explaining(prepared):
-        hidden = trunk.select(trunk.prepare(prepared), rows, 0)
-        logits: Tensor = trunk(hidden)
+    with backbone.explaining(prepared):
+        hidden = backbone.select(backbone.prepare(prepared), rows, 0)
+        logits: Tensor = backbone(hidden)
     return logits.argmax(1).cpu()

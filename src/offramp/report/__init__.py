@@ -7,12 +7,12 @@ Example:
     >>> inputs = torch.randn(900, 8)
     >>> labels = (inputs[:, :4].sum(1) > 0).long()
     >>> stages = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(3)]
-    >>> trunk = offramp.Trunk("tiny", stages, {2: torch.nn.Linear(8, 2)}, num_classes=2)
+    >>> backbone = offramp.Backbone("tiny", stages, {2: torch.nn.Linear(8, 2)}, num_classes=2)
     >>> quick = offramp.JointSettings(cost_weights=(0.1, 1.0), warmup_epochs=1, epochs=1)
     >>> known, validation = (inputs[:400], labels[:400]), (inputs[400:700], labels[400:700])
-    >>> frontier = offramp.fit(trunk, known, validation, settings=quick, anyway=True, progress=False)
+    >>> frontier = offramp.fit(backbone, known, validation, settings=quick, anyway=True, progress=False)
     >>> test = ArraySource(inputs[700:], labels[700:], name="tiny-test")
-    >>> store = extract(trunk, test, tempfile.mkdtemp(), progress=False)
+    >>> store = extract(backbone, test, tempfile.mkdtemp(), progress=False)
     >>> point = frontier.choose(cost=0.9).point
     >>> findings = find(frontier, StoreSource(store, pooling="rich"), point=point, classes=["below", "above"])
     >>> findings.samples, findings.full.name

@@ -6,11 +6,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from offramp.backbone import Backbone, Cascade
 from offramp.cost import CostTable
 from offramp.features import BatchSource
 from offramp.frontier import Outcomes
 from offramp.report.answers import Answers
-from offramp.trunk import ChainTrunk, Trunk
 from offramp.uncertainty import paired_interval, wilson_interval
 
 __all__ = ["Alternative", "alternatives", "network_names"]
@@ -18,14 +18,14 @@ __all__ = ["Alternative", "alternatives", "network_names"]
 
 @dataclass(frozen=True)
 class Alternative:
-    """A network without early exits: the bare one, another of the chain, or one cut short."""
+    """A network without early exits: the full one, another of the cascade, or one cut short."""
 
     name: str
     """What it is called."""
     kind: Literal["network", "exit"]
     """A network by itself, or one cut short after an exit that everybody leaves at."""
     relative_cost: float
-    """Total spent over the total of the bare network."""
+    """Total spent over the total of the full network."""
     accuracy: float
     """Share of right answers."""
     accuracy_interval: tuple[float, float]
@@ -37,12 +37,12 @@ class Alternative:
 
 
 def alternatives(
-    trunk: Trunk, source: BatchSource, seen: Outcomes, table: CostTable, given: Answers, *, classifier: int
+    backbone: Backbone, source: BatchSource, seen: Outcomes, table: CostTable, given: Answers, *, classifier: int
 ) -> tuple[Alternative, ...]:
     """Everything static, measured on the same samples.
 
     Args:
-        trunk: The frozen network.
+        backbone: The frozen network.
         source: The samples.
         seen: Their outcomes.
         table: What they cost, by the chosen point's policy.
@@ -50,21 +50,21 @@ def alternatives(
         classifier: Which set of classifiers answers at the exits.
 
     Returns:
-        The bare network, the other networks of a chain, then the exits.
+        The full network, the other networks of a cascade, then the exits.
     """
-    names: list[tuple[str, Literal["network", "exit"]]] = [(network_names(trunk)[-1], "network")]
+    names: list[tuple[str, Literal["network", "exit"]]] = [(network_names(backbone)[-1], "network")]
     correct, costs = [seen.full_correct], [1.0]
-    links = trunk.stages_of_links if isinstance(trunk, ChainTrunk) else ()
-    if isinstance(trunk, ChainTrunk):
-        heads = [part.stop - 1 for part in links[:-1]]
-        for link, part, answers in zip(trunk.links, links, _own_answers(source, heads), strict=False):
-            names.append((link.name, "network"))
+    members = backbone.stages_of_members if isinstance(backbone, Cascade) else ()
+    if isinstance(backbone, Cascade):
+        heads = [part.stop - 1 for part in members[:-1]]
+        for member, part, answers in zip(backbone.members, members, _own_answers(source, heads), strict=False):
+            names.append((member.name, "network"))
             correct.append(answers == seen.labels)
-            own = range(part.start + link.bare_stages.start, part.stop)
+            own = range(part.start + member.full_stages.start, part.stop)
             costs.append(table.relative_cost_alone(own, len(seen.labels)))
     last = table.num_exits - 1
-    # The own head of a chain's first network is that network by itself, which is there already.
-    there = {last, links[0].stop - 1} if links else {last}
+    # The own head of a cascade's first network is that network by itself, which is there already.
+    there = {last, members[0].stop - 1} if members else {last}
     for exit in (exit for exit in range(last) if exit not in there):
         names.append((f"exit {exit}", "exit"))
         correct.append(seen.correct[classifier, :, exit])
@@ -87,12 +87,12 @@ def alternatives(
     return tuple(found)
 
 
-def network_names(trunk: Trunk) -> tuple[str, ...]:
+def network_names(backbone: Backbone) -> tuple[str, ...]:
     """`L` names: of the network that each stage belongs to."""
-    if not isinstance(trunk, ChainTrunk):
-        return (trunk.name,) * trunk.num_exits
-    parts = zip(trunk.links, trunk.stages_of_links, strict=True)
-    return tuple(link.name for link, part in parts for _ in part)
+    if not isinstance(backbone, Cascade):
+        return (backbone.name,) * backbone.num_exits
+    parts = zip(backbone.members, backbone.stages_of_members, strict=True)
+    return tuple(member.name for member, part in parts for _ in part)
 
 
 def _own_answers(source: BatchSource, heads: list[int]) -> list[Tensor]:

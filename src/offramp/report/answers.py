@@ -39,7 +39,7 @@ class ExitUse:
     exit: int
     """Its number, 0-based."""
     network: str
-    """The network it follows a stage of: of a chain, one of several."""
+    """The network it follows a stage of: of a cascade, one of several."""
     samples: int
     """How many leave here."""
     share: float

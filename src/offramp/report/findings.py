@@ -46,7 +46,7 @@ class Findings:
     name: str
     """What the report is of."""
     network: str
-    """The frozen network; of a chain, all of it."""
+    """The frozen network; of a cascade, all of it."""
     samples: int
     """N, how many samples."""
     classes: tuple[str, ...]
@@ -54,7 +54,7 @@ class Findings:
     curves: Mapping[str, tuple[Measured, ...]]
     """Some two dozen points of each policy, from cheap to dear as the tune split had them."""
     alternatives: tuple[Alternative, ...]
-    """What one could run instead: the bare network first, the other networks of a chain, then each exit for all."""
+    """What one could run instead: the full network first, the other networks of a cascade, then each exit for all."""
     policy: str
     """The chosen point's policy."""
     chosen: Measured
@@ -78,7 +78,7 @@ class Findings:
 
     @property
     def full(self) -> Alternative:
-        """The bare network."""
+        """The full network."""
         return self.alternatives[0]
 
     @property
@@ -147,15 +147,15 @@ def find(
     first, last = (tuple(replace(one, row=int(rows[one.row])) for one in samples) for samples in leavers(given))
     generator = torch.Generator().manual_seed(seed)
     return Findings(
-        name=frontier.trunk.name if name is None else name,
-        network=frontier.trunk.name,
+        name=frontier.backbone.name if name is None else name,
+        network=frontier.backbone.name,
         samples=len(seen.labels),
         classes=names,
         curves={policy: tuple(next(found) for _ in points) for policy, points in curves.items()},
-        alternatives=alternatives(frontier.trunk, source, seen, table, given, classifier=classifier),
+        alternatives=alternatives(frontier.backbone, source, seen, table, given, classifier=classifier),
         policy=point.policy,
         chosen=measured[-1],
-        exits=uses_of_exits(given, seen.correct[classifier], point.active, network_names(frontier.trunk)),
+        exits=uses_of_exits(given, seen.correct[classifier], point.active, network_names(frontier.backbone)),
         reliability=reliability(given),
         calibration_floor=float(calibration_floor(given.confidence, generator=generator)),
         by_class=changes_by_class(given, names),
@@ -169,7 +169,8 @@ def find(
 def _check(frontier: Frontier, source: BatchSource, point: OperatingPoint) -> None:
     if not hasattr(source, "in_order"):
         raise InputError(
-            f"find takes cached features, got {type(source).__name__}; extract(frontier.trunk, ...) the samples into "
+            f"find takes cached features, got {type(source).__name__}; extract(frontier.backbone, ...) the samples "
+            "into "
             "a store and give StoreSource(store, pooling=...)"
         )
     if point.policy not in frontier.points or point.classifier >= frontier.bank.stacked:

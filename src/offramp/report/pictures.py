@@ -135,7 +135,7 @@ def accuracy_by_exit(findings: Findings) -> Figure:
 
 
 def _exit_axis(axes: Axes, findings: Findings) -> list[int]:
-    """Places of the exits in force, named by number, with a line where the next network of a chain begins."""
+    """Places of the exits in force, named by number, with a line where the next network of a cascade begins."""
     uses = findings.exits
     every = -(-len(uses) // 12)
     axes.set_xticks(range(0, len(uses), every), [str(use.exit) for use in uses[::every]])

@@ -4,7 +4,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from offramp.trunk import Hidden
+from offramp.backbone import Hidden
 
 __all__ = ["Backend"]
 

@@ -46,13 +46,13 @@ class BudgetController:
     and Queueing Systems, Morgan & Claypool 2010.
 
     Args:
-        budget: What a sample may cost on average, as a share of the bare network's cost.
+        budget: What a sample may cost on average, as a share of the full network's cost.
         settings: What the settings cost on the tune split, ascending: `Dial.costs`. More than the last is not spent.
         window: W, the samples over which a debt is paid back, two batches at least.
 
     Attributes:
         budget: As above.
-        debt: What was spent beyond the budget so far, in costs of the bare network.
+        debt: What was spent beyond the budget so far, in costs of the full network.
         count: Samples so far.
 
     Example:
@@ -91,7 +91,7 @@ class BudgetController:
         """Note what the samples of a batch have cost.
 
         Args:
-            costs: `n` shares of the bare network's cost: `answer.relative_cost`.
+            costs: `n` shares of the full network's cost: `answer.relative_cost`.
         """
         try:
             listed = costs.tolist() if isinstance(costs, Tensor) else list(costs)

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
+from offramp.backbone import Backbone, Hidden
 from offramp.runtime.engine import Engine
 from offramp.runtime.flight import Departed, Flight
-from offramp.trunk import Hidden, Trunk
 
 __all__ = ["run_dense"]
 
@@ -27,7 +27,7 @@ def run_dense(
 
     Args:
         engine: What runs them.
-        batches: Inputs, as `trunk.prepare` gives them, a batch at a time.
+        batches: Inputs, as `backbone.prepare` gives them, a batch at a time.
         point: The operating point of all samples, one of the engine's.
         generator: Of the draws of a policy that samples; torch's own if left out.
 
@@ -37,17 +37,17 @@ def run_dense(
     Example:
         >>> from offramp.exits import LinearExits
         >>> from offramp.policy import OperatingPoint
-        >>> from offramp.trunk import POOLINGS, CifarResNet
-        >>> trunk, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
+        >>> from offramp.backbone import POOLINGS, CifarResNet
+        >>> backbone, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
         >>> point = OperatingPoint("threshold", {"threshold": torch.tensor(0.1)}, (0, 1, 2), torch.ones(3))
-        >>> engine = Engine(trunk, POOLINGS.get("mean"), bank, [point])
+        >>> engine = Engine(backbone, POOLINGS.get("mean"), bank, [point])
         >>> probabilities, exits = run_dense(engine, torch.randn(20, 3, 32, 32).split(8))
         >>> probabilities.shape, exits.shape
         (torch.Size([20, 10]), torch.Size([20]))
     """
     left = list(_departures(engine, _flights(engine, batches, point), generator))
     count = sum(len(departed.rows) for departed in left)
-    probabilities = torch.empty(count, engine.trunk.num_classes, device=engine.points.device)
+    probabilities = torch.empty(count, engine.backbone.num_classes, device=engine.points.device)
     exits = torch.empty(count, dtype=torch.long, device=engine.points.device)
     for departed in left:
         probabilities[departed.rows] = departed.probabilities.float()
@@ -57,30 +57,30 @@ def run_dense(
 
 def _flights(engine: Engine, batches: Iterable[Hidden], point: int) -> Iterator[Flight]:
     """Each batch as a flight, its samples known by their place among all."""
-    placed = _by_size if engine.trunk.grows else _in_order
-    for hidden, rows in placed(engine.trunk, batches):
+    placed = _by_size if engine.backbone.grows else _in_order
+    for hidden, rows in placed(engine.backbone, batches):
         yield engine.start(hidden, point=torch.full((len(rows),), point), rows=rows)
 
 
-def _in_order(trunk: Trunk, batches: Iterable[Hidden]) -> Iterator[tuple[Hidden, Tensor]]:
+def _in_order(backbone: Backbone, batches: Iterable[Hidden]) -> Iterator[tuple[Hidden, Tensor]]:
     first = 0
     for hidden in batches:
-        count = trunk.batch_size(hidden, 0)
+        count = backbone.batch_size(hidden, 0)
         yield hidden, torch.arange(first, first + count)
         first += count
 
 
-def _by_size(trunk: Trunk, batches: Iterable[Hidden]) -> Iterator[tuple[Hidden, Tensor]]:
+def _by_size(backbone: Backbone, batches: Iterable[Hidden]) -> Iterator[tuple[Hidden, Tensor]]:
     """Batches as large as the first, of samples that are nearly as large as one another."""
     held = list(batches)
     if not held:
         return
-    together = trunk.concatenate(held, 0)
-    order = trunk.sizes(together).argsort(stable=True)
-    full = max(1, trunk.batch_size(held[0], 0))
+    together = backbone.concatenate(held, 0)
+    order = backbone.sizes(together).argsort(stable=True)
+    full = max(1, backbone.batch_size(held[0], 0))
     for first in range(0, len(order), full):
         rows = order[first : first + full]
-        yield trunk.trimmed(trunk.select(together, rows, 0), 0), rows
+        yield backbone.trimmed(backbone.select(together, rows, 0), 0), rows
 
 
 def _departures(engine: Engine, flights: Iterable[Flight], generator: torch.Generator | None) -> Iterator[Departed]:

@@ -88,18 +88,18 @@ class Dial:
         places = torch.searchsorted(self._limits, budgets * (1 + ROUNDING), right=True) - 1
         return self._rows[places]
 
-    def within(self, cost: float, *, bare: float = 1.0, unit: str = "") -> OperatingPoint:
+    def within(self, cost: float, *, full: float = 1.0, unit: str = "") -> OperatingPoint:
         """The setting for one cost.
 
         Args:
             cost: The most it may cost, as a share of the full network's.
-            bare: The full network's cost in the unit that messages tell costs in.
+            full: The full network's cost in the unit that messages tell costs in.
             unit: Its name, after a space.
 
         Raises:
             BudgetError: If even the cheapest setting costs more.
         """
-        check_reachable(cost, self.cheapest, bare=bare, unit=unit)
+        check_reachable(cost, self.cheapest, full=full, unit=unit)
         return self.points[int(self.rows(torch.tensor([cost], dtype=torch.float64)))]
 
     def reaching(self, accuracy: float) -> OperatingPoint | None:
@@ -150,22 +150,22 @@ def same_setting(one: OperatingPoint, other: OperatingPoint) -> bool:
     return one.parameters is other.parameters and one.active == other.active
 
 
-def check_reachable(cost: float, cheapest: float, *, bare: float = 1.0, unit: str = "") -> None:
+def check_reachable(cost: float, cheapest: float, *, full: float = 1.0, unit: str = "") -> None:
     """Refuse a budget that no point meets.
 
     Args:
         cost: The budget, as a share of the full network's cost.
         cheapest: What the cheapest point costs.
-        bare: The full network's cost in the unit that messages tell costs in.
+        full: The full network's cost in the unit that messages tell costs in.
         unit: Its name, after a space.
 
     Raises:
         BudgetError: If the budget is lower than that.
     """
     if cheapest > cost * (1 + ROUNDING):
-        least = _rounded_up(bare * cheapest)
+        least = _rounded_up(full * cheapest)
         raise BudgetError(
-            f"no point costs {bare * cost:.4g}{unit} or less; the cheapest costs {least:.4g}{unit}: ask for that or "
+            f"no point costs {full * cost:.4g}{unit} or less; the cheapest costs {least:.4g}{unit}: ask for that or "
             "more, or fit smaller exits, such as the paper's"
         )
 

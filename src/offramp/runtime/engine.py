@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from offramp.backbone import Backbone, Hidden, Pooling, concatenate, select
 from offramp.errors import InputError
 from offramp.exits import ExitBank
 from offramp.policy import OperatingPoint, Policy, observe
@@ -16,7 +17,6 @@ from offramp.runtime.compaction import Compaction
 from offramp.runtime.eager import EagerBackend
 from offramp.runtime.flight import Departed, Flight
 from offramp.runtime.points import PointTable
-from offramp.trunk import Hidden, Pooling, Trunk, concatenate, select
 
 __all__ = ["Engine"]
 
@@ -32,7 +32,7 @@ class Engine:
     board, statistics that no policy on board reads.
 
     Args:
-        trunk: The frozen network.
+        backbone: The frozen network.
         pooling: What exits see of a stage.
         bank: The trained exits.
         points: The operating points that samples may be at.
@@ -42,7 +42,7 @@ class Engine:
 
     def __init__(
         self,
-        trunk: Trunk,
+        backbone: Backbone,
         pooling: Pooling,
         bank: ExitBank,
         points: Sequence[OperatingPoint],
@@ -50,29 +50,29 @@ class Engine:
         backend: Backend | None = None,
         compaction: Compaction | None = None,
     ) -> None:
-        self.trunk = trunk
+        self.backbone = backbone
         self.bank = bank
-        device = next((parameter.device for parameter in trunk.parameters()), None)
+        device = next((parameter.device for parameter in backbone.parameters()), None)
         self.points = PointTable(points, device=device)
-        if self.points.num_exits != trunk.num_exits:
+        if self.points.num_exits != backbone.num_exits:
             raise InputError(
-                f"expected operating points of {trunk.num_exits} exits, one a stage of '{trunk.name}', got "
+                f"expected operating points of {backbone.num_exits} exits, one a stage of '{backbone.name}', got "
                 f"{self.points.num_exits}; they are another network's"
             )
-        self.backend = EagerBackend(trunk, pooling, bank) if backend is None else backend
+        self.backend = EagerBackend(backbone, pooling, bank) if backend is None else backend
         self.compaction = Compaction() if compaction is None else compaction
-        self._last = trunk.num_exits - 1
+        self._last = backbone.num_exits - 1
         self._plans: dict[tuple[int, tuple[int, ...]], _Plan] = {}
 
     def start(self, hidden: Hidden, *, point: Tensor | None = None, rows: Tensor | None = None) -> Flight:
         """Take samples on board.
 
         Args:
-            hidden: Inputs of n samples, as `trunk.prepare` gives them.
+            hidden: Inputs of n samples, as `backbone.prepare` gives them.
             point: `n` numbers of operating points; the first for all if left out.
             rows: `n` numbers to know the samples by; 0 to n - 1 if left out.
         """
-        count = self.trunk.batch_size(hidden, 0)
+        count = self.backbone.batch_size(hidden, 0)
         if point is not None and not self.points.has(point, count):
             raise InputError(
                 f"expected a tensor of {count} numbers of operating points, 0 to {len(self.points) - 1}, got {point}"
@@ -107,7 +107,7 @@ class Engine:
         return Flight(
             depth=depths[0],
             aboard=tuple(sorted({row for flight in flights for row in flight.aboard})),
-            hidden=self.trunk.concatenate([flight.hidden for flight in flights], depths[0]),
+            hidden=self.backbone.concatenate([flight.hidden for flight in flights], depths[0]),
             rows=torch.cat([flight.rows for flight in flights]),
             point=torch.cat(points) if points else None,
             gone=torch.cat([_gone(flight) for flight in flights]) if riding else None,
@@ -170,7 +170,7 @@ class Engine:
         """Run samples to their answers.
 
         Args:
-            hidden: Inputs of N samples, as `trunk.prepare` gives them.
+            hidden: Inputs of N samples, as `backbone.prepare` gives them.
             point: `N` numbers of operating points; the first for all if left out.
             generator: Of the draws of a policy that samples.
 
@@ -185,7 +185,7 @@ class Engine:
                 left.append(departed)
         if len(left) == 1:  # together, and so in their order
             return left[0].probabilities.float(), torch.full_like(left[0].rows, left[0].exit)
-        probabilities = torch.empty(count, self.trunk.num_classes, device=self.points.device)
+        probabilities = torch.empty(count, self.backbone.num_classes, device=self.points.device)
         exits = torch.empty(count, dtype=torch.long, device=self.points.device)
         for departed in left:
             probabilities[departed.rows] = departed.probabilities.float()
@@ -264,7 +264,7 @@ class Engine:
         return Flight(
             depth=flight.depth,
             aboard=flight.aboard,
-            hidden=self.trunk.trimmed(self.trunk.select(flight.hidden, keep, flight.depth), flight.depth),
+            hidden=self.backbone.trimmed(self.backbone.select(flight.hidden, keep, flight.depth), flight.depth),
             rows=flight.rows[keep],
             point=None if flight.point is None else flight.point[keep],
             gone=None,

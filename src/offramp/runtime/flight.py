@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from offramp.trunk import Hidden
+from offramp.backbone import Hidden
 
 __all__ = ["Departed", "Flight"]
 
@@ -20,7 +20,7 @@ class Flight:
     aboard: tuple[int, ...]
     """The points that samples may be at, some of whom may have left."""
     hidden: Hidden
-    """The trunk's hidden state; all else below lies samples first."""
+    """The backbone's hidden state; all else below lies samples first."""
     rows: Tensor
     """`n` numbers the caller knows the samples by."""
     point: Tensor | None

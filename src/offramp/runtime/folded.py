@@ -54,7 +54,7 @@ class FoldedLadder:
 
 
 class FoldedAveraging:
-    """What the own heads of a chain answer, with the constants of `Averaging` as plain numbers.
+    """What the own heads of a cascade answer, with the constants of `Averaging` as plain numbers.
 
     Args:
         averaging: The averaging; its numbers are copied.

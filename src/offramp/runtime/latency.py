@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offramp.backbone import Backbone
 from offramp.cost import Costs, CostTable, growth
 from offramp.errors import InputError
 from offramp.exits import ExitBank, LadderExits
 from offramp.policy import Policy
-from offramp.trunk import Trunk
 
 __all__ = ["MOST_OFF", "VERSION", "LatencyTable", "Milliseconds", "kind_of", "stage_weights"]
 
@@ -22,7 +22,7 @@ VERSION = 1
 """Of the file. A reader takes this version."""
 
 MOST_OFF = 0.2
-"""By how much, as a share, the bare network's stages may miss its time when added up: beyond it times are doubtful."""
+"""By how much, as a share, the full network's stages may miss its time when added up: beyond it times are doubtful."""
 
 FORMAT = "offramp latency"
 
@@ -59,9 +59,9 @@ class LatencyTable:
     decide: Mapping[str, Row] = field(default_factory=dict)
     """Deciding at an exit, probabilities included, for each policy."""
     whole: Row = ()
-    """The bare network by the same backend: of a chain, its last."""
+    """The full network by the same backend: of a cascade, its last."""
     adds_up: Row = ()
-    """What the bare network's stages and head add up to, as a share of `whole`: far from 1, the machine was busy."""
+    """What the full network's stages and head add up to, as a share of `whole`: far from 1, the machine was busy."""
     network: str = ""
     """The network's name."""
     stage_weights: tuple[int, ...] = ()
@@ -89,10 +89,10 @@ class LatencyTable:
         """
         return self._between(getattr(self, what)[index], batch_size)
 
-    def bare(self, batch_size: float) -> float:
-        """Milliseconds of the bare network."""
+    def full(self, batch_size: float) -> float:
+        """Milliseconds of the full network."""
         if not self.whole:
-            raise InputError("expected a table with the bare network measured, got none; make it with measure_latency")
+            raise InputError("expected a table with the full network measured, got none; make it with measure_latency")
         return self._between(self.whole, batch_size)
 
     @property
@@ -120,19 +120,19 @@ class LatencyTable:
         for one in tables:
             one._check(bank, policy, batch_size)
         pieces = torch.stack([one._pieces(bank, policy, batch_size) for one in tables])
-        bare = torch.tensor([one.bare(batch_size) / batch_size for one in tables], dtype=pieces.dtype)
+        full = torch.tensor([one.full(batch_size) / batch_size for one in tables], dtype=pieces.dtype)
         if len(tables) > 1:
             sizes = [one.size for one in tables]
-            pieces, bare = growth(sizes, pieces), growth(sizes, bare)
+            pieces, full = growth(sizes, pieces), growth(sizes, full)
         stage, carry, answer, decide = pieces.unbind(1)
-        rows = zip(stage, carry, answer, decide, bare, strict=True)
+        rows = zip(stage, carry, answer, decide, full, strict=True)
         return Costs(tuple(CostTable(*row, bank.carries_state) for row in rows))
 
     def taking(self, stages: Sequence[int], network: str) -> "LatencyTable":
-        """The table of a network that has some of the stages: of a chain, fewer networks.
+        """The table of a network that has some of the stages: of a cascade, fewer networks.
 
         Args:
-            stages: Those it has, the bare network's among them.
+            stages: Those it has, the full network's among them.
             network: Its name.
         """
         rows: dict[str, Any] = {
@@ -187,7 +187,7 @@ class LatencyTable:
     def _check(self, bank: ExitBank, policy: str, batch_size: int) -> None:
         if set(self.engine) != set(ENGINE) or not self.whole:
             raise InputError(
-                "expected engine and bare network measured, got a table without; make it with measure_latency"
+                "expected engine and full network measured, got a table without; make it with measure_latency"
             )
         if policy not in self.decide:
             raise InputError(
@@ -235,9 +235,9 @@ _MAKE_ONE = "give a file of offramp inspect --measure --out FILE, or of LatencyT
 _TEXTS = ("backend", "network", "exits", "machine", "torch")
 
 
-def stage_weights(trunk: Trunk) -> tuple[int, ...]:
-    """How many weights each stage of a trunk has."""
-    return tuple(sum(weight.numel() for weight in stage.parameters()) for stage in trunk.stages)
+def stage_weights(backbone: Backbone) -> tuple[int, ...]:
+    """How many weights each stage of a backbone has."""
+    return tuple(sum(weight.numel() for weight in stage.parameters()) for stage in backbone.stages)
 
 
 def kind_of(bank: ExitBank) -> str:

@@ -15,7 +15,7 @@ def narrowed(stages: nn.ModuleList, dtype: torch.dtype) -> nn.ModuleList:
     positions and masks lose more in being rounded than they gain. What stays is shared with the stages given.
 
     Args:
-        stages: A trunk's; they are not touched.
+        stages: A backbone's; they are not touched.
         dtype: The precision.
 
     Example:

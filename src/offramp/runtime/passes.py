@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from offramp.backbone import Backbone, Hidden, Pooling
 from offramp.exits import ExitBank
 from offramp.policy import POLICIES, OperatingPoint, Policy
 from offramp.runtime.backend import Backend
 from offramp.runtime.engine import Engine
 from offramp.runtime.latency import MOST_OFF
-from offramp.trunk import Hidden, Pooling, Trunk
 
 __all__ = ["Job", "staying"]
 
@@ -32,7 +32,7 @@ class Job:
 
     def __init__(
         self,
-        trunk: Trunk,
+        backbone: Backbone,
         pooling: Pooling,
         bank: ExitBank,
         backend: Backend,
@@ -44,24 +44,24 @@ class Job:
         self._policies = policies
         self._passes: dict[str, list[_Pass]] = defaultdict(list)
         self.found: _Pass = {}
-        self._trunk, self._carries, self._count = trunk, bank.carries_state, count
-        self._batch = trunk.select(example, torch.arange(count) % trunk.batch_size(example, 0), 0)
+        self._backbone, self._carries, self._count = backbone, bank.carries_state, count
+        self._batch = backbone.select(example, torch.arange(count) % backbone.batch_size(example, 0), 0)
         self._half = torch.arange(0, count, 2)
-        self._bare = _Bare(trunk, bank, backend, self._batch)
+        self._full = _Full(backbone, bank, backend, self._batch)
         self._watch = _Stopwatch(backend)
-        last = trunk.num_exits - 1
+        last = backbone.num_exits - 1
         actives = {"pass": (last,), "carry": (last - 1, last)}
         threshold = POLICIES.get("threshold")
         points = {name: staying(threshold, active, bank) for name, active in actives.items()}
         points |= {name: staying(POLICIES.get(name), range(last + 1), bank) for name in policies}
         self._engines = {
-            name: Engine(trunk, pooling, bank, [point], backend=self._watch) for name, point in points.items()
+            name: Engine(backbone, pooling, bank, [point], backend=self._watch) for name, point in points.items()
         }
 
     def take_turn(self, turn: int) -> None:
         """Time everything, single samples some times; the policies take turns, too."""
         for again in range(max(1, SAMPLES // self._count)):
-            took, _ = _timed(self._bare)
+            took, _ = _timed(self._full)
             self._passes["whole"].append({"whole": took})
             self._pass("pass")
             self._pass(self._policies[(turn + again) % len(self._policies)])
@@ -75,8 +75,8 @@ class Job:
     def settle(self) -> bool:
         """Keep what this round found if its pieces add up better than those before; whether what is kept adds up."""
         found = self._means()
-        pieces = [f"stage.{stage}" for stage in self._trunk.bare_stages]
-        pieces.append(f"answer.{self._trunk.bare_stages[-1]}")
+        pieces = [f"stage.{stage}" for stage in self._backbone.full_stages]
+        pieces.append(f"answer.{self._backbone.full_stages[-1]}")
         found["adds_up"] = sum(found[piece] for piece in pieces) / found["whole"]
         if not self.found or abs(found["adds_up"] - 1) < abs(self.found["adds_up"] - 1):
             self.found = found
@@ -89,7 +89,7 @@ class Job:
         deciding = [kinds[name] for name in self._policies]
         passing, carrying = kinds["pass"], kinds.get("carry", {})
         found = {"whole": kinds["whole"]["whole"], "start": passing["start"]}
-        last = self._trunk.num_exits - 1
+        last = self._backbone.num_exits - 1
         for stage in range(last + 1):
             found[f"stage.{stage}"] = fmean(one[f"stage.{stage}"] for one in (passing, *deciding))
             found[f"answer.{stage}"] = fmean(one[f"exit.{stage}"] for one in deciding)
@@ -106,12 +106,12 @@ class Job:
         """One batch from the first stage to the last, nobody leaving."""
         engine, times, selecting = self._engines[kind], {}, {}
         times["start"], flight = _timed(engine.start, self._batch)
-        for stage in range(self._trunk.num_exits):
+        for stage in range(self._backbone.num_exits):
             whole, (flight, _) = _timed(engine.step, flight)
             watch = self._watch
             times |= {f"stage.{stage}": watch.stage_ms, f"exit.{stage}": watch.exit_ms}
             times[f"rest.{stage}"] = whole - watch.stage_ms - watch.exit_ms
-            selecting[f"select.{stage}"], _ = _timed(self._trunk.select, watch.hidden, self._half, stage + 1)
+            selecting[f"select.{stage}"], _ = _timed(self._backbone.select, watch.hidden, self._half, stage + 1)
         self._passes[kind].append(times)
         self._passes["select"].append(selecting)
 
@@ -167,16 +167,16 @@ class _Stopwatch:
         return logits, state
 
 
-class _Bare:
-    """The bare network as a backend runs it, from where it begins: of a chain, behind the networks before it."""
+class _Full:
+    """The full network as a backend runs it, from where it begins: of a cascade, behind the networks before it."""
 
-    def __init__(self, trunk: Trunk, bank: ExitBank, backend: Backend, batch: Hidden) -> None:
-        self._backend, self._stages = backend, trunk.bare_stages
-        count = trunk.batch_size(batch, 0)
+    def __init__(self, backbone: Backbone, bank: ExitBank, backend: Backend, batch: Hidden) -> None:
+        self._backend, self._stages = backend, backbone.full_stages
+        count = backbone.batch_size(batch, 0)
         self._classifier = None if bank.stacked == 1 else torch.zeros(count, dtype=torch.long)
         self._hidden, self._state = batch, (bank.initial_state(count), ())
         hidden = batch
-        for stage in range(trunk.num_exits - 1):  # once: what its head may average with
+        for stage in range(backbone.num_exits - 1):  # once: what its head may average with
             hidden = backend.stage(stage, hidden)
             _, self._state = backend.exit(stage, hidden, self._state, self._classifier, answer=False, carry=False)
             if stage + 1 == self._stages.start:

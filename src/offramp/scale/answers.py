@@ -24,7 +24,7 @@ def write_answers(
 ) -> tuple[int, str]:
     """Write answers into a Parquet file, which is there as a whole or not at all.
 
-    Columns are `input` (what to know it by), `label`, `confidence`, `exit` (from 0), `cost` (a share of the bare
+    Columns are `input` (what to know it by), `label`, `confidence`, `exit` (from 0), `cost` (a share of the full
     network's), `set` (a list) and `probabilities` (a list, in the order of the classes). Pages carry checksums.
 
     Args:

@@ -48,12 +48,12 @@ class JobBudget:
     remains is chance: tests/scale/test_budget.py has figures.
 
     Args:
-        budget: What a sample may cost on average, as a share of the bare network's cost.
+        budget: What a sample may cost on average, as a share of the full network's cost.
         settings: What the settings cost on the tune split, ascending: `Dial.costs`. More than the last is not spent.
         rows: Rows of the whole job.
 
     Attributes:
-        spent: What the blocks that ended have cost, in costs of the bare network.
+        spent: What the blocks that ended have cost, in costs of the full network.
         ended: Their rows.
 
     Example:
@@ -100,7 +100,7 @@ class JobBudget:
             block: What to know it by.
             rows: Its rows.
             asked: What it was asked to cost a sample.
-            spent: What all of them cost together, in costs of the bare network.
+            spent: What all of them cost together, in costs of the full network.
         """
         if self._under_way.pop(block, None) is None:
             self._left -= rows

@@ -87,7 +87,7 @@ class Part:
     asked: float | None
     """What a sample was asked to cost; None without a budget."""
     spent: float
-    """What its samples cost together, in costs of the bare network."""
+    """What its samples cost together, in costs of the full network."""
 
 
 def part_path(folder: Path, part: int) -> Path:
@@ -207,7 +207,7 @@ def fingerprint(network: EarlyExitNetwork, *, dialled: bool) -> str:
     told = [[point.policy, point.parameters, point.active, point.temperatures, point.classifier] for point in points]
     promised = [[dict(point.promised), dict(point.conformal_thresholds)] for point in points]
     costs = [list(vars(table).values()) for table in network.costs.tables]
-    named = [network.trunk.fingerprint(), network.pooling.name, network.preprocessing.describe()]
+    named = [network.backbone.fingerprint(), network.pooling.name, network.preprocessing.describe()]
     _add(digest, [named, exits, told, promised, costs])
     return digest.hexdigest()
 

@@ -53,7 +53,7 @@ class JobSummary:
     rows: int
     """Answers in all."""
     cost: float
-    """What a sample cost on average, as a share of the bare network's."""
+    """What a sample cost on average, as a share of the full network's."""
     budget: float | None
     """What it was to cost; None without a budget."""
     parts: int
@@ -99,7 +99,7 @@ def predict_on_cluster(
         folder: Of the answers, the same on every machine; made if it is not there.
         workers: How many to use; see `offramp.scale.cluster`.
         address: Of a Ray cluster; without it workers are started on this machine.
-        budget: What a sample may cost on average over the whole job, as a share of the bare network's cost; as the
+        budget: What a sample may cost on average over the whole job, as a share of the full network's cost; as the
             network's operating point has it if left out.
         miscoverage: Prediction sets may miss the true class this often.
         classes: Names of the classes, `frontier.classes`; their numbers if empty.
@@ -122,7 +122,7 @@ def predict_on_cluster(
         >>> import offramp
         >>> from tempfile import TemporaryDirectory
         >>> from offramp.features import ArraySource
-        >>> from offramp.trunk import CifarResNet
+        >>> from offramp.backbone import CifarResNet
         >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
         >>> quick = offramp.JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
         >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
@@ -266,8 +266,8 @@ def _check(plan: JobPlan, network: EarlyExitNetwork) -> None:
     if plan.miscoverage not in network.point.conformal_thresholds:
         known = ", ".join(map(str, sorted(network.point.conformal_thresholds)))
         raise InputError(f"expected a miscoverage that was calibrated ({known}), got {plan.miscoverage}")
-    if plan.classes and len(plan.classes) != network.trunk.num_classes:
-        raise InputError(f"expected {network.trunk.num_classes} names of classes, or none, got {len(plan.classes)}")
+    if plan.classes and len(plan.classes) != network.backbone.num_classes:
+        raise InputError(f"expected {network.backbone.num_classes} names of classes, or none, got {len(plan.classes)}")
     if network.backend is not None:
         raise InputError("expected a network as frontier.choose gives it, got one on a backend; name it: backend=...")
     BACKENDS.get(plan.backend)  # an unknown name is told of now

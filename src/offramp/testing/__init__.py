@@ -1,5 +1,5 @@
-"""Contracts that trunks of others can be held against."""
+"""Contracts that backbones of others can be held against."""
 
-from offramp.testing.trunk import check_trunk
+from offramp.testing.backbone import check_backbone
 
-__all__ = ["check_trunk"]
+__all__ = ["check_backbone"]

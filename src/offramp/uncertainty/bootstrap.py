@@ -24,7 +24,7 @@ def bootstrap_ratio_interval(
 
     $$R_s = \sum_i a_{is} \Big/ \sum_i b_{is}$$
 
-    For relative cost: what was spent over what the bare network would have spent. Both totals are taken over the same
+    For relative cost: what was spent over what the full network would have spent. Both totals are taken over the same
     resampled samples, so a sample that is dear for both moves the ratio little. It is the ratio of the means, not the
     mean of the samples' ratios.
 
@@ -43,8 +43,8 @@ def bootstrap_ratio_interval(
             option is out of range.
 
     Example:
-        >>> spent, bare = torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([2.0, 4.0, 8.0])
-        >>> bootstrap_ratio_interval(spent, bare, generator=torch.Generator().manual_seed(0))
+        >>> spent, full = torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([2.0, 4.0, 8.0])
+        >>> bootstrap_ratio_interval(spent, full, generator=torch.Generator().manual_seed(0))
         (tensor([0.5000]), tensor([0.5000]))
     """
     _check_options(confidence, draws)
@@ -57,7 +57,7 @@ def bootstrap_ratio_interval(
         )
     if not (below > 0).all():
         raise InputError(
-            f"expected denominators above 0, got {below.min().item():g}; pass the bare network's cost of each sample"
+            f"expected denominators above 0, got {below.min().item():g}; pass the full network's cost of each sample"
         )
     sums = _resampled_sums(torch.cat([above, below], dim=1), draws, generator)
     ratios = sums[:, : above.shape[1]] / sums[:, above.shape[1] :]

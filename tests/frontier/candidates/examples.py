@@ -48,7 +48,7 @@ def seen(logits: Tensor, labels: Tensor, *, temperatures: Tensor | None = None) 
 def costs(exits: int = EXITS) -> Costs:
     """Every stage costs the same, exits nothing."""
     zero, stage = torch.zeros(exits, dtype=torch.float64), torch.ones(exits, dtype=torch.float64)
-    return Costs((CostTable(stage, zero, zero, zero, bare=stage.sum(), carries_state=False),))
+    return Costs((CostTable(stage, zero, zero, zero, full=stage.sum(), carries_state=False),))
 
 
 def tuning(

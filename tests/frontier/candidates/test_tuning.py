@@ -96,7 +96,7 @@ class TestTuning:
     def test_relative_costs_are_of_the_exits_in_force(self) -> None:
         # Stages cost 1, answers 0.1 at exits in force: after exits 1, 2 and 4 that makes 2.1, 3.2 and 5.3.
         ones, zero = torch.ones(EXITS, dtype=torch.float64), torch.zeros(EXITS, dtype=torch.float64)
-        table = CostTable(ones, zero, 0.1 * ones, zero, bare=ones.sum(), carries_state=False)
+        table = CostTable(ones, zero, 0.1 * ones, zero, full=ones.sum(), carries_state=False)
         given = tuning(tune(), active=SOME, priced=Costs((table,)))
         assert given.relative_costs.tolist() == pytest.approx([2.1 / 5, 3.2 / 5, 5.3 / 5])
 

@@ -11,13 +11,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 import offramp
+from offramp.backbone import Hidden
 from offramp.frontier import Frontier
 from offramp.policy import OperatingPoint
 from offramp.runtime.onnx import export_onnx
-from offramp.trunk import Hidden
 from tests.frontier import text_examples
-from tests.frontier.chain_examples import FEW, pair, vectors
-from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, images, trunk
+from tests.frontier.cascade_examples import FEW, pair, vectors
+from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
 
 COUNT = 40
 _PLACE = tempfile.TemporaryDirectory(prefix="offramp-onnx-tests-")
@@ -39,8 +39,8 @@ class Example:
 
 @cache
 def example(kind: str) -> Example:
-    """ "ladder", "linear" (two sets of classifiers), "chain" or "text"."""
-    if kind == "chain":
+    """ "ladder", "linear" (two sets of classifiers), "cascade" or "text"."""
+    if kind == "cascade":
         frontier = offramp.fit(pair(), vectors(300, seed=1), vectors(200, seed=2), settings=FEW, progress=False)
         raw: Any = vectors(COUNT, seed=3)[0]
     elif kind == "text":
@@ -49,24 +49,24 @@ def example(kind: str) -> Example:
     else:
         settings = SMALL if kind == "ladder" else LINEAR
         data = images(200, seed=1), images(120, seed=2)
-        frontier = offramp.fit(trunk(), *data, preprocessing=PREPROCESSING, settings=settings, progress=False)
+        frontier = offramp.fit(backbone(), *data, preprocessing=PREPROCESSING, settings=settings, progress=False)
         raw = images(COUNT, seed=3)[0]
-    inputs = frontier.trunk.prepare(frontier.preprocessing(raw))
+    inputs = frontier.backbone.prepare(frontier.preprocessing(raw))
     points = tuple(
         listed[index] for listed in frontier.points.values() for index in (len(listed) // 3, 2 * len(listed) // 3)
     )
     folder = Path(_PLACE.name) / kind
-    export_onnx(frontier.trunk, frontier.pooling, frontier.bank, inputs, folder, points=points, costs=frontier.costs)
+    export_onnx(frontier.backbone, frontier.pooling, frontier.bank, inputs, folder, points=points, costs=frontier.costs)
     return Example(frontier, raw, inputs, points, folder)
 
 
-KINDS = ("ladder", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("linear", "chain", "text")))
+KINDS = ("ladder", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("linear", "cascade", "text")))
 
 
 def engine(given: Example, *points: OperatingPoint, backend: Any = None) -> offramp.runtime.Engine:
     frontier = given.frontier
     return offramp.runtime.Engine(
-        frontier.trunk, frontier.pooling, frontier.bank, points or given.points, backend=backend
+        frontier.backbone, frontier.pooling, frontier.bank, points or given.points, backend=backend
     )
 
 

@@ -7,18 +7,18 @@ import pytest
 import torch
 from torch import nn
 
+from offramp.backbone import POOLINGS, Backbone, CifarResNet
 from offramp.errors import InputError
 from offramp.exits import Averaging, LinearExits
 from offramp.runtime import EagerBackend
 from offramp.runtime.onnx import OnnxBackend, onnx_backend
 from offramp.runtime.onnx.export import identity
-from offramp.trunk import POOLINGS, CifarResNet, Trunk
 from tests.runtime.onnx.examples import COUNT, KINDS, Example, engine, example, mixed
 
 
 def backend(given: Example) -> OnnxBackend:
     frontier = given.frontier
-    return OnnxBackend(given.folder, frontier.trunk, frontier.pooling, frontier.bank, given.inputs)
+    return OnnxBackend(given.folder, frontier.backbone, frontier.pooling, frontier.bank, given.inputs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -35,9 +35,9 @@ def test_the_engine_answers_as_with_torch(kind: str) -> None:
 def test_points_mix_and_flights_join(kind: str) -> None:
     given = example(kind)
     expected, exits = engine(given).run(given.inputs, point=mixed())
-    runs, half, trunk = engine(given, backend=backend(given)), COUNT // 2, given.frontier.trunk
+    runs, half, backbone = engine(given, backend=backend(given)), COUNT // 2, given.frontier.backbone
     parts = [torch.arange(half), torch.arange(half, COUNT)]
-    flights = [runs.start(trunk.select(given.inputs, rows, 0), point=mixed()[rows], rows=rows) for rows in parts]
+    flights = [runs.start(backbone.select(given.inputs, rows, 0), point=mixed()[rows], rows=rows) for rows in parts]
     found, left = torch.zeros_like(expected), torch.full((COUNT,), -1)
     stepped = [runs.step(flight) for flight in flights]
     flight = runs.join([one for one, _ in stepped])
@@ -54,9 +54,9 @@ def test_points_mix_and_flights_join(kind: str) -> None:
 
 def test_made_from_the_parts_alone_with_all_exits() -> None:
     torch.manual_seed(0)
-    trunk, bank, pooling = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10), POOLINGS.get("mean")
+    backbone, bank, pooling = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10), POOLINGS.get("mean")
     inputs = torch.randn(5, 3, 32, 32)
-    made, eager = onnx_backend(trunk, pooling, bank, inputs[:1]), EagerBackend(trunk, pooling, bank)
+    made, eager = onnx_backend(backbone, pooling, bank, inputs[:1]), EagerBackend(backbone, pooling, bank)
     with torch.inference_mode():
         ours = theirs = inputs
         for index in range(3):
@@ -69,7 +69,7 @@ def test_made_from_the_parts_alone_with_all_exits() -> None:
 
 
 def test_inputs_are_not_copied() -> None:
-    given = example("chain")
+    given = example("cascade")
     runs = backend(given)
     with torch.inference_mode():
         hidden = runs.stage(0, given.inputs)
@@ -86,39 +86,39 @@ def test_sessions_do_not_spin_and_follow_the_number_of_threads(monkeypatch: pyte
 
 def test_the_graphs_of_another_network() -> None:
     given = example("ladder")
-    trunk, bank = CifarResNet(20, num_classes=3), LinearExits((16,) * 9, (0,), 3)
+    backbone, bank = CifarResNet(20, num_classes=3), LinearExits((16,) * 9, (0,), 3)
     with pytest.raises(InputError, match="graphs of 'cifar-resnet-8' with 3 stages, and the network given is"):
-        OnnxBackend(given.folder, trunk, given.frontier.pooling, bank, given.inputs)
+        OnnxBackend(given.folder, backbone, given.frontier.pooling, bank, given.inputs)
 
 
-@pytest.mark.parametrize("part", ["trunk", "pooling", "exits"])
+@pytest.mark.parametrize("part", ["backbone", "pooling", "exits"])
 def test_graphs_of_other_weights_are_refused(part: str) -> None:
     given = example("ladder")
     frontier = given.frontier
-    trunk, bank, pooling = copy.deepcopy(frontier.trunk), copy.deepcopy(frontier.bank), frontier.pooling
-    OnnxBackend(given.folder, trunk, pooling, bank, given.inputs)
+    backbone, bank, pooling = copy.deepcopy(frontier.backbone), copy.deepcopy(frontier.bank), frontier.pooling
+    OnnxBackend(given.folder, backbone, pooling, bank, given.inputs)
     if part == "pooling":
         pooling = POOLINGS.get("grid")
     else:
-        changed = next(iter((trunk.stages if part == "trunk" else bank).parameters()))
+        changed = next(iter((backbone.stages if part == "backbone" else bank).parameters()))
         with torch.no_grad():
             changed[-1] += 1e-3
     with pytest.raises(InputError, match=f"exported from others than those given: {part}; give"):
-        OnnxBackend(given.folder, trunk, pooling, bank, given.inputs)
+        OnnxBackend(given.folder, backbone, pooling, bank, given.inputs)
 
 
 @pytest.mark.parametrize("shares", [(0.0, 0.3, 0.6), (0.0, 0.3, 0.0), (0.0, 0.0, 0.6)])
 def test_own_heads_are_averaged(shares: tuple[float, ...]) -> None:
     torch.manual_seed(0)
     heads: dict[int, nn.Module] = {stage: nn.Linear(4, 3) for stage in (1, 2, 3)}
-    trunk, pooling = Trunk("heads", [nn.Linear(4, 4) for _ in range(4)], heads, 3), POOLINGS.get("mean")
+    backbone, pooling = Backbone("heads", [nn.Linear(4, 4) for _ in range(4)], heads, 3), POOLINGS.get("mean")
     bank, plain = LinearExits((4,) * 4, (0,), 3), LinearExits((4,) * 4, (0,), 3)
     plain.load_state_dict(bank.state_dict(), strict=False)
     bank.averaging = Averaging((1, 2, 3), torch.tensor(shares), torch.tensor([1.5, 0.7, 2.0]))
-    assert identity(trunk, pooling, bank)["exits"] != identity(trunk, pooling, plain)["exits"]
+    assert identity(backbone, pooling, bank)["exits"] != identity(backbone, pooling, plain)["exits"]
     hidden, own, found = 3 * torch.randn(7, 4), {}, {}
     state: Any = ((), ())
-    made = onnx_backend(trunk, pooling, bank, hidden[:1])
+    made = onnx_backend(backbone, pooling, bank, hidden[:1])
     with torch.inference_mode():
         for index in range(4):
             hidden = made.stage(index, hidden)

@@ -11,20 +11,20 @@ import torch
 from torch import Tensor, nn
 
 import offramp_onnx
+from offramp.backbone import POOLINGS, Backbone, CifarResNet, merge
 from offramp.cost import Costs, CostTable
 from offramp.demo.networks import digits_transformer
 from offramp.errors import InputError
 from offramp.exits import LinearExits
 from offramp.policy import OperatingPoint
 from offramp.runtime.onnx import export_onnx
-from offramp.trunk import POOLINGS, CifarResNet, Trunk, merge
 from tests.runtime.onnx.examples import KINDS, example
 
 MEAN = POOLINGS.get("mean")
 
 
-def simple(*stages: nn.Module) -> tuple[Trunk, LinearExits]:
-    return Trunk("simple", stages, {len(stages) - 1: nn.Linear(4, 2)}, 2), LinearExits((4,) * len(stages), (0,), 2)
+def simple(*stages: nn.Module) -> tuple[Backbone, LinearExits]:
+    return Backbone("simple", stages, {len(stages) - 1: nn.Linear(4, 2)}, 2), LinearExits((4,) * len(stages), (0,), 2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -34,7 +34,7 @@ def test_the_manifest_says_what_is_there(kind: str) -> None:
     files = {path.name: sha256(path.read_bytes()).hexdigest() for path in given.folder.glob("*.onnx")}
     assert manifest["files"] == files
     assert (manifest["format"], manifest["version"], manifest["precision"]) == ("offramp-onnx", 1, "float32")
-    assert len(manifest["stages"]) == given.frontier.trunk.num_exits
+    assert len(manifest["stages"]) == given.frontier.backbone.num_exits
     in_force = {exit for point in given.points for exit in point.active}
     assert in_force <= set(map(int, manifest["exits"]))
     for told, point in zip(manifest["points"], given.points, strict=True):
@@ -54,10 +54,10 @@ def test_files_hold_nothing_of_this_machine() -> None:
 
 
 def test_exits_that_nobody_asks_are_not_written(tmp_path: Path) -> None:
-    trunk, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
+    backbone, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
     point = OperatingPoint("threshold", {"threshold": torch.tensor(0.5)}, (1, 2), torch.ones(3))
     costs = {"threshold": example("ladder").frontier.costs["threshold"]}
-    export_onnx(trunk, MEAN, bank, torch.randn(1, 3, 32, 32), tmp_path / "new", points=[point], costs=costs)
+    export_onnx(backbone, MEAN, bank, torch.randn(1, 3, 32, 32), tmp_path / "new", points=[point], costs=costs)
     assert sorted(path.name for path in (tmp_path / "new").glob("exit*")) == ["exit_01.onnx", "exit_02.onnx"]
 
 
@@ -71,18 +71,18 @@ def test_batch_norms_are_folded() -> None:
 @pytest.mark.parametrize("kind", ["merged", "transformer"])
 def test_other_networks(kind: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
-    trunk = merge(CifarResNet(20), (2, 5, 8)) if kind == "merged" else digits_transformer()
+    backbone = merge(CifarResNet(20), (2, 5, 8)) if kind == "merged" else digits_transformer()
     widths = (16, 32, 64) if kind == "merged" else (64,) * 6
-    bank = LinearExits(widths, tuple(range(trunk.num_exits - 1)), 10)
+    bank = LinearExits(widths, tuple(range(backbone.num_exits - 1)), 10)
     images = torch.randn(5, 3, 32, 32) if kind == "merged" else torch.randn(5, 1, 8, 8)
-    export_onnx(trunk, MEAN, bank, images[:1], tmp_path / "new")
+    export_onnx(backbone, MEAN, bank, images[:1], tmp_path / "new")
     manifest = offramp_onnx.read_manifest(tmp_path / "new")
     values = {"input": images.numpy()}
-    for stage in (*manifest["stages"], manifest["exits"][str(trunk.num_exits - 1)]):
+    for stage in (*manifest["stages"], manifest["exits"][str(backbone.num_exits - 1)]):
         session = offramp_onnx.open_session(tmp_path / "new" / stage["file"])
         found = session.run(stage["writes"], {name: values[name] for name in stage["reads"]})
         values |= dict(zip(stage["writes"], found, strict=True))
-    np.testing.assert_allclose(values[f"logits_{trunk.num_exits - 1:02d}"], trunk(images), atol=1e-5)
+    np.testing.assert_allclose(values[f"logits_{backbone.num_exits - 1:02d}"], backbone(images), atol=1e-5)
 
 
 class _Doubled(nn.Module):
@@ -114,14 +114,14 @@ def test_stages_that_work_in_place(inference: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)
     first, last = nn.Linear(4, 4), nn.Linear(4, 2)
     stages = _Doubled(), first, nn.ReLU(inplace=True), _Split(), _Written(), _Joined()
-    trunk = Trunk("in place", stages, {5: nn.Sequential(_Doubled(), last)}, 2)
+    backbone = Backbone("in place", stages, {5: nn.Sequential(_Doubled(), last)}, 2)
     bank, images = LinearExits((4,) * 6, (0,), 2), torch.randn(5, 4)
     point = OperatingPoint("threshold", {"threshold": torch.tensor(2.0)}, (0, 5), torch.ones(6))
     nothing = torch.zeros(6)
     table = CostTable(torch.ones(6), nothing, nothing, nothing, torch.tensor(6.0), carries_state=False)
     before = images.clone()
     with torch.inference_mode(inference):
-        parts = trunk, MEAN, bank, images, tmp_path / "new"
+        parts = backbone, MEAN, bank, images, tmp_path / "new"
         export_onnx(*parts, points=[point], costs={"threshold": Costs((table,))})
     assert torch.equal(images, before)
     manifest = offramp_onnx.read_manifest(tmp_path / "new")
@@ -153,20 +153,20 @@ class _Gathered(nn.Module):
     ],
 )
 def test_networks_that_are_refused(stages: tuple[nn.Module, ...], message: str, tmp_path: Path) -> None:
-    trunk, bank = simple(*stages)
+    backbone, bank = simple(*stages)
     with pytest.raises(InputError, match=message):
-        export_onnx(trunk, MEAN, bank, torch.randn(2, 4), tmp_path / "new")
+        export_onnx(backbone, MEAN, bank, torch.randn(2, 4), tmp_path / "new")
     assert not list(tmp_path.iterdir())
 
 
 def test_what_else_is_refused(tmp_path: Path) -> None:
-    trunk, bank = simple(nn.Linear(4, 4), nn.Linear(4, 4))
+    backbone, bank = simple(nn.Linear(4, 4), nn.Linear(4, 4))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     with pytest.raises(InputError, match="is not empty"):
-        export_onnx(trunk, MEAN, bank, torch.randn(2, 4), tmp_path / "full")
+        export_onnx(backbone, MEAN, bank, torch.randn(2, 4), tmp_path / "full")
     point = OperatingPoint("threshold", {"threshold": torch.tensor(0.5)}, (0, 1), torch.ones(2))
     with pytest.raises(InputError, match=r"got none of \['threshold'\]; give costs=frontier.costs"):
-        export_onnx(trunk, MEAN, bank, torch.randn(2, 4), tmp_path / "new", points=[point])
+        export_onnx(backbone, MEAN, bank, torch.randn(2, 4), tmp_path / "new", points=[point])
     with pytest.raises(InputError, match="single precision"):
-        export_onnx(trunk.bfloat16(), MEAN, bank, torch.randn(2, 4), tmp_path / "other")
+        export_onnx(backbone.bfloat16(), MEAN, bank, torch.randn(2, 4), tmp_path / "other")

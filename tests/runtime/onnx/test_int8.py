@@ -21,7 +21,7 @@ from tests.runtime.onnx.examples import example
 @pytest.mark.slow
 def test_networks_of_texts_are_refused(tmp_path: Path) -> None:
     given = example("text")
-    parts = given.frontier.trunk, given.frontier.pooling, given.frontier.bank
+    parts = given.frontier.backbone, given.frontier.pooling, given.frontier.bank
     with pytest.raises(InputError, match=r"export it in float32, without int8 \(--int8\)"):
         export_onnx(*parts, given.inputs, tmp_path / "int8", int8=given.inputs)
     assert not (tmp_path / "int8").exists()
@@ -35,7 +35,7 @@ def test_networks_of_texts_are_refused(tmp_path: Path) -> None:
 def test_a_processor_without_instructions_for_it_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("offramp.runtime.processor.missing_instructions", lambda kind: ("avx512_vnni",))
     given = example("ladder")
-    parts = given.frontier.trunk, given.frontier.pooling, given.frontier.bank
+    parts = given.frontier.backbone, given.frontier.pooling, given.frontier.bank
     with pytest.warns(UserWarning, match=r"int8 is slower than float32 .*avx512_vnni.*export in float32, without int8"):
         export_onnx(*parts, given.inputs, tmp_path / "int8", int8=given.inputs)
     with pytest.warns(UserWarning, match="int8 is slower than float32"):
@@ -46,7 +46,7 @@ def test_a_network_answers_nearly_alike(tmp_path: Path) -> None:
     given = example("ladder")
     frontier = given.frontier
     export_onnx(
-        frontier.trunk,
+        frontier.backbone,
         frontier.pooling,
         frontier.bank,
         given.inputs,
@@ -69,7 +69,7 @@ def test_a_network_answers_nearly_alike(tmp_path: Path) -> None:
 def test_promises_are_left_out(tmp_path: Path) -> None:
     given = example("ladder")
     frontier, point = given.frontier, given.frontier.choose(max_drop=0.5, confidence=0.8).point
-    parts = frontier.trunk, frontier.pooling, frontier.bank
+    parts = frontier.backbone, frontier.pooling, frontier.bank
     for name, samples in (("float32", None), ("int8", given.inputs)):
         export_onnx(*parts, given.inputs, tmp_path / name, points=(point,), costs=frontier.costs, int8=samples)
         (told,) = json.loads((tmp_path / name / "manifest.json").read_text())["points"]
@@ -88,14 +88,14 @@ def test_nothing_to_calibrate_with(tmp_path: Path) -> None:
 @pytest.mark.data
 @pytest.mark.slow
 def test_a_trained_network_keeps_its_accuracy_and_is_faster(tmp_path: Path) -> None:
-    trunk, rows = resnet(20), cifar10("test", rows=1000).read(0, 1000)
+    backbone, rows = resnet(20), cifar10("test", rows=1000).read(0, 1000)
     images = PREPROCESSING(rows.inputs)
     seen = PREPROCESSING(cifar10("train", rows=256).read(0, 256).inputs).numpy()
     with torch.no_grad():
         write_graph(
             tmp_path / "plain.onnx",
-            lambda given: [trunk(given)],
-            [trunk],
+            lambda given: [backbone(given)],
+            [backbone],
             [(Leaf("input"), images[:3])],
             {0: "logits"},
             what="the network",

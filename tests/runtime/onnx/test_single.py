@@ -19,13 +19,13 @@ from tests.runtime.onnx.examples import COUNT, KINDS, engine, example
 @pytest.mark.parametrize("kind", KINDS)
 def test_answers_are_those_of_the_engine(kind: str, tmp_path: Path) -> None:
     given = example(kind)
-    folder, trunk = shutil.copytree(given.folder, tmp_path / "copy"), given.frontier.trunk
+    folder, backbone = shutil.copytree(given.folder, tmp_path / "copy"), given.frontier.backbone
     left = set()
     for row, point in enumerate(given.points):
         write_single(folder, row)
         session = onnxruntime.InferenceSession(folder / "single.onnx")
         for sample in range(0, COUNT, 3):
-            one = trunk.select(given.inputs, torch.tensor([sample]), 0)
+            one = backbone.select(given.inputs, torch.tensor([sample]), 0)
             probabilities, exits = engine(given, point).run(one)
             feeds = one if isinstance(one, dict) else {"input": one}
             found, exit = session.run(["probabilities", "exit"], {name: leaf.numpy() for name, leaf in feeds.items()})

@@ -3,7 +3,7 @@
 Made as the paper makes them: pretrained where weights are to be had, fitted to a task, then frozen.
 """
 
-from offramp_bench.backbones.backbone import Backbone
 from offramp_bench.backbones.catalogue import BACKBONES
+from offramp_bench.backbones.pretrained import Pretrained
 
-__all__ = ["BACKBONES", "Backbone"]
+__all__ = ["BACKBONES", "Pretrained"]

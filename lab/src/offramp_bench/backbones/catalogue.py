@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
+from offramp.backbone import Backbone
 from offramp.features import Source
-from offramp.trunk import Trunk
 from offramp_bench.backbones import graphs, lite0, sources, t2t, weights
-from offramp_bench.backbones.backbone import Backbone
+from offramp_bench.backbones.pretrained import Pretrained
 from offramp_bench.backbones.training import Recipe, accuracy
 from offramp_bench.backbones.weights import State
 
@@ -20,25 +20,25 @@ __all__ = ["BACKBONES"]
 Rows = Callable[[str], Source]
 
 
-def _given(name: str, rows: Rows, load: Callable[[], Trunk]) -> Backbone:
-    return Backbone(name, load, partial(rows, "seen"), partial(rows, "unseen"), partial(rows, "test"), train=None)
+def _given(name: str, rows: Rows, load: Callable[[], Backbone]) -> Pretrained:
+    return Pretrained(name, load, partial(rows, "seen"), partial(rows, "unseen"), partial(rows, "test"), train=None)
 
 
 def _fitted(
     name: str,
     rows: Rows,
-    make: Callable[[State], Trunk],
+    make: Callable[[State], Backbone],
     fit: Callable[[Any, Recipe], State],
     recipe: Recipe,
     *,
     other_tests: tuple[str, ...] = (),
-) -> Backbone:
+) -> Pretrained:
     """A backbone that is fitted here.
 
     Args:
         name: Its name, and that of its file.
         rows: Its rows, by part.
-        make: Weights to trunk.
+        make: Weights to backbone.
         fit: Rows and recipe to weights.
         recipe: How it is fitted.
         other_tests: Parts that are tests, too.
@@ -49,13 +49,13 @@ def _fitted(
         state = weights.halved(fit(rows("seen"), recipe))
         seconds = round(time.monotonic() - began)
         # Of the weights as they are kept, not as they were before they were rounded.
-        trunk = make(state)
-        right = {part: accuracy(trunk, rows(part)) for part in ("test", "unseen", *other_tests)}
+        backbone = make(state)
+        right = {part: accuracy(backbone, rows(part)) for part in ("test", "unseen", *other_tests)}
         found = {"accuracy": right, **asdict(recipe), "seconds": seconds}
         weights.write(name, state, found)
         return found
 
-    return Backbone(
+    return Pretrained(
         name,
         lambda: make(weights.read(name)),
         partial(rows, "seen"),
@@ -83,12 +83,12 @@ def _fit_graphs(
 
 _ALL = (
     _given(
-        "lite0-cifar100", sources.cifar100, lambda: lite0.trunk_of(lite0.given(), name="efficientnet-lite0-cifar100")
+        "lite0-cifar100", sources.cifar100, lambda: lite0.backbone_of(lite0.given(), name="efficientnet-lite0-cifar100")
     ),
     _fitted(
         "lite0-cifar100lt",
         sources.cifar100_long_tailed,
-        partial(lite0.trunk_of, name="efficientnet-lite0-cifar100lt"),
+        partial(lite0.backbone_of, name="efficientnet-lite0-cifar100lt"),
         partial(lite0.fitted, num_classes=100, mirrored=True, name="lite0-cifar100lt"),
         Recipe(epochs=8, batch_size=64, rate=1e-3, weight_decay=0.02),
         other_tests=("long-tailed test",),
@@ -96,28 +96,28 @@ _ALL = (
     _fitted(
         "lite0-svhn",
         sources.svhn,
-        partial(lite0.trunk_of, name="efficientnet-lite0-svhn"),
+        partial(lite0.backbone_of, name="efficientnet-lite0-svhn"),
         partial(lite0.fitted, num_classes=10, mirrored=False, name="lite0-svhn"),
         Recipe(epochs=7, batch_size=64, rate=2e-3, weight_decay=0.02),
     ),
     _fitted(
         "t2t-cifar10",
         sources.cifar10,
-        partial(t2t.trunk_of, num_classes=10),
+        partial(t2t.backbone_of, num_classes=10),
         partial(t2t.fitted, num_classes=10, name="t2t-cifar10"),
         Recipe(epochs=18, batch_size=64, rate=6e-4, weight_decay=0.05, bfloat16=True),
     ),
     _fitted(
         "gnn-superpixels",
         sources.superpixels,
-        lambda state: graphs.trunk_of(_superpixel_network(), state, name="gin-superpixels"),
+        lambda state: graphs.backbone_of(_superpixel_network(), state, name="gin-superpixels"),
         partial(_fit_graphs, _superpixel_network, placed=True, name="gnn-superpixels"),
         Recipe(epochs=30, batch_size=64, rate=3e-3, weight_decay=0.01, smoothing=0.05),
     ),
     _fitted(
         "gnn-nci1",
         sources.nci1,
-        lambda state: graphs.trunk_of(_molecule_network(), state, name="gin-nci1"),
+        lambda state: graphs.backbone_of(_molecule_network(), state, name="gin-nci1"),
         partial(_fit_graphs, _molecule_network, placed=False, name="gnn-nci1"),
         Recipe(epochs=40, batch_size=64, rate=2e-3, weight_decay=0.05, smoothing=0.1),
     ),

@@ -1,4 +1,4 @@
-"""Trunks whose samples are graphs: the nodes of a batch one below the other, edges between their rows."""
+"""Backbones whose samples are graphs: the nodes of a batch one below the other, edges between their rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from offramp.backbone import Backbone, Hidden, Nodes
 from offramp.errors import InputError
-from offramp.trunk import Hidden, Nodes, Trunk
 
-__all__ = ["GraphTrunk"]
+__all__ = ["GraphBackbone"]
 
 STRUCTURE = ("nodes", "batch", "edge_index")
 
 
-class GraphTrunk(Trunk):
+class GraphBackbone(Backbone):
     """A frozen network over graphs.
 
     Hidden states are dictionaries: `nodes` (`N` nodes of each graph), `batch` (`M` graph of each node), `x` (`M x C`,

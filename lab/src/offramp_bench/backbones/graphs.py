@@ -4,13 +4,13 @@ import torch
 import torch_geometric.nn as gnn
 from torch import Tensor, nn
 
-from offramp.trunk import Hidden, Trunk
-from offramp_bench.backbones.graph_trunk import graph_trunk
+from offramp.backbone import Backbone, Hidden
+from offramp_bench.backbones.graph_backbone import graph_backbone
 from offramp_bench.backbones.training import Deal, Recipe, fit
 from offramp_bench.backbones.weights import State
 from offramp_bench.graphs import Graphs
 
-__all__ = ["GraphNetwork", "fitted", "trunk_of"]
+__all__ = ["GraphNetwork", "backbone_of", "fitted"]
 
 
 class Layer(nn.Module):
@@ -56,7 +56,7 @@ class GraphNetwork(nn.Module):
         return logits
 
 
-def trunk_of(network: GraphNetwork, state: State, *, name: str) -> Trunk:
+def backbone_of(network: GraphNetwork, state: State, *, name: str) -> Backbone:
     """The frozen network, one stage a layer.
 
     Args:
@@ -66,7 +66,7 @@ def trunk_of(network: GraphNetwork, state: State, *, name: str) -> Trunk:
     """
     network.load_state_dict(state)
     network.eval()
-    return graph_trunk([network.embed, *network.layers], network.head, readout=network.readout, name=name)
+    return graph_backbone([network.embed, *network.layers], network.head, readout=network.readout, name=name)
 
 
 def fitted(network: GraphNetwork, seen: Graphs, recipe: Recipe, *, placed: bool, name: str) -> State:

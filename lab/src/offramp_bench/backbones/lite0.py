@@ -6,29 +6,29 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from offramp.backbone import Backbone, split
 from offramp.features import Source
-from offramp.trunk import Trunk, split
 from offramp_bench.backbones.images import PREPROCESSING, SIDE, dealt
 from offramp_bench.backbones.training import Recipe, fit
 from offramp_bench.backbones.weights import State
 from offramp_bench.cifar import data_folder
 
-__all__ = ["FROZEN_BLOCKS", "fitted", "given", "network_of", "pretrained", "trunk_of"]
+__all__ = ["FROZEN_BLOCKS", "backbone_of", "fitted", "given", "network_of", "pretrained"]
 
 FROZEN_BLOCKS = 5
 """Blocks that stay as pretrained, and the stem before them."""
 
 
-def trunk_of(state: State, *, name: str) -> Trunk:
+def backbone_of(state: State, *, name: str) -> Backbone:
     """The frozen network, one stage a block: 16.
 
     Args:
         state: Of the network, in any precision.
         name: Part of the fingerprint.
     """
-    trunk = split(network_of(state), torch.zeros(2, 3, SIDE, SIDE), name=name)
-    trunk.preprocessing = PREPROCESSING
-    return trunk
+    backbone = split(network_of(state), torch.zeros(2, 3, SIDE, SIDE), name=name)
+    backbone.preprocessing = PREPROCESSING
+    return backbone
 
 
 def network_of(state: State) -> nn.Module:

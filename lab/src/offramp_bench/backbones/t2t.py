@@ -9,7 +9,7 @@ from offramp_bench.backbones.t2t_vit import T2TViT
 from offramp_bench.backbones.training import Recipe, fit
 from offramp_bench.backbones.weights import State
 
-__all__ = ["fitted", "trunk_of"]
+__all__ = ["backbone_of", "fitted"]
 
 DEPTH = 7
 
@@ -20,17 +20,17 @@ FIXED = (".w", "pos_embed")
 """How the names of what is drawn or computed, not fitted, end."""
 
 
-def trunk_of(state: State, *, num_classes: int) -> T2TViT:
+def backbone_of(state: State, *, num_classes: int) -> T2TViT:
     """The frozen network, one stage a block: 7.
 
     Args:
-        state: Of the trunk, in any precision.
+        state: Of the backbone, in any precision.
         num_classes: K.
     """
-    trunk = T2TViT(DEPTH, num_classes=num_classes, image_side=SIDE, width=WIDTH)
-    trunk.load_state_dict(state)
-    trunk.preprocessing = PREPROCESSING
-    return trunk
+    backbone = T2TViT(DEPTH, num_classes=num_classes, image_side=SIDE, width=WIDTH)
+    backbone.load_state_dict(state)
+    backbone.preprocessing = PREPROCESSING
+    return backbone
 
 
 def fitted(seen: Source, recipe: Recipe, *, num_classes: int, name: str) -> State:
@@ -46,10 +46,10 @@ def fitted(seen: Source, recipe: Recipe, *, num_classes: int, name: str) -> Stat
         Its weights.
     """
     torch.manual_seed(recipe.seed)
-    trunk = T2TViT(DEPTH, num_classes=num_classes, image_side=SIDE, width=WIDTH)
-    for key, parameter in trunk.named_parameters():
+    backbone = T2TViT(DEPTH, num_classes=num_classes, image_side=SIDE, width=WIDTH)
+    for key, parameter in backbone.named_parameters():
         parameter.requires_grad_(not key.endswith(FIXED))
     # On CPUs the gradient of fused attention takes ten times as long in 16 bits.
     with sdpa_kernel(SDPBackend.MATH):
-        fit(trunk, dealt(seen, mirrored=True), len(seen), recipe, name=name)
-    return trunk.state_dict()
+        fit(backbone, dealt(seen, mirrored=True), len(seen), recipe, name=name)
+    return backbone.state_dict()

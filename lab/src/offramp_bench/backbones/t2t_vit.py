@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from offramp.backbone import BACKBONES, Backbone, Factory, Hidden, Tokens
+from offramp.backbone.factory import check_classes
 from offramp.errors import InputError
-from offramp.trunk import TRUNKS, Factory, Hidden, Tokens, Trunk
-from offramp.trunk.factory import check_classes
 
 __all__ = ["T2TViT", "load_t2t_vit"]
 
@@ -96,7 +96,7 @@ class _Head(nn.Module):
         return logits
 
 
-class T2TViT(Trunk):
+class T2TViT(Backbone):
     """A T2T-ViT with performers in its T2T module, which belongs to the first stage.
 
     Exits see their block's tokens through the network's own final layer norm; the first of them is the paper's $z^l$.
@@ -109,8 +109,8 @@ class T2TViT(Trunk):
             quarter as wide, 64 at most.
 
     Example:
-        >>> trunk = T2TViT(7, num_classes=10, image_side=32)
-        >>> trunk.num_exits, trunk(torch.zeros(2, 3, 32, 32)).shape
+        >>> backbone = T2TViT(7, num_classes=10, image_side=32)
+        >>> backbone.num_exits, backbone(torch.zeros(2, 3, 32, 32)).shape
         (7, torch.Size([2, 10]))
     """
 
@@ -141,7 +141,7 @@ class T2TViT(Trunk):
 
 
 def load_t2t_vit(path: str | Path, depth: int, *, num_classes: int = 1000, image_side: int = 224) -> T2TViT:
-    """Load a frozen trunk from an official checkpoint (keys `cls_token`, `blocks.0.attn.qkv.weight`, ...).
+    """Load a frozen backbone from an official checkpoint (keys `cls_token`, `blocks.0.attn.qkv.weight`, ...).
 
     Args:
         path: Weights, plain or under `state_dict_ema`, `state_dict` or `net`, read without running any code in them.
@@ -149,7 +149,7 @@ def load_t2t_vit(path: str | Path, depth: int, *, num_classes: int = 1000, image
         num_classes: K of the checkpoint.
         image_side: Height and width of its images.
     """
-    trunk = T2TViT(depth, num_classes=num_classes, image_side=image_side)
+    backbone = T2TViT(depth, num_classes=num_classes, image_side=image_side)
     saved = torch.load(path, map_location="cpu", weights_only=True)
     saved = next((saved[key] for key in ("state_dict_ema", "state_dict", "net") if key in saved), saved)
     places = {"blocks.0.": "stages.0.1.", "blocks.": "stages."}
@@ -161,10 +161,10 @@ def load_t2t_vit(path: str | Path, depth: int, *, num_classes: int = 1000, image
         start = next((start for start in places if name.startswith(start)), "")
         state[places.get(start, "stages.0.0.") + name.removeprefix(start)] = value
     try:
-        trunk.load_state_dict(state)
+        backbone.load_state_dict(state)
     except RuntimeError as error:
         raise InputError(f"{path} does not fit a T2T-ViT-{depth}; check depth, classes and side: {error}") from error
-    return trunk
+    return backbone
 
 
-TRUNKS.add("t2t_vit", T2TViT)
+BACKBONES.add("t2t_vit", T2TViT)

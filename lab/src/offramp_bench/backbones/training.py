@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from offramp.backbone import Backbone
 from offramp.features import Source
-from offramp.trunk import Trunk
 from offramp_bench.bars import say
 
 __all__ = ["Deal", "Recipe", "accuracy", "fit"]
@@ -95,11 +95,11 @@ def _share(step: int, steps: int) -> float:
 
 
 @torch.inference_mode()
-def accuracy(trunk: Trunk, source: Source, *, batch_size: int = 250) -> float:
-    """Share of a source's rows that the bare network gets right."""
+def accuracy(backbone: Backbone, source: Source, *, batch_size: int = 250) -> float:
+    """Share of a source's rows that the full network gets right."""
     correct = 0
     for start in range(0, len(source), batch_size):
         rows = source.read(start, min(start + batch_size, len(source)))
-        logits = trunk(trunk.prepare(trunk.preprocessing(rows.inputs)))
+        logits = backbone(backbone.prepare(backbone.preprocessing(rows.inputs)))
         correct += int((logits.argmax(1) == torch.as_tensor(rows.labels)).sum())
     return correct / len(source)

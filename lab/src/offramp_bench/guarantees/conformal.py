@@ -30,7 +30,7 @@ __all__ = ["ALPHAS", "COSTS", "conformal"]
 SPLITS = 1000
 ALPHAS = (0.05, 0.1)
 COSTS = (0.2, 0.5, 0.8)
-"""Shares of the bare network's cost on tune: a point next to each, and the cheapest, which few exits are used at."""
+"""Shares of the full network's cost on tune: a point next to each, and the cheapest, which few exits are used at."""
 
 MINIMUM = 20
 """Samples for a threshold of an exit's own: the default's."""

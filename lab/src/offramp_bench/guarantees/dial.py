@@ -51,14 +51,14 @@ class Served:
 
     spent: Tensor
     """`P x N`."""
-    bare: Tensor
+    full: Tensor
     """`N`, in the same unit."""
     correct: Tensor
     """`P x N`."""
 
     def of(self, samples: Tensor) -> "Served":
         """Some of the samples, in this order, perhaps more than once."""
-        return Served(self.spent[:, samples], self.bare[samples], self.correct[:, samples])
+        return Served(self.spent[:, samples], self.full[samples], self.correct[:, samples])
 
 
 def served(found: Pool) -> tuple[Dial, Served, Served]:
@@ -73,7 +73,7 @@ def served(found: Pool) -> tuple[Dial, Served, Served]:
     table, rows = found.frontier.costs[POLICY].of(found.pool.sizes), torch.arange(exits.shape[1])
     whole = Served(
         table.spent(exits, point.active).double(),
-        table.bare.double().expand(len(rows)),
+        table.full.double().expand(len(rows)),
         found.pool.correct[point.classifier, rows, exits],
     )
     calibrating = int(found.frontier.provenance["splits"]["calibrate"]["samples"])
@@ -89,9 +89,9 @@ def spent_at(seen: Served, dial: Dial, budgets: Tensor) -> Tensor:
         budgets: `B`.
 
     Returns:
-        `B` relative costs: total spent over the total of the bare network.
+        `B` relative costs: total spent over the total of the full network.
     """
-    return seen.spent[dial.rows(budgets)].sum(1) / seen.bare.sum()
+    return seen.spent[dial.rows(budgets)].sum(1) / seen.full.sum()
 
 
 def kept(seen: Served, dial: Dial, budget: float, *, batch_size: int) -> dict[str, Any]:
@@ -104,8 +104,8 @@ def kept(seen: Served, dial: Dial, budget: float, *, batch_size: int) -> dict[st
         batch_size: How many come at a time.
     """
     controller = BudgetController(budget, settings=dial.costs)
-    shares, right, spent, worst = seen.spent / seen.bare, 0, 0.0, 0.0
-    for batch in torch.split(torch.arange(len(seen.bare)), batch_size):
+    shares, right, spent, worst = seen.spent / seen.full, 0, 0.0, 0.0
+    for batch in torch.split(torch.arange(len(seen.full)), batch_size):
         row = int(dial.rows(torch.tensor([controller.asked]))[0])
         controller.record(shares[row, batch])
         right += int(seen.correct[row, batch].sum())
@@ -113,8 +113,8 @@ def kept(seen: Served, dial: Dial, budget: float, *, batch_size: int) -> dict[st
         worst = max(worst, abs(controller.debt))
     return {
         "average": controller.average,
-        "relative cost": spent / float(seen.bare.sum()),
-        "accuracy": right / len(seen.bare),
+        "relative cost": spent / float(seen.full.sum()),
+        "accuracy": right / len(seen.full),
         "largest debt": worst,
         "its bound": bound(budget, dial, (float(shares.min()), float(shares.max())), batch_size),
     }
@@ -144,7 +144,7 @@ def harder_half_way(seen: Served, *, seed: int) -> Tensor:
     Returns:
         STREAM numbers of samples.
     """
-    order = (seen.spent / seen.bare).mean(0).argsort(stable=True)
+    order = (seen.spent / seen.full).mean(0).argsort(stable=True)
     generator = torch.Generator().manual_seed(seed)
     halves = order.tensor_split(2)
     return torch.cat([half[torch.randint(len(half), (STREAM // 2,), generator=generator)] for half in halves])
@@ -157,11 +157,11 @@ def _budgets(found: Pool) -> dict[str, Any]:
     at_one_setting, near_by = spent_at(test, dial, budgets), spent_at(calibrating, dial, budgets)
     controlled = [kept(test, dial, budget, batch_size=BATCH_SIZES[-1]) for budget in budgets.tolist()]
     costs = torch.tensor([row["relative cost"] for row in controlled], dtype=torch.float64)
-    rows = torch.arange(len(test.bare))
+    rows = torch.arange(len(test.full))
     accuracy = [float(test.correct[row, rows].double().mean()) for row in dial.rows(budgets).tolist()]
     return {
         "settings": len(dial),
-        "test samples": len(test.bare),
+        "test samples": len(test.full),
         "asked": budgets.tolist(),
         "one setting": {
             "cost": at_one_setting.tolist(),
@@ -189,7 +189,7 @@ def _streams(found: Pool) -> list[dict[str, Any]]:
     rows = []
     for budget in (budget for budget in STREAM_BUDGETS if dial.cheapest <= budget <= dial.dearest):
         row = int(dial.rows(torch.tensor([budget]))[0])
-        shares = stream.spent[row] / stream.bare
+        shares = stream.spent[row] / stream.full
         alone = {
             "average": float(shares.mean()),
             "average of each half": [float(half.mean()) for half in shares.tensor_split(2)],

@@ -12,12 +12,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from offramp.artifact import VERSION
+from offramp.backbone import Backbone
 from offramp.cost import Costs
 from offramp.features import BatchSource
 from offramp.features.stable_hash import stable_hash
 from offramp.frontier import Frontier, Outcomes, fit_frontier, load, outcomes, save
 from offramp.policy import OperatingPoint
-from offramp.trunk import Trunk
 from offramp_bench import places
 from offramp_bench.bars import say
 from offramp_bench.paper.joined import JoinedSource
@@ -66,10 +66,10 @@ def pool(name: str) -> Pool:
         name: A task of `offramp_bench.paper`, of TASKS or SHORTER.
     """
     task = {**TASKS, **SHORTER}[name]
-    splits, trunk = splits_of(task, "default", seed=0), task.trunk()
+    splits, backbone = splits_of(task, "default", seed=0), task.backbone()
     held_out = JoinedSource([splits.calibrate, splits.test])
-    key = f"{name}-{identity(task, trunk)}"
-    frontier = _frontier(task, trunk, splits, CACHE / key)
+    key = f"{name}-{identity(task, backbone)}"
+    frontier = _frontier(task, backbone, splits, CACHE / key)
     # Exits that were fitted again answer otherwise.
     exits = json.loads((CACHE / key / "manifest.json").read_text())["files"]["exits"]["sha256"][:12]
     tune, seen = (
@@ -79,25 +79,25 @@ def pool(name: str) -> Pool:
     return Pool(name, frontier, tune, seen, held_out.ids(), exits)
 
 
-def identity(task: Task, trunk: Trunk) -> str:
+def identity(task: Task, backbone: Backbone) -> str:
     """All that a fit depends on: one of another identity is another folder.
 
     Args:
         task: The task.
-        trunk: Its network.
+        backbone: Its network.
     """
-    about = (VERSION, task.default, task.pooling("default"), task.shares, task.most, trunk.fingerprint())
+    about = (VERSION, task.default, task.pooling("default"), task.shares, task.most, backbone.fingerprint())
     return f"{stable_hash(str(about)):x}"
 
 
-def _frontier(task: Task, trunk: Trunk, splits: Splits, folder: Path) -> Frontier:
+def _frontier(task: Task, backbone: Backbone, splits: Splits, folder: Path) -> Frontier:
     if not (folder / "manifest.json").exists():
         say(f"fitting exits of {task.name}")
-        example: Any = trunk.prepare(trunk.preprocessing(task.unseen().read(0, 1).inputs))
+        example: Any = backbone.prepare(backbone.preprocessing(task.unseen().read(0, 1).inputs))
         parts = (splits.fit, splits.tune, splits.calibrate)
         pooling = task.pooling("default")
-        save(fit_frontier(trunk, *parts, example=example, pooling=pooling, settings=task.default), folder)
-    return load(folder, trunk=trunk)
+        save(fit_frontier(backbone, *parts, example=example, pooling=pooling, settings=task.default), folder)
+    return load(folder, backbone=backbone)
 
 
 def _outcomes(name: str, frontier: Frontier, source: BatchSource) -> Outcomes:
@@ -110,4 +110,4 @@ def _outcomes(name: str, frontier: Frontier, source: BatchSource) -> Outcomes:
         seen = outcomes(frontier.bank, source, frontier.temperatures, probabilities=True)
         kept = {one: getattr(seen, one).contiguous() for one in tensors}
         save_file(kept, file)
-    return Outcomes(frontier.trunk.num_classes, **kept)
+    return Outcomes(frontier.backbone.num_classes, **kept)

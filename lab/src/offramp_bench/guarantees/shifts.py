@@ -111,15 +111,15 @@ def _answered(pool: Pool, name: str, make: Callable[[], Source]) -> Outcomes:
     frontier = pool.frontier
     file = CACHE / "shifts" / f"{pool.name}-{name.replace(' ', '-')}-{pool.exits}.safetensors"
     if not file.exists():
-        say(f"running {frontier.trunk.name}: {name}")
+        say(f"running {frontier.backbone.name}: {name}")
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory() as folder:
             views, pooling = (frontier.preprocessing,), frontier.pooling.name
-            store = extract(frontier.trunk, make(), folder, poolings=(pooling,), views=views, progress=False)
+            store = extract(frontier.backbone, make(), folder, poolings=(pooling,), views=views, progress=False)
             seen = outcomes(frontier.bank, StoreSource(store, pooling=pooling), frontier.temperatures)
         tensors = {field.name: getattr(seen, field.name) for field in fields(Outcomes)}
         save_file({name: one.contiguous() for name, one in tensors.items() if isinstance(one, Tensor)}, file)
-    return Outcomes(frontier.trunk.num_classes, **load_file(file))
+    return Outcomes(frontier.backbone.num_classes, **load_file(file))
 
 
 @dataclass(frozen=True)

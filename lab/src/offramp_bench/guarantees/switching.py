@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offramp.backbone import Hidden
 from offramp.network import EarlyExitNetwork
-from offramp.trunk import Hidden
 
 __all__ = ["switching"]
 
@@ -53,7 +53,7 @@ def switching(network: EarlyExitNetwork, images: Any, *, batch_size: int) -> dic
     """
     batch, (other, budget) = images[:batch_size], SWITCHED
     took = [_milliseconds(network, batch, budget) for _ in range(10)]
-    idle = network.on(_Idle(network.trunk.num_classes))
+    idle = network.on(_Idle(network.backbone.num_classes))
     point = network.dial.points[int(network.dial.rows(torch.tensor([budget]))[0])]
     alone = replace(idle, point=point, points=())
     times: dict[str, list[float]] = {"switched": [], "same": [], "alone": []}

@@ -100,11 +100,12 @@ def _claims(results: PaperResults) -> str:
 def _notes(results: PaperResults) -> Iterator[str]:
     yield (
         "Points of every curve are chosen on one split and measured on another that nothing was fitted on; costs are "
-        "counted Mul-Adds relative to the bare network, heads and gates included."
+        "counted Mul-Adds relative to the full network, heads and gates included."
     )
     yield (
         "Area: the mean accuracy over costs from the first exit's (.02 of the network's at least) to the network's, "
-        "evenly on a logarithmic scale, a mean over seeds. Chains have the axis of their last network and are left out "
+        "evenly on a logarithmic scale, a mean over seeds. Cascades have the axis of their last network and are left "
+        "out "
         "of means over tasks."
     )
     yield (

@@ -112,7 +112,7 @@ class Task:
     kind: str
     """image, text or graph."""
     alone: str | None
-    """Of a chain: the task of its last network alone."""
+    """Of a cascade: the task of its last network alone."""
     samples: int
     """Test samples."""
     full_accuracy: float

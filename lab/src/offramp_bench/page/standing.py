@@ -54,7 +54,7 @@ def best_rival(task: Task) -> Contestant | None:
 
 
 def static(results: PaperResults, task: Task) -> list[Contestant]:
-    """Smaller networks that could be taken instead; of a chain, those of its last network.
+    """Smaller networks that could be taken instead; of a cascade, those of its last network.
 
     Args:
         results: All results.

@@ -63,7 +63,7 @@ def axis_of(task: Task) -> npt.NDArray[np.float64]:
     """The costs that curves of a task are averaged over: from what the first exit costs, whichever is dearer.
 
     Args:
-        task: The task; a chain is averaged over the axis of its last network alone.
+        task: The task; a cascade is averaged over the axis of its last network alone.
     """
     if task.alone is not None:
         return axis_of(TASKS[task.alone])
@@ -73,7 +73,7 @@ def axis_of(task: Task) -> npt.NDArray[np.float64]:
         test = splits_of(task, look, 0).test
         bank = fresh_exits(test.widths, test.own_heads, test.num_classes, settings=settings)
         table = prices_of(task.name, look).price(bank, POLICIES.get("threshold")).average(test.sizes())
-        first.append(float(table.cumulative_costs()[0] / table.bare))
+        first.append(float(table.cumulative_costs()[0] / table.full))
     return axis(DEARER * max(first))
 
 
@@ -181,7 +181,7 @@ def _offered(
 
     found = {}
     for rule in exits.rules:
-        if rule == "ends":  # the networks of a chain as they are, nobody leaves inside them
+        if rule == "ends":  # the networks of a cascade as they are, nobody leaves inside them
             found[rule] = thin(
                 threshold_candidates(seen.confidence[best], temperatures[best], best, active=ends), seen, costs[rule]
             )

@@ -63,8 +63,8 @@ OFFERED = ("stopping", "threshold", "gates")
 DEFAULT_RULE = PREFERENCE[0]
 """The one that it prefers."""
 
-ON_CHAINS = ("ladder", "ends")
-"""All that is tried on a chain of networks."""
+ON_CASCADES = ("ladder", "ends")
+"""All that is tried on a cascade of networks."""
 
 ABLATED = ("cifar10", "cifar100", "cifar100lt", "clinc150", "superpixels")
 """Tasks on which parts of the default are left out or changed, one at a time."""
@@ -122,7 +122,7 @@ def is_tried(task: Task, exits: str) -> bool:
         exits: Name of the way.
     """
     if task.alone is not None:
-        return exits in ON_CHAINS
+        return exits in ON_CASCADES
     if exits == "ladder, one view" and not task.augmented:
         return False  # there is but one
     return exits != "ends" and (exits not in PARTS or task.name in ABLATED)
@@ -157,6 +157,6 @@ CONTESTANTS: dict[str, Contestant] = {
         Contestant("cumulative exits, offramp's look", "cumulative, default's look", DEFAULT_RULE, "exits"),
         Contestant("ladder, paper's look", "ladder, paper's look", DEFAULT_RULE, "exits"),
         *(Contestant(name, name, DEFAULT_RULE, "exits") for name in PARTS),
-        Contestant("chain of bare networks", "ends", "ends", "rival"),
+        Contestant("cascade of full networks", "ends", "ends", "rival"),
     )
 }

@@ -176,7 +176,7 @@ def _paired(differences: Floats) -> dict[str, Any]:
 
 def _static(task: Task) -> dict[str, tuple[dict[str, Any], Floats]]:
     """The smaller networks as curves of one point each."""
-    from offramp_bench.chain import static_networks
+    from offramp_bench.cascade import static_networks
 
     found: dict[str, tuple[dict[str, Any], Floats]] = {}
     if task.name not in STATIC:

@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from offramp.cost import TrunkMulAdds, count_trunk
+from offramp.backbone import POOLINGS, Backbone, Preprocessing, cascade
+from offramp.cost import BackboneMulAdds, count_backbone
 from offramp.features import BatchSource, Source, Store, StoreSource, extract, keep_apart, split_by_id
 from offramp.methods import DEFAULT, PAPER, JointSettings, spread_cost_weights
-from offramp.trunk import POOLINGS, Preprocessing, Trunk, chain
 from offramp_bench import places
 from offramp_bench.backbones import BACKBONES
 from offramp_bench.cifar import AUGMENTED, cifar10, resnet
@@ -40,7 +40,7 @@ class Task:
     name: str
     kind: Literal["image", "text", "graph"]
     num_classes: int
-    trunk: Callable[[], Trunk]
+    backbone: Callable[[], Backbone]
     """Frozen."""
     seen: Callable[[], Source]
     """Samples that the network was trained on: exits learn from them."""
@@ -64,7 +64,7 @@ class Task:
     default: JointSettings = field(default_factory=lambda: replace(DEFAULT, cost_weights=FEW))
     """How the default is fitted."""
     alone: str | None = None
-    """Of a chain: the task of its last network alone."""
+    """Of a cascade: the task of its last network alone."""
     about: str = ""
     """Dataset and network in words, and what to mind."""
 
@@ -84,20 +84,20 @@ class Splits:
 
 
 @cache
-def _trunk(name: str) -> Trunk:
-    return {**TASKS, **SHORTER}[name].trunk()
+def _backbone(name: str) -> Backbone:
+    return {**TASKS, **SHORTER}[name].backbone()
 
 
 @cache
 def _store(name: str, part: str) -> Store:
     """Features of a part of a task's samples, by both poolings, extracted on first use."""
-    task, trunk = {**TASKS, **SHORTER}[name], _trunk(name)
+    task, backbone = {**TASKS, **SHORTER}[name], _backbone(name)
     # Features of another network, or of this one with other weights, are another store.
-    folder = CACHE / "stores" / f"{name}-{part}-{trunk.fingerprint()[:12]}"
+    folder = CACHE / "stores" / f"{name}-{part}-{backbone.fingerprint()[:12]}"
     if not (folder / "manifest.json").exists():
         source: Source = getattr(task, part)()
-        views = (trunk.preprocessing, *(task.augmented if part == "seen" else ()))
-        extract(trunk, source, folder, poolings=tuple(dict.fromkeys((task.look, RICH))), views=views)
+        views = (backbone.preprocessing, *(task.augmented if part == "seen" else ()))
+        extract(backbone, source, folder, poolings=tuple(dict.fromkeys((task.look, RICH))), views=views)
     return Store.open(folder)
 
 
@@ -133,25 +133,25 @@ def splits_of(task: Task, look: Look, seed: int) -> Splits:
 @cache
 def _widths(name: str) -> list[int]:
     """How many numbers the means of each stage are."""
-    task, trunk = TASKS[name], _trunk(name)
-    hidden, widths = trunk.prepare(trunk.preprocessing(task.unseen().read(0, 1).inputs)), []
-    for index, stage in enumerate(trunk.stages):
+    task, backbone = TASKS[name], _backbone(name)
+    hidden, widths = backbone.prepare(backbone.preprocessing(task.unseen().read(0, 1).inputs)), []
+    for index, stage in enumerate(backbone.stages):
         hidden = stage(hidden)
-        widths.append(POOLINGS.get(MEANS)(trunk.representation(hidden, index)).shape[1])
+        widths.append(POOLINGS.get(MEANS)(backbone.representation(hidden, index)).shape[1])
     return widths
 
 
 @cache
-def prices_of(name: str, look: Look) -> TrunkMulAdds:
+def prices_of(name: str, look: Look) -> BackboneMulAdds:
     """What a task's network costs, counted.
 
     Args:
         name: Of the task.
         look: What exits see.
     """
-    task, trunk = TASKS[name], _trunk(name)
-    example = trunk.prepare(trunk.preprocessing(task.unseen().read(0, 1).inputs))
-    return count_trunk(trunk, example, POOLINGS.get(task.pooling(look)))
+    task, backbone = TASKS[name], _backbone(name)
+    example = backbone.prepare(backbone.preprocessing(task.unseen().read(0, 1).inputs))
+    return count_backbone(backbone, example, POOLINGS.get(task.pooling(look)))
 
 
 # Settled for both before the width followed the number of classes: 256 is what it gives for CLINC150.
@@ -165,7 +165,7 @@ def _text(name: str, title: str, num_classes: int, shares: tuple[float, float, f
         name=name,
         kind="text",
         num_classes=num_classes,
-        trunk=lambda: minilm(name),
+        backbone=lambda: minilm(name),
         seen=lambda: train_rows(name, seen=True),
         unseen=lambda: train_rows(name, seen=False),
         test=lambda: intents(name, "test"),
@@ -185,17 +185,17 @@ def _trained(
 ) -> Task:
     """A network of offramp_bench.backbones."""
     made = BACKBONES[backbone]
-    task = Task(name, kind, num_classes, made.trunk, made.seen, made.unseen, made.test, shares)
+    task = Task(name, kind, num_classes, made.backbone, made.seen, made.unseen, made.test, shares)
     return replace(task, **more)  # type: ignore[arg-type]
 
 
-def _resnets(name: str, about: str, trunk: Callable[[], Trunk], alone: str | None = None) -> Task:
+def _resnets(name: str, about: str, backbone: Callable[[], Backbone], alone: str | None = None) -> Task:
     """ResNets that have seen all train images: the test images serve for everything else."""
     return Task(
         name=name,
         kind="image",
         num_classes=10,
-        trunk=trunk,
+        backbone=backbone,
         seen=lambda: cifar10("train"),
         unseen=lambda: cifar10("test"),
         test=None,
@@ -211,9 +211,9 @@ TASKS: dict[str, Task] = {
     for task in (
         _resnets("cifar10", "CIFAR-10 by ResNet-56", lambda: resnet(56)),
         _resnets(
-            "cifar10-chain",
+            "cifar10-cascade",
             "CIFAR-10 by ResNet-20 and, where that is not enough, ResNet-56",
-            lambda: chain(resnet(20), resnet(56)),
+            lambda: cascade(resnet(20), resnet(56)),
             alone="cifar10",
         ),
         _trained(

@@ -19,21 +19,21 @@ __all__ = ["fit_boosted"]
 def fit_boosted(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
     """Fit boosted linear exits on the sum of their cross-entropies, equally weighted; no gates.
 
-    [BoostedNet] with a frozen trunk, see `exits.BoostedExits`. Its settings, SGD at .1 with momentum .9, decay 1e-4 and
-    batches of 64, are those of whole networks; on raw features the optimiser of `fit_classifiers` does better (CIFAR-10
-    on a ResNet-56: by .1 to 1.5 points at every cost up to .8) in a quarter of the time, so it has that.
+    [BoostedNet] with a frozen backbone, see `exits.BoostedExits`. Its settings, SGD at .1 with momentum .9, decay 1e-4
+    and batches of 64, are those of whole networks; on raw features the optimiser of `fit_classifiers` does better
+    (CIFAR-10 on a ResNet-56: by .1 to 1.5 points at every cost up to .8) in a quarter of the time, so it has that.
 
     Args:
         fit: Samples that classifiers learn from.
-        tune: Samples that tell how far the heads of a chain answer together.
-        costs: What the trunk and its exits cost; it plays no part.
+        tune: Samples that tell how far the heads of a cascade answer together.
+        costs: What the backbone and its exits cost; it plays no part.
         settings: How to fit; the exits are linear whatever it says.
 
     Example:
-        >>> from offramp.cost import TrunkMulAdds
+        >>> from offramp.cost import BackboneMulAdds
         >>> from offramp.features import MemorySource
         >>> ones = torch.ones(1, 2, dtype=torch.float64)
-        >>> costs = TrunkMulAdds(ones, ones, ones, bare=ones[0, :1])
+        >>> costs = BackboneMulAdds(ones, ones, ones, full=ones[0, :1])
         >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
         >>> type(fit_boosted(samples, samples, costs, JointSettings()).bank).__name__
         'BoostedExits'

@@ -42,14 +42,14 @@ def fit_diff_branch(fit: BatchSource, tune: BatchSource, costs: Prices, settings
     Args:
         fit: Samples to learn from.
         tune: Samples that pick each cost weight's best epoch.
-        costs: What the trunk and its exits cost, in any unit.
+        costs: What the backbone and its exits cost, in any unit.
         settings: How to fit; `switch_every`, `patience` and what concerns gate targets play no part.
 
     Example:
-        >>> from offramp.cost import TrunkMulAdds
+        >>> from offramp.cost import BackboneMulAdds
         >>> from offramp.features import MemorySource
         >>> ones = torch.ones(1, 2, dtype=torch.float64)
-        >>> costs = TrunkMulAdds(ones, ones, ones, bare=ones[0, :1])
+        >>> costs = BackboneMulAdds(ones, ones, ones, full=ones[0, :1])
         >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
         >>> fit_diff_branch(samples, samples, costs, JointSettings()).gate_policy
         'branch_gates'
@@ -91,7 +91,7 @@ def fit_pteenet(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
     Args:
         fit: Samples to learn from.
         tune: Samples that pick each cost weight's best epoch.
-        costs: What the trunk and its exits cost, in any unit.
+        costs: What the backbone and its exits cost, in any unit.
         settings: As for `fit_diff_branch`.
 
     Example:

@@ -27,8 +27,8 @@ VIRTUAL_RATE = 0.1
 
 EVERY = 10
 """Batches from one step of the network that weighs to the next. Published are 1 for CIFAR and 100 for ImageNet and in
-the literature's port to frozen trunks; here 100 would be some thirty steps in a fit, and 1 three times the time for the
-same accuracy (CIFAR-10 on a ResNet-56: within .2 points at every cost)."""
+the literature's port to frozen backbones; here 100 would be some thirty steps in a fit, and 1 three times the time for
+the same accuracy (CIFAR-10 on a ResNet-56: within .2 points at every cost)."""
 
 WEIGHING_RATE = 1e-4
 """Of the network that weighs (Adam), and its decay."""
@@ -38,23 +38,23 @@ def fit_l2w_den(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
     """Fit linear exits on losses weighed by a network that learns to weigh; no gates.
 
     [L2W-DEN] (Han et al.: Learning to Weight Samples for Dynamic Early-Exiting Networks, ECCV 2022) with a frozen
-    trunk. Each batch is halved: the network takes a step on the `meta_loss` of one half after a virtual step on the
+    backbone. Each batch is halved: the network takes a step on the `meta_loss` of one half after a virtual step on the
     other, exits take a real step on that other half, and the halves change places; the network learns with every tenth
-    batch. Weights are 1 +- .3, as in the literature's port to frozen trunks. Exits are trained by the optimiser of
+    batch. Weights are 1 +- .3, as in the literature's port to frozen backbones. Exits are trained by the optimiser of
     `fit_classifiers`, virtual steps are those of plain gradient descent. The network's own heads do not learn and are
     not weighed.
 
     Args:
         fit: Samples to learn from.
-        tune: Samples that tell how far the heads of a chain answer together.
-        costs: What the trunk and its exits cost; it plays no part.
+        tune: Samples that tell how far the heads of a cascade answer together.
+        costs: What the backbone and its exits cost; it plays no part.
         settings: How to fit; the exits are linear whatever it says.
 
     Example:
-        >>> from offramp.cost import TrunkMulAdds
+        >>> from offramp.cost import BackboneMulAdds
         >>> from offramp.features import MemorySource
         >>> ones = torch.ones(1, 2, dtype=torch.float64)
-        >>> costs = TrunkMulAdds(ones, ones, ones, bare=ones[0, :1])
+        >>> costs = BackboneMulAdds(ones, ones, ones, full=ones[0, :1])
         >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
         >>> type(fit_l2w_den(samples, samples, costs, JointSettings()).bank).__name__
         'LinearExits'

@@ -28,21 +28,21 @@ hardly move weights from the plain mean, and of 26 exits of a ResNet-56 that is 
 def fit_ztw(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
     """Fit classifiers alone, then weights and biases that put each together with those before it; no gates.
 
-    [ZTW] with a frozen trunk, see `exits.EnsembledExits`: `fit_classifiers`, then two epochs on the sum of the
+    [ZTW] with a frozen backbone, see `exits.EnsembledExits`: `fit_classifiers`, then two epochs on the sum of the
     ensembles' cross-entropies, classifiers held fixed. Left out is its other half, connections that hand a classifier
     the answer before.
 
     Args:
         fit: Samples to learn from.
-        tune: Samples that tell how far the heads of a chain answer together.
-        costs: What the trunk and its exits cost; it plays no part.
+        tune: Samples that tell how far the heads of a cascade answer together.
+        costs: What the backbone and its exits cost; it plays no part.
         settings: How to fit the classifiers.
 
     Example:
-        >>> from offramp.cost import TrunkMulAdds
+        >>> from offramp.cost import BackboneMulAdds
         >>> from offramp.features import MemorySource
         >>> ones = torch.ones(1, 2, dtype=torch.float64)
-        >>> costs = TrunkMulAdds(ones, ones, ones, bare=ones[0, :1])
+        >>> costs = BackboneMulAdds(ones, ones, ones, full=ones[0, :1])
         >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
         >>> type(fit_ztw(samples, samples, costs, JointSettings()).bank).__name__
         'EnsembledExits'

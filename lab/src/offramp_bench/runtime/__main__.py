@@ -2,7 +2,7 @@
 
     python -m offramp_bench.runtime [--check] [--only parity efficiency alternatives] [--into FOLDER]
 
-Parity: the engine against the simulator on all 10,000 test images of CIFAR-10. Efficiency: the engine against the bare
+Parity: the engine against the simulator on all 10,000 test images of CIFAR-10. Efficiency: the engine against the full
 stages that the samples need. Alternatives: accuracy, latency and throughput beside what could be used instead. One
 thread; times are compared in turns, medians of repeats with their range. Parts are kept in FOLDER, so that each may be
 run by itself when the machine is quiet.
@@ -21,7 +21,7 @@ import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a 
 from offramp.runtime import BACKENDS, EagerBackend
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.runtime.alternatives import alternatives, measured, texts
-from offramp_bench.runtime.efficiency import bare_network, efficiency
+from offramp_bench.runtime.efficiency import efficiency, full_network
 from offramp_bench.runtime.networks import CACHE, COSTS, FRONTIERS, NETWORKS, all_images, held_out_rows
 from offramp_bench.runtime.parity import ALLOWED, expected, flipped_by_half, parity
 
@@ -53,7 +53,7 @@ def parities() -> dict[str, Any]:
         wanted = expected(network)
         flipped[network] = flipped_by_half(wanted)
         frontier = wanted.frontier
-        parts = frontier.trunk, frontier.pooling, frontier.bank
+        parts = frontier.backbone, frontier.pooling, frontier.bank
         for name in EXACT if network == "ResNet-56" else EXACT[:1]:
             rows += parity(name, BACKENDS.get(name)(*parts, all_images()[:2]), wanted)
     return {"cells": rows, "flipped by half precision": flipped}
@@ -64,11 +64,11 @@ def efficiencies(name: str, repeats: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     network, heavy = NETWORKS[name](), name == "T2T-ViT-14"
     for precision, dtype in (("float32", None), ("bfloat16", torch.bfloat16)):
-        backend = EagerBackend(network.trunk, network.pooling, network.bank, dtype=dtype)
-        bare = bare_network(network.trunk, dtype)
+        backend = EagerBackend(network.backbone, network.pooling, network.bank, dtype=dtype)
+        full = full_network(network.backbone, dtype)
         for size, count in (HEAVY if heavy else COUNTS).items():
             turns = min(repeats, 3) if heavy else repeats
-            cell = efficiency(network, backend, bare, size, count=count, repeats=turns)
+            cell = efficiency(network, backend, full, size, count=count, repeats=turns)
             found.setdefault(precision, {})[size] = cell
             reached = [round(cell[f"at {cost}"]["efficiency"]["median"], 3) for cost in COSTS]
             passing = cell["passing all exits"]["median"]
@@ -111,15 +111,15 @@ def bars(parts: dict[str, Any]) -> list[Bar]:
 
 def _felt_bars(found: dict[str, Any]) -> list[Bar]:
     rows = {row["name"]: row for row in found["images"]}
-    chain, text = rows["offramp chain"], {row["name"]: row for row in found["texts"]}
+    cascade, text = rows["offramp cascade"], {row["name"]: row for row in found["texts"]}
     return [
-        Bar("chain: points lost", -100 * chain["change"], 0.0),
-        Bar("chain: time at 64, of the bare network's", 1 / chain["speedup at 64"]["median"], 1 / 1.8),
-        Bar("chain: time at 1, of the bare network's", 1 / chain["speedup at 1"]["median"], 1 / 1.5),
+        Bar("cascade: points lost", -100 * cascade["change"], 0.0),
+        Bar("cascade: time at 64, of the full network's", 1 / cascade["speedup at 64"]["median"], 1 / 1.8),
+        Bar("cascade: time at 1, of the full network's", 1 / cascade["speedup at 1"]["median"], 1 / 1.5),
         Bar("MiniLM, guarantee: points lost", -100 * text["guarantee"]["change"], 1.0),
         Bar("MiniLM, level on tune: time at 64, of the full network's", _time_of(text["level on tune"]), 1 / 3),
-        Bar("chain: time at 64, of earlyon's as accurate", _against(chain, rows, graphs=False), 1 / 1.5),
-        Bar("the same, both in ONNX Runtime", _against(rows["offramp chain, ONNX"], rows, graphs=True), 1 / 1.5),
+        Bar("cascade: time at 64, of earlyon's as accurate", _against(cascade, rows, graphs=False), 1 / 1.5),
+        Bar("the same, both in ONNX Runtime", _against(rows["offramp cascade, ONNX"], rows, graphs=True), 1 / 1.5),
     ]
 
 

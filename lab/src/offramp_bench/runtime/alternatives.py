@@ -19,16 +19,16 @@ from offramp.runtime.onnx import OnnxBackend, export_onnx, onnx_backend, quantiz
 from offramp_bench import earlyon_exits
 from offramp_bench.bars import say
 from offramp_bench.cifar import cifar10, resnet
-from offramp_bench.runtime.efficiency import bare_network
-from offramp_bench.runtime.networks import CACHE, all_images, chain_frontier, held_out_rows
+from offramp_bench.runtime.efficiency import full_network
+from offramp_bench.runtime.networks import CACHE, all_images, cascade_frontier, held_out_rows
 from offramp_bench.runtime.timing import in_turns, ratio
 from offramp_bench.texts import intents, minilm, minilm_itself, train_rows
 from offramp_onnx import open_session
 
-__all__ = ["CHAIN_COST", "Alternative", "alternatives", "measured", "texts"]
+__all__ = ["CASCADE_COST", "Alternative", "alternatives", "measured", "texts"]
 
-CHAIN_COST = 0.45
-"""Asked of the chain: in five rotations of offramp_bench.few_exits it loses .09 point at .4 and gains .47 at .5."""
+CASCADE_COST = 0.45
+"""Asked of the cascade: in five rotations of offramp_bench.few_exits it loses .09 point at .4 and gains .47 at .5."""
 
 CALIBRATION_IMAGES = 512
 """Train images that activations are measured on for INT8."""
@@ -48,22 +48,22 @@ class Alternative:
 
 
 def alternatives() -> list[Alternative]:
-    """All ways, the bare network first."""
+    """All ways, the full network first."""
     found = [Alternative(f"ResNet-{layers}", _static(layers)) for layers in (56, 20, 32, 44)]
-    found.append(Alternative("ResNet-56, bfloat16", _bare_bfloat16()))
+    found.append(Alternative("ResNet-56, bfloat16", _full_bfloat16()))
     graph = _whole_graph()
     found += [Alternative(f"ResNet-56, ONNX {kind}", _session(path)) for kind, path in _whole_graphs(graph).items()]
-    frontier = chain_frontier()
-    point = frontier.choose(cost=CHAIN_COST).point
+    frontier = cascade_frontier()
+    point = frontier.choose(cost=CASCADE_COST).point
     bank = frontier.bank.take(point.classifier)
     example = all_images()[:2]
-    eager = EagerBackend(frontier.trunk, frontier.pooling, bank)
-    narrow = EagerBackend(frontier.trunk, frontier.pooling, bank, dtype=torch.bfloat16)
-    onnx = onnx_backend(frontier.trunk, frontier.pooling, bank, example)
+    eager = EagerBackend(frontier.backbone, frontier.pooling, bank)
+    narrow = EagerBackend(frontier.backbone, frontier.pooling, bank, dtype=torch.bfloat16)
+    onnx = onnx_backend(frontier.backbone, frontier.pooling, bank, example)
     int8 = _int8_backend(frontier, point)
     backends: dict[str, Backend] = {"": eager, ", bfloat16": narrow, ", ONNX": onnx, ", ONNX INT8": int8}
     for name, backend in backends.items():
-        found.append(Alternative(f"offramp chain{name}", _engine(frontier, point, backend)))
+        found.append(Alternative(f"offramp cascade{name}", _engine(frontier, point, backend)))
     return found + [way for rival in _rivals() for way in _ways(rival)]
 
 
@@ -76,10 +76,10 @@ def _rivals() -> list[earlyon_exits.Point]:
 
 
 def _ways(rival: earlyon_exits.Point) -> list[Alternative]:
-    """How earlyon may run a point: batches that leave together; of a chain, where it is faster, one by one, too."""
+    """How earlyon may run a point: batches that leave together; of a cascade, where it is faster, one by one, too."""
     name = f"earlyon, {rival.name}"
     together = Alternative(f"{name}, together", _labels(rival.run), rival.accuracy_of_batches)
-    if not rival.name.startswith("chain"):
+    if not rival.name.startswith("cascade"):
         return [together]
     return [
         together,
@@ -94,7 +94,7 @@ def measured(
     """Accuracy on the images nothing was fitted on, and times in turns.
 
     Args:
-        ways: The bare network first.
+        ways: The full network first.
         repeats: How often.
         singles: Images at batch 1.
         batches: Batches of 64.
@@ -105,20 +105,20 @@ def measured(
     works = {way.name: way.run for way in ways}
     alone = in_turns(works, [images[row : row + 1] for row in range(singles)], repeats)
     together = in_turns(works, [images[64 * row : 64 * (row + 1)] for row in range(batches)], repeats)
-    bare = ways[0].name
+    full = ways[0].name
     found = []
     for way in ways:
-        change = right[way.name] - right[bare] if way.name in right else None
+        change = right[way.name] - right[full] if way.name in right else None
         found.append(
             {
                 "name": way.name,
                 "accuracy": way.accuracy if change is None else float(right[way.name].mean()),
                 "change": None if change is None else float(change.mean()),
                 "half_width": None if change is None else float(1.96 * change.std() / len(change) ** 0.5),
-                "speedup at 64": ratio(together[bare], together[way.name]),
-                "speedup at 1": ratio(alone[bare], alone[way.name]),
+                "speedup at 64": ratio(together[full], together[way.name]),
+                "speedup at 1": ratio(alone[full], alone[way.name]),
                 **{
-                    f"p{level}": float(np.percentile(np.median(alone[way.name], 0), level) / np.median(alone[bare]))
+                    f"p{level}": float(np.percentile(np.median(alone[way.name], 0), level) / np.median(alone[full]))
                     for level in (50, 95, 99)
                 },
             }
@@ -138,8 +138,8 @@ def texts(*, repeats: int, batches: int = 8, singles: int = 100) -> list[dict[st
         singles: Texts at batch 1.
     """
     task = "banking77"
-    trunk, rows = minilm(task), intents(task, "test")
-    frontier = offramp.fit(trunk, train_rows(task, seen=True), train_rows(task, seen=False), store=CACHE / "texts")
+    backbone, rows = minilm(task), intents(task, "test")
+    frontier = offramp.fit(backbone, train_rows(task, seen=True), train_rows(task, seen=False), store=CACHE / "texts")
     networks = {
         "guarantee": frontier.choose(max_drop=0.01),
         "level on tune": frontier.choose(accuracy=frontier.full_accuracy),
@@ -148,7 +148,7 @@ def texts(*, repeats: int, batches: int = 8, singles: int = 100) -> list[dict[st
 
     @torch.inference_mode()
     def full(raw: Any) -> Tensor:
-        logits: Tensor = itself(**trunk.prepare(trunk.preprocessing(raw)))
+        logits: Tensor = itself(**backbone.prepare(backbone.preprocessing(raw)))
         return logits.argmax(1)
 
     def with_exits(network: EarlyExitNetwork) -> Callable[[Any], Tensor]:
@@ -188,14 +188,14 @@ def _labels(logits: Run) -> Run:
     return run
 
 
-def _bare_bfloat16() -> Run:
-    network = bare_network(resnet(56), torch.bfloat16)
+def _full_bfloat16() -> Run:
+    network = full_network(resnet(56), torch.bfloat16)
     return _labels(lambda images: network(images)[0])
 
 
 def _engine(frontier: Frontier, point: OperatingPoint, backend: Backend) -> Run:
     bank = frontier.bank.take(point.classifier)
-    engine = Engine(frontier.trunk, frontier.pooling, bank, [replace(point, classifier=0)], backend=backend)
+    engine = Engine(frontier.backbone, frontier.pooling, bank, [replace(point, classifier=0)], backend=backend)
 
     def run(images: Tensor) -> Tensor:
         return engine.run(images)[0].argmax(1)
@@ -234,7 +234,7 @@ def _whole_graphs(graph: Path) -> Mapping[str, Path]:
 
 
 def _calibration_images() -> Tensor:
-    frontier = chain_frontier()
+    frontier = cascade_frontier()
     images: Tensor = frontier.preprocessing(cifar10("train").read(0, CALIBRATION_IMAGES).inputs)
     return images
 
@@ -251,12 +251,12 @@ def _session(path: Path) -> Run:
 
 
 def _int8_backend(frontier: Frontier, point: OperatingPoint) -> Backend:
-    folder = CACHE / "chain-int8"
+    folder = CACHE / "cascade-int8"
     shutil.rmtree(folder, ignore_errors=True)
     bank = frontier.bank.take(point.classifier)
     example = all_images()[:2]
-    export_onnx(frontier.trunk, frontier.pooling, bank, example, folder, int8=_calibration_images())
-    return OnnxBackend(folder, frontier.trunk, frontier.pooling, bank, example)
+    export_onnx(frontier.backbone, frontier.pooling, bank, example, folder, int8=_calibration_images())
+    return OnnxBackend(folder, frontier.backbone, frontier.pooling, bank, example)
 
 
 def _right(run: Run, images: Tensor, labels: Tensor, name: str) -> Tensor:

@@ -1,7 +1,7 @@
 """How much of the time that could be saved is saved.
 
-Efficiency: the time of the bare stages that the samples need, over the time of the engine. Stage times are those of the
-bare network at the same batch size, scaled to add up to the whole network's own time.
+Efficiency: the time of the full stages that the samples need, over the time of the engine. Stage times are those of the
+full network at the same batch size, scaled to add up to the whole network's own time.
 """
 
 import time
@@ -12,36 +12,36 @@ from typing import Any
 import numpy as np
 import torch
 
+from offramp.backbone import Backbone, Cascade, Hidden
 from offramp.runtime import Backend, Engine
 from offramp.runtime.narrow import narrowed
-from offramp.trunk import ChainTrunk, Hidden, Trunk
 from offramp_bench.runtime.networks import COSTS, Measured
 from offramp_bench.runtime.timing import in_turns, ratio
 
-__all__ = ["bare_network", "efficiency"]
+__all__ = ["efficiency", "full_network"]
 
 
-def bare_network(trunk: Trunk, dtype: torch.dtype | None = None) -> Callable[[Hidden], Any]:
-    """The network as it is without exits: of a chain, its networks one after the other.
+def full_network(backbone: Backbone, dtype: torch.dtype | None = None) -> Callable[[Hidden], Any]:
+    """The network as it is without exits: of a cascade, its networks one after the other.
 
     Args:
-        trunk: The network.
+        backbone: The network.
         dtype: As for `EagerBackend`.
     """
-    links = list(trunk.links) if isinstance(trunk, ChainTrunk) else [trunk]
+    members = list(backbone.members) if isinstance(backbone, Cascade) else [backbone]
     if dtype is None:
-        return torch.inference_mode()(lambda hidden: [link(hidden) for link in links])
-    stages = [narrowed(link.stages, dtype) for link in links]
+        return torch.inference_mode()(lambda hidden: [member(hidden) for member in members])
+    stages = [narrowed(member.stages, dtype) for member in members]
 
     @torch.inference_mode()
     def run(inputs: Hidden) -> Any:
         answers = []
-        for link, narrow in zip(links, stages, strict=True):
+        for member, narrow in zip(members, stages, strict=True):
             with torch.autocast("cpu", dtype, cache_enabled=False):
                 hidden = inputs
                 for stage in narrow:
                     hidden = stage(hidden)
-                answers.append(link.own_logits(hidden, link.num_exits - 1).float())
+                answers.append(member.own_logits(hidden, member.num_exits - 1).float())
         return answers
 
     return run
@@ -50,7 +50,7 @@ def bare_network(trunk: Trunk, dtype: torch.dtype | None = None) -> Callable[[Hi
 def efficiency(
     measured: Measured,
     backend: Backend,
-    bare: Callable[[Hidden], Any],
+    full: Callable[[Hidden], Any],
     batch_size: int,
     *,
     count: int,
@@ -61,41 +61,44 @@ def efficiency(
     Args:
         measured: The network.
         backend: What computes its stages and exits.
-        bare: The bare network on the same backend.
+        full: The full network on the same backend.
         batch_size: Samples at a time.
         count: Samples in all.
         repeats: How often everything is timed.
     """
-    trunk = measured.trunk
+    backbone = measured.backbone
     batches = [measured.inputs(start, start + batch_size) for start in range(0, count, batch_size)]
     nobody = replace(measured.points[0], parameters={"threshold": torch.tensor(2.0)})
     points = {f"at {cost}": point for cost, point in zip(COSTS, measured.points, strict=True)} | {"nobody": nobody}
     engines = {
-        name: Engine(trunk, measured.pooling, measured.bank, [point], backend=backend) for name, point in points.items()
+        name: Engine(backbone, measured.pooling, measured.bank, [point], backend=backend)
+        for name, point in points.items()
     }
     stage_times: list[list[float]] = []
 
     @torch.inference_mode()
     def staged(hidden: Hidden) -> None:
         found = []
-        for index in range(trunk.num_exits):
+        for index in range(backbone.num_exits):
             start = time.perf_counter()
             hidden = backend.stage(index, hidden)
             found.append(time.perf_counter() - start)
         stage_times.append(found)
 
-    works = {"bare": bare, "stages": staged, **{name: engine.run for name, engine in engines.items()}}
+    works = {"full": full, "stages": staged, **{name: engine.run for name, engine in engines.items()}}
     times = in_turns(works, batches, repeats)
-    stages = np.array(stage_times[1:]).reshape(repeats, len(batches), trunk.num_exits)  # the first was to warm up
-    bare_times = times["bare"]
-    scale = np.median(bare_times, 0).sum() / np.median(stages, 0).sum()
-    # What users had before: of a chain, its last network.
-    last = slice(trunk.stages_of_links[-1].start if isinstance(trunk, ChainTrunk) else 0, None)
+    stages = np.array(stage_times[1:]).reshape(repeats, len(batches), backbone.num_exits)  # the first was to warm up
+    full_times = times["full"]
+    scale = np.median(full_times, 0).sum() / np.median(stages, 0).sum()
+    # What users had before: of a cascade, its last network.
+    last = slice(backbone.stages_of_members[-1].start if isinstance(backbone, Cascade) else 0, None)
     rows: dict[str, Any] = {}
     for name, engine in engines.items():
-        reached = np.array([_reached(engine, batch, batch_size, trunk.num_exits) for batch in batches])  # batch x stage
+        reached = np.array(
+            [_reached(engine, batch, batch_size, backbone.num_exits) for batch in batches]
+        )  # batch x stage
         ideal = (stages * reached).sum(2) * scale
-        counted = bare_times * (reached @ measured.shares.numpy())
+        counted = full_times * (reached @ measured.shares.numpy())
         if name == "nobody":
             rows["passing all exits"] = {kind: found - 1 for kind, found in ratio(times[name], ideal).items()}
             continue

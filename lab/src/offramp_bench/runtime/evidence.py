@@ -23,8 +23,8 @@ WAYS = ("together", "one by one", "ONNX")
 SECTION = """## Whether time is saved: `offramp_bench.runtime`
 One thread. Everything in a table was timed in turns in one run; figures are medians over the repeats, batch by batch,
 ranges in `lab/results/runtime.json`. Runs differ by up to 10 % even when nothing else runs on the machine, which
-is shared: shares of the ideal of ResNet-56 and of the chain are medians of three runs. Networks have few exits:
-ResNet-56 three (after its thirds), the chain of ResNet-20 and ResNet-56 four, T2T-ViT-14 four, MiniLM three
+is shared: shares of the ideal of ResNet-56 and of the cascade are medians of three runs. Networks have few exits:
+ResNet-56 three (after its thirds), the cascade of ResNet-20 and ResNet-56 four, T2T-ViT-14 four, MiniLM three
 (embeddings, first layer, end).
 
 **Is it what the simulator says?** All 10,000 test images of CIFAR-10, five operating points (three thresholds, two of
@@ -36,10 +36,10 @@ policy's boundary:
 
 By features kept in half precision, as stores are by default: {flipped}.
 
-**How much of what could be saved is saved?** Efficiency: the time of the bare stages that the samples need, over the
-engine's. Stage times are the bare network's at the same batch size, scaled to add up to the whole network's own time.
+**How much of what could be saved is saved?** Efficiency: the time of the full stages that the samples need, over the
+engine's. Stage times are the full network's at the same batch size, scaled to add up to the whole network's own time.
 It may exceed 1: smaller batches can be faster a sample, and the engine drops padding of texts. Against Mul-Adds: the
-bare network's time by the Mul-Adds of the stages that samples need. Speed: over the bare network; of the chain, over
+full network's time by the Mul-Adds of the stages that samples need. Speed: over the full network; of the cascade, over
 ResNet-56. "Passing": what exits cost somebody who passes them all. Thresholds are those that cost nearest to what
 stands above the column, on test samples; what they answer does not matter here. T2T-ViT-14 at 256, three repeats, was
 timed beside other work; two repeats on a quiet machine read .96, .93 and .96 in float32.
@@ -47,12 +47,12 @@ timed beside other work; two repeats on a quiet machine read .96, .93 and .96 in
 {efficiency}
 
 **What a user feels.** CIFAR-10 with ResNet-56 and what could be used instead, on {count:,} images nothing was fitted
-on. Change of accuracy in points with its 95 % half width; speed as multiples of the bare network's, and percentiles of
-the latency at batch 1 in multiples of the bare network's median. INT8 was calibrated on 512 train images; operating
+on. Change of accuracy in points with its 95 % half width; speed as multiples of the full network's, and percentiles of
+the latency at batch 1 in multiples of the full network's median. INT8 was calibrated on 512 train images; operating
 points are those of the float32 network. earlyon 0.3.0 has our networks, our exits' train images and its own trainer,
 calibrators and batching (`lab/src/offramp_bench/earlyon_exits.py` says what was chosen). Of each set of its exits its
 dearest and its cheapest point are shown. It lets a batch leave together or runs images one by one; its accuracy is that
-of the way it ran. The chain was asked for a cost of .45, which lies between .4
+of the way it ran. The cascade was asked for a cost of .45, which lies between .4
 and .5, where `offramp_bench.few_exits` finds it just below and above ResNet-56 in five rotations.
 
 ![accuracy against speed](runtime.svg)
@@ -61,9 +61,9 @@ and .5, where `offramp_bench.few_exits` finds it just below and above ResNet-56 
 
 {sentences}
 
-The rows "offramp chain" are of exits that an earlier default fitted. The chain in INT8 is to be compared with ResNet-56
-in static INT8: over that it is {over_64:.1f} times as fast at batch 64 and {over_1:.1f} times at batch 1, where another
-machine read 1.0.
+The rows "offramp cascade" are of exits that an earlier default fitted. The cascade in INT8 is to be compared with
+ResNet-56 in static INT8: over that it is {over_64:.1f} times as fast at batch 64 and {over_1:.1f} times at batch 1,
+where another machine read 1.0.
 
 MiniLM on Banking77 from raw texts, tokenising included, against the encoder itself as transformers runs it: the
 shipped default, an exit after every stage. Exits are fitted on the train rows that the encoder was tuned on, points are
@@ -88,7 +88,7 @@ def section(found: dict[str, Any], bars: list[str]) -> str:
         for network, points in parity["flipped by half precision"].items()
     ]
     speed_int8 = {
-        size: _speed(felt["images"], "offramp chain, ONNX INT8", size)
+        size: _speed(felt["images"], "offramp cascade, ONNX INT8", size)
         / _speed(felt["images"], "ResNet-56, ONNX static INT8", size)
         for size in (1, 64)
     }
@@ -184,16 +184,17 @@ def _sentences(rows: dict[str, dict[str, Any]]) -> list[str]:
         f"* **A smaller network** is the simplest where its loss does not matter: ResNet-20 {speed('ResNet-20')}, "
         f"{points('ResNet-20')}. There is no dial.",
         f"* **bfloat16** ({speed('ResNet-56, bfloat16')}) needs units for it in the processor, and batches; no data. "
-        f"It adds to exits: {speed('offramp chain, bfloat16')}.",
+        f"It adds to exits: {speed('offramp cascade, bfloat16')}.",
         f"* **ONNX Runtime** ({speed('ResNet-56, ONNX float32')}) is for few samples at a time, where torch spends its "
-        f"time between operations. It adds to exits: {speed('offramp chain, ONNX')}.",
+        f"time between operations. It adds to exits: {speed('offramp cascade, ONNX')}.",
         f"* **Static INT8** ({speed('ResNet-56, ONNX static INT8')}, {points('ResNet-56, ONNX static INT8')}) needs "
-        f"samples to calibrate with. It adds to exits: {speed('offramp chain, ONNX INT8')}, "
-        f"{points('offramp chain, ONNX INT8')}.",
+        f"samples to calibrate with. It adds to exits: {speed('offramp cascade, ONNX INT8')}, "
+        f"{points('offramp cascade, ONNX INT8')}.",
         f"* **Dynamic INT8** ({speed('ResNet-56, ONNX dynamic INT8')}) is for networks of matrix products.",
         f"* **earlyon** at batch 64, its fastest points: {rival['together']:.2f} x where batches leave together, "
         f"{rival['one by one']:.2f} x one by one, {rival['ONNX']:.2f} x one by one in ONNX Runtime.",
-        f"* **offramp's chain** ({speed('offramp chain')}, {points('offramp chain')}) is for keeping the accuracy, at "
+        f"* **offramp's cascade** ({speed('offramp cascade')}, {points('offramp cascade')}) is for keeping the "
+        "accuracy, at "
         "any batch size, with a dial to turn later.",
     ]
 
@@ -224,7 +225,7 @@ def draw(found: dict[str, Any]) -> None:
                     name, (speed, accuracy), textcoords="offset points", xytext=(4, 4 - 11 * (place % 2)), fontsize=7
                 )
         axis.axhline(100 * rows[0]["accuracy"], color="#555555", linewidth=0.8)
-        axis.set(xlabel=f"speed at batch {size}, bare ResNet-56 = 1", xscale="log", xlim=(0.4, 14))
+        axis.set(xlabel=f"speed at batch {size}, full ResNet-56 = 1", xscale="log", xlim=(0.4, 14))
         axis.set_xticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
         axis.minorticks_off()
         axis.grid(alpha=0.3)

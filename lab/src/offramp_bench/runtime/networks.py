@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 
 from offramp.artifact import VERSION
-from offramp.cost import count_trunk, price, thinned
+from offramp.backbone import POOLINGS, Backbone, Hidden, Pooling, merge
+from offramp.cost import count_backbone, price, thinned
 from offramp.exits import ExitBank, LadderExits
 from offramp.features import BatchSource, StageView, StoreSource, split_by_id
 from offramp.frontier import Frontier, fit_frontier, load, save, simulate
 from offramp.policy import POLICIES, OperatingPoint
-from offramp.trunk import POOLINGS, Hidden, Pooling, Trunk, merge
 from offramp_bench import places
 from offramp_bench.backbones.t2t_vit import T2TViT
 from offramp_bench.bars import say
-from offramp_bench.chain import TEXT, images_chain, images_sources, text_sources
+from offramp_bench.cascade import TEXT, images_cascade, images_sources, text_sources
 from offramp_bench.cifar import PREPROCESSING, cached, cifar10, resnet, store_of
 from offramp_bench.few_exits import ENDS, fit_few
 from offramp_bench.frontier_quality import SIZES, rotation_splits
@@ -32,7 +32,7 @@ __all__ = [
     "NETWORKS",
     "Measured",
     "all_images",
-    "chain_frontier",
+    "cascade_frontier",
     "held_out_rows",
     "resnet_frontier",
     "text_frontier",
@@ -55,7 +55,7 @@ class Measured:
     """A network with exits, and inputs to run it on."""
 
     name: str
-    trunk: Trunk
+    backbone: Backbone
     pooling: Pooling
     bank: ExitBank
     points: Sequence[OperatingPoint]
@@ -63,44 +63,44 @@ class Measured:
     shares: Tensor
     """Of the network's Mul-Adds, in each stage."""
     inputs: Callable[[int, int], Hidden]
-    """Rows as `trunk.prepare` gives them."""
+    """Rows as `backbone.prepare` gives them."""
 
 
 @cache
 def resnet_frontier() -> Frontier:
     """ResNet-56 with three exits, fitted on the train images; tuned on 2,000 of the test images."""
-    trunk = resnet(56)
+    backbone = resnet(56)
 
     def fit() -> Frontier:
         train = StoreSource(cached(56, "train", "grid", augmented=True), pooling="grid", views="all")
         views = [StageView(source, RESNET_ENDS) for source in (train, *rotation_splits("grid", 0)[:2])]
-        return fit_frontier(merge(trunk, RESNET_ENDS), *views, example=_image(), pooling="grid")
+        return fit_frontier(merge(backbone, RESNET_ENDS), *views, example=_image(), pooling="grid")
 
-    return _kept("resnet56-thirds", merge(trunk, RESNET_ENDS), fit)
+    return _kept("resnet56-thirds", merge(backbone, RESNET_ENDS), fit)
 
 
 @cache
-def chain_frontier(rotation: int = 0) -> Frontier:
+def cascade_frontier(rotation: int = 0) -> Frontier:
     """ResNet-20 before ResNet-56 with four exits, as offramp_bench.few_exits fits it."""
-    return _kept(f"chain-{rotation}", merge(images_chain(), ENDS), lambda: fit_few(rotation)[0])
+    return _kept(f"cascade-{rotation}", merge(images_cascade(), ENDS), lambda: fit_few(rotation)[0])
 
 
 @cache
 def text_frontier(task: str = "banking77") -> Frontier:
-    """MiniLM with three exits, fitted as offramp_bench.chain does it, first rotation."""
-    trunk = minilm(task)
+    """MiniLM with three exits, fitted as offramp_bench.cascade does it, first rotation."""
+    backbone = minilm(task)
 
     def fit() -> Frontier:
-        *sources, _ = (StageView(source, TEXT_ENDS) for source in text_sources(task, trunk, 0))
-        example = trunk.prepare(trunk.preprocessing(intents(task, "train").read(0, 1).inputs))
-        return fit_frontier(merge(trunk, TEXT_ENDS), *sources, example=example, settings=TEXT, pooling="auto")
+        *sources, _ = (StageView(source, TEXT_ENDS) for source in text_sources(task, backbone, 0))
+        example = backbone.prepare(backbone.preprocessing(intents(task, "train").read(0, 1).inputs))
+        return fit_frontier(merge(backbone, TEXT_ENDS), *sources, example=example, settings=TEXT, pooling="auto")
 
-    return _kept(f"minilm-{task}-first", merge(trunk, TEXT_ENDS), fit)
+    return _kept(f"minilm-{task}-first", merge(backbone, TEXT_ENDS), fit)
 
 
 def held_out_rows(rotation: int = 0) -> Any:
     """Rows of CIFAR-10's test images that nothing of a rotation was fitted on."""
-    store = store_of("resnet20-resnet56-test", images_chain(), cifar10("test"), PREPROCESSING)
+    store = store_of("resnet20-resnet56-test", images_cascade(), cifar10("test"), PREPROCESSING)
     return split_by_id(store.ids(), SIZES, seed=0, rotation=rotation * SIZES[0])[2]
 
 
@@ -109,13 +109,13 @@ def _image() -> Tensor:
     return image
 
 
-def _kept(name: str, trunk: Trunk, fit: Callable[[], Frontier]) -> Frontier:
+def _kept(name: str, backbone: Backbone, fit: Callable[[], Frontier]) -> Frontier:
     """A frontier under `lab/.cache`, fitted on first use."""
     folder = CACHE / f"{name}-format{VERSION}"
     if not (folder / "manifest.json").exists():
         say(f"fitting {name}")
         save(fit(), folder)
-    return load(folder, trunk=trunk)
+    return load(folder, backbone=backbone)
 
 
 def _served(name: str, frontier: Frontier, test: BatchSource, inputs: Callable[[int, int], Hidden]) -> Measured:
@@ -126,13 +126,13 @@ def _served(name: str, frontier: Frontier, test: BatchSource, inputs: Callable[[
     exits = simulate(asked, seen)
     spent = frontier.costs["threshold"].of(seen.sizes).relative_cost(exits, point.active)
     points = [asked[int((spent - cost).abs().argmin())] for cost in COSTS]
-    shares = _shares(frontier.trunk, inputs(0, 1), frontier.pooling)
+    shares = _shares(frontier.backbone, inputs(0, 1), frontier.pooling)
     bank = frontier.bank.take(frontier.choose(cost=max(COSTS), policy="threshold").point.classifier)
-    return Measured(name, frontier.trunk, frontier.pooling, bank, points, shares, inputs)
+    return Measured(name, frontier.backbone, frontier.pooling, bank, points, shares, inputs)
 
 
-def _shares(trunk: Trunk, example: Hidden, pooling: Pooling) -> Tensor:
-    counted = count_trunk(trunk, example, pooling).stage.sum(0)
+def _shares(backbone: Backbone, example: Hidden, pooling: Pooling) -> Tensor:
+    counted = count_backbone(backbone, example, pooling).stage.sum(0)
     return counted / counted.sum()
 
 
@@ -149,21 +149,21 @@ def resnet56() -> Measured:
     return _served("ResNet-56", resnet_frontier(), test, lambda start, stop: all_images()[start:stop])
 
 
-def resnet_chain() -> Measured:
+def resnet_cascade() -> Measured:
     """ResNet-20, then ResNet-56."""
-    test = StageView(images_sources(images_chain(), 0)[-1], ENDS)
-    return _served("chain", chain_frontier(), test, lambda start, stop: all_images()[start:stop])
+    test = StageView(images_sources(images_cascade(), 0)[-1], ENDS)
+    return _served("cascade", cascade_frontier(), test, lambda start, stop: all_images()[start:stop])
 
 
 def minilm_texts() -> Measured:
     """MiniLM on Banking77; batches hold texts as they come, padded to the longest among them."""
     frontier = text_frontier()
-    trunk, texts = frontier.trunk, intents("banking77", "test")
+    backbone, texts = frontier.backbone, intents("banking77", "test")
 
     def inputs(start: int, stop: int) -> Hidden:
-        return trunk.prepare(trunk.preprocessing(texts.read(start, stop).inputs))
+        return backbone.prepare(backbone.preprocessing(texts.read(start, stop).inputs))
 
-    store = store_of("minilm-banking77-test", minilm("banking77"), texts, trunk.preprocessing)
+    store = store_of("minilm-banking77-test", minilm("banking77"), texts, backbone.preprocessing)
     return _served("MiniLM", frontier, StageView(StoreSource(store, pooling="auto"), TEXT_ENDS), inputs)
 
 
@@ -180,42 +180,46 @@ def t2t_vit() -> Measured:
         return torch.nn.functional.interpolate(all_images()[start:stop], size=(224, 224))
 
     example = inputs(0, 1)
-    trunk = thinned(full, example, exits=4)
+    backbone = thinned(full, example, exits=4)
     pooling = POOLINGS.get("auto")
-    widths = tuple(pooling(trunk.representation(hidden, stage)).shape[1] for stage, hidden in _hiddens(trunk, example))
-    bank = LadderExits(widths, tuple(range(trunk.num_exits - 1)), trunk.num_classes, width=64)
+    widths = tuple(
+        pooling(backbone.representation(hidden, stage)).shape[1] for stage, hidden in _hiddens(backbone, example)
+    )
+    bank = LadderExits(widths, tuple(range(backbone.num_exits - 1)), backbone.num_classes, width=64)
     bank.eval().requires_grad_(False)
     torch.nn.init.normal_(bank.head)
-    shares = _shares(trunk, example, pooling)
-    decision = POLICIES.get("threshold").mul_adds(trunk.num_classes)
-    costs = price(count_trunk(trunk, example, pooling), bank, decision=decision).tables[0]
-    confidence = [_sharpest(trunk, pooling, bank, inputs(row, row + 32)) for row in (9_000, 9_032)]
+    shares = _shares(backbone, example, pooling)
+    decision = POLICIES.get("threshold").mul_adds(backbone.num_classes)
+    costs = price(count_backbone(backbone, example, pooling), bank, decision=decision).tables[0]
+    confidence = [_sharpest(backbone, pooling, bank, inputs(row, row + 32)) for row in (9_000, 9_032)]
     logits = [torch.cat(parts) for parts in zip(*confidence, strict=True)]
     points = []
     for cost in COSTS:
-        hazard = _hazard(costs.cumulative_costs() / costs.bare, cost)
+        hazard = _hazard(costs.cumulative_costs() / costs.full, cost)
         temperatures = torch.tensor([*(_temperature(answers, hazard) for answers in logits), 1.0])
         points.append(
-            OperatingPoint("threshold", {"threshold": torch.tensor(0.5)}, tuple(range(trunk.num_exits)), temperatures)
+            OperatingPoint(
+                "threshold", {"threshold": torch.tensor(0.5)}, tuple(range(backbone.num_exits)), temperatures
+            )
         )
-    return Measured("T2T-ViT-14", trunk, pooling, bank, points, shares, inputs)
+    return Measured("T2T-ViT-14", backbone, pooling, bank, points, shares, inputs)
 
 
-def _hiddens(trunk: Trunk, example: Hidden) -> list[tuple[int, Hidden]]:
+def _hiddens(backbone: Backbone, example: Hidden) -> list[tuple[int, Hidden]]:
     found = []
     with torch.inference_mode():
-        for index, stage in enumerate(trunk.stages):
+        for index, stage in enumerate(backbone.stages):
             example = stage(example)
             found.append((index, example))
     return found
 
 
 @torch.inference_mode()
-def _sharpest(trunk: Trunk, pooling: Pooling, bank: ExitBank, images: Hidden) -> list[Tensor]:
+def _sharpest(backbone: Backbone, pooling: Pooling, bank: ExitBank, images: Hidden) -> list[Tensor]:
     """Logits of the early exits on some images."""
     state, found = bank.initial_state(len(images)), []
-    for index, hidden in _hiddens(trunk, images)[:-1]:
-        answers, state = bank.step(index, pooling(trunk.representation(hidden, index)), state, None)
+    for index, hidden in _hiddens(backbone, images)[:-1]:
+        answers, state = bank.step(index, pooling(backbone.representation(hidden, index)), state, None)
         found.append(answers)
     return found
 
@@ -245,12 +249,12 @@ def _temperature(logits: Tensor, share: float) -> float:
     return float((low * high) ** 0.5)
 
 
-FRONTIERS: dict[str, Callable[[], Frontier]] = {"ResNet-56": resnet_frontier, "chain": chain_frontier}
+FRONTIERS: dict[str, Callable[[], Frontier]] = {"ResNet-56": resnet_frontier, "cascade": cascade_frontier}
 """Those whose answers are compared with the simulator's."""
 
 NETWORKS: dict[str, Callable[[], Measured]] = {
     "ResNet-56": resnet56,
-    "chain": resnet_chain,
+    "cascade": resnet_cascade,
     "T2T-ViT-14": t2t_vit,
     "MiniLM": minilm_texts,
 }

@@ -49,7 +49,8 @@ def expected(network: str) -> Expected:
     """A network's answers, simulated.
 
     Args:
-        network: "ResNet-56", whose early exits are trained ones, or "chain", where the first network's own head is one.
+        network: "ResNet-56", whose early exits are trained ones, or "cascade", where the first network's own head is
+            one.
     """
     frontier = FRONTIERS[network]()
     seen, asked, points = _seen(network, frontier, torch.float32)
@@ -75,11 +76,11 @@ def parity(name: str, backend: Backend, wanted: Expected) -> list[dict[str, Any]
 
     Args:
         name: Of the backend.
-        backend: What computes; of the frontier's trunk and bank.
+        backend: What computes; of the frontier's backbone and bank.
         wanted: What the simulator says.
     """
     frontier, images = wanted.frontier, all_images()
-    engine = Engine(frontier.trunk, frontier.pooling, frontier.bank, wanted.points, backend=backend)
+    engine = Engine(frontier.backbone, frontier.pooling, frontier.bank, wanted.points, backend=backend)
     draw = torch.Generator().manual_seed(0)
     everybody, count = torch.arange(len(images)), len(wanted.points)
     rows = []
@@ -122,7 +123,9 @@ def _seen(
     """What all exits say of all test images from features of some precision, and the points as asked of that."""
     folder = CACHE / f"{network}-{str(dtype).removeprefix('torch.')}"
     pooling = frontier.pooling.name
-    store = extract(frontier.trunk, cifar10("test"), folder, poolings=(pooling,), views=(PREPROCESSING,), dtype=dtype)
+    store = extract(
+        frontier.backbone, cifar10("test"), folder, poolings=(pooling,), views=(PREPROCESSING,), dtype=dtype
+    )
     points = [frontier.choose(cost=cost, policy=policy).point for policy, cost in ASKED]
     asked, seen = frontier.outcomes_at(points, StoreSource(store, pooling=pooling))
     return seen, asked, points

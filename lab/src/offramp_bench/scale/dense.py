@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
+from offramp.backbone import Hidden
 from offramp.runtime import EagerBackend, Engine, run_dense
-from offramp.trunk import Hidden
 from offramp_bench.bars import Bar, say
-from offramp_bench.runtime.networks import COSTS, minilm_texts, resnet_chain
+from offramp_bench.runtime.networks import COSTS, minilm_texts, resnet_cascade
 from offramp_bench.runtime.timing import in_turns, ratio
 
 __all__ = ["dense"]
@@ -24,14 +24,14 @@ def dense(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
         small: Fewer samples and repetitions.
     """
     figures: dict[str, Any] = {"batch size": BATCH_SIZE, "speed over batch by batch": {}}
-    for made, count in ((resnet_chain, 1024), (minilm_texts, 512)):
+    for made, count in ((resnet_cascade, 1024), (minilm_texts, 512)):
         measured = made()
         ends = range(0, count // 4 if small else count, BATCH_SIZE)
         batches = [measured.inputs(start, start + BATCH_SIZE) for start in ends]
-        backend = EagerBackend(measured.trunk, measured.pooling, measured.bank, dtype=torch.bfloat16)
+        backend = EagerBackend(measured.backbone, measured.pooling, measured.bank, dtype=torch.bfloat16)
         found = {}
         for cost, point in zip(COSTS, measured.points, strict=True):
-            engine = Engine(measured.trunk, measured.pooling, measured.bank, [point], backend=backend)
+            engine = Engine(measured.backbone, measured.pooling, measured.bank, [point], backend=backend)
             works: dict[str, Callable[[Sequence[Hidden]], object]] = {
                 "apart": partial(_apart, engine),
                 "joined": partial(run_dense, engine),

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from offramp.backbone import DEFAULT_POOLING, POOLINGS, Backbone, Hidden
 from offramp.features import Source
 from offramp.scale import Workers, cluster, extract_on_cluster
-from offramp.trunk import DEFAULT_POOLING, POOLINGS, Hidden, Trunk
 from offramp_bench.bars import Bar, say
 from offramp_bench.scale.processes import descendants
 from offramp_bench.scale.work import VIEWS, images, network
@@ -40,7 +40,7 @@ def extraction(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     """
     rows, rounds, layers = (1_000, 2, 8) if small else (10_000, 9, 20)
     processes = os.cpu_count() or 1
-    trunk, source = network(layers), images(rows)
+    backbone, source = network(layers), images(rows)
     began = time.perf_counter()
     with (
         cluster(processes) as workers,
@@ -57,7 +57,7 @@ def extraction(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
             works: dict[str, Callable[[], object]] = {
                 "network alone": lambda: list(bare.map(_run, starts)),
                 "bare": lambda: list(bare.map(_run_and_pool, starts)),
-                "ray": partial(_extract, trunk, source, Path(folder, str(turn))),
+                "ray": partial(_extract, backbone, source, Path(folder, str(turn))),
             }
             names = list(works)
             for name in names[turn % 3 :] + names[: turn % 3]:
@@ -92,9 +92,9 @@ def extraction(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     return figures, [Bar("time on workers over time of the bare loop", 1 / median(shares["bare"]), at_most)]
 
 
-def _extract(trunk: Trunk, source: Source, path: Path) -> None:
+def _extract(backbone: Backbone, source: Source, path: Path) -> None:
     # Some shards for each worker, so that none waits long for the last.
-    extract_on_cluster(trunk, source, path, views=VIEWS, batch_size=BATCH_SIZE, shard_mb=16, progress=False)
+    extract_on_cluster(backbone, source, path, views=VIEWS, batch_size=BATCH_SIZE, shard_mb=16, progress=False)
 
 
 def _overhead(workers: Workers, *, jobs: int) -> dict[str, float]:
@@ -114,7 +114,7 @@ def _overhead(workers: Workers, *, jobs: int) -> dict[str, float]:
     return {"tasks": 1e3 * tasks_s / jobs, "ray_data": 1e3 * data_s / blocks}
 
 
-_bare: tuple[Trunk, Source] | None = None
+_bare: tuple[Backbone, Source] | None = None
 """What a process of the bare loop runs."""
 
 
@@ -126,25 +126,25 @@ def _prepare(layers: int, rows: int) -> None:
 
 def _run(start: int) -> None:
     assert _bare is not None
-    trunk, source = _bare
+    backbone, source = _bare
     with torch.inference_mode():
-        trunk(_batch(trunk, source, start))
+        backbone(_batch(backbone, source, start))
 
 
 def _run_and_pool(start: int) -> None:
     assert _bare is not None
-    trunk, source = _bare
+    backbone, source = _bare
     pool = POOLINGS.get(DEFAULT_POOLING)
     with torch.inference_mode():
-        hidden = _batch(trunk, source, start)
-        for index, stage in enumerate(trunk.stages):
+        hidden = _batch(backbone, source, start)
+        for index, stage in enumerate(backbone.stages):
             hidden = stage(hidden)
-            pool(trunk.representation(hidden, index))
-        trunk.own_logits(hidden, len(trunk.stages) - 1)
+            pool(backbone.representation(hidden, index))
+        backbone.own_logits(hidden, len(backbone.stages) - 1)
 
 
-def _batch(trunk: Trunk, source: Source, start: int) -> Hidden:
-    return trunk.prepare(VIEWS[0](source.read(start, min(start + BATCH_SIZE, len(source))).inputs))
+def _batch(backbone: Backbone, source: Source, start: int) -> Hidden:
+    return backbone.prepare(VIEWS[0](source.read(start, min(start + BATCH_SIZE, len(source))).inputs))
 
 
 def _timed(work: Callable[[], object]) -> tuple[float, float]:

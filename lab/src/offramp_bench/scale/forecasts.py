@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from offramp.backbone import DEFAULT_POOLING, Backbone, Preprocessing
 from offramp.features import Plan, Rows, Source, compile_manifest, extract_shard, make_plan
 from offramp.features.extract import begin_extraction
 from offramp.scale.cluster import Workers, cluster
 from offramp.scale.extract import extract_on_cluster
-from offramp.trunk import DEFAULT_POOLING, Preprocessing, Trunk
 from offramp_bench.bars import Bar, say
 from offramp_bench.cifar import PREPROCESSING, cifar10, resnet
 from offramp_bench.scale.arithmetic import Constants, forecast
@@ -73,7 +73,7 @@ def forecasts(*, small: bool) -> tuple[dict[str, Any], list[Bar]]:
         small: Fewer rows.
     """
     base = SMALL_BASE_ROWS if small else BASE_ROWS
-    constants = measured_constants(_trunk(), Numbers(base))
+    constants = measured_constants(_backbone(), Numbers(base))
     figures: dict[str, Any] = {"constants": asdict(constants), "rows of the constants": base, "checked": []}
     bars = []
     for rows, workers in SMALL_FORETOLD if small else FORETOLD:
@@ -95,22 +95,22 @@ def forecasts(*, small: bool) -> tuple[dict[str, Any], list[Bar]]:
     return figures, bars
 
 
-def measured_constants(trunk: Trunk, source: Source) -> Constants:
+def measured_constants(backbone: Backbone, source: Source) -> Constants:
     """What forecasts need, of one worker and the driver.
 
     Args:
-        trunk: The network.
+        backbone: The network.
         source: Not many rows.
     """
     with TemporaryDirectory() as folder, cluster(1) as crew:
-        worker_s = _begun(crew, trunk)
+        worker_s = _begun(crew, backbone)
         driver_began = process_time()
         for _ in crew.run(range(JOBS), _nothing):
             pass
         driver_shard_s = (process_time() - driver_began) / JOBS
         idle_s = _workers_cpu_s()
-        plan = _begin(trunk, source, Path(folder))
-        for _ in crew.run(range(plan.num_shards), partial(_write, trunk, source, plan, folder)):
+        plan = _begin(backbone, source, Path(folder))
+        for _ in crew.run(range(plan.num_shards), partial(_write, backbone, source, plan, folder)):
             pass
         row_s = (_workers_cpu_s() - idle_s) / len(source)
         ending_s = min(_cpu_s(lambda: compile_manifest(folder)) for _ in range(5))
@@ -130,25 +130,25 @@ def _cpu_s(work: Callable[[], object]) -> float:
     return process_time() - began
 
 
-def _trunk() -> Trunk:
+def _backbone() -> Backbone:
     torch.manual_seed(0)
     stages = [torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()) for _ in range(2)]
-    return Trunk("two-layers", stages, {1: torch.nn.Linear(WIDTH, 2)}, num_classes=2)
+    return Backbone("two-layers", stages, {1: torch.nn.Linear(WIDTH, 2)}, num_classes=2)
 
 
-def _shard_mb(trunk: Trunk, source: Source) -> float:
-    return SHARD_ROWS * make_plan(trunk, source).row_bytes / 1e6
+def _shard_mb(backbone: Backbone, source: Source) -> float:
+    return SHARD_ROWS * make_plan(backbone, source).row_bytes / 1e6
 
 
-def _begin(trunk: Trunk, source: Source, folder: Path) -> Plan:
+def _begin(backbone: Backbone, source: Source, folder: Path) -> Plan:
     with begin_extraction(
-        trunk,
+        backbone,
         source,
         folder,
         poolings=(DEFAULT_POOLING,),
         views=(Preprocessing(),),
         batch_size=None,
-        shard_mb=_shard_mb(trunk, source),
+        shard_mb=_shard_mb(backbone, source),
         threads=1,
         dtype=torch.float16,
     ) as plan:
@@ -157,11 +157,11 @@ def _begin(trunk: Trunk, source: Source, folder: Path) -> Plan:
 
 def _extraction(rows: int, workers: int) -> dict[str, float]:
     """An extraction on workers that have just been started."""
-    trunk, source = _trunk(), Numbers(rows)
+    backbone, source = _backbone(), Numbers(rows)
     with TemporaryDirectory() as folder, cluster(workers):
         began, driver_began = perf_counter(), process_time()
         extract_on_cluster(
-            trunk, source, folder, workers=workers, shard_mb=_shard_mb(trunk, source), threads=1, progress=False
+            backbone, source, folder, workers=workers, shard_mb=_shard_mb(backbone, source), threads=1, progress=False
         )
         return {
             "worker CPU s": _workers_cpu_s(),
@@ -170,14 +170,14 @@ def _extraction(rows: int, workers: int) -> dict[str, float]:
         }
 
 
-def _begun(crew: Workers, trunk: Trunk) -> float:
+def _begun(crew: Workers, backbone: Backbone) -> float:
     """CPU seconds of a worker that has imported and received what it needs, but done nothing yet."""
-    for _ in crew.run([0], partial(_received, trunk)):
+    for _ in crew.run([0], partial(_received, backbone)):
         pass
     return _workers_cpu_s()
 
 
-def _received(trunk: Trunk, job: int) -> None:
+def _received(backbone: Backbone, job: int) -> None:
     """What a worker does before its first row."""
 
 
@@ -185,8 +185,8 @@ def _nothing(job: int) -> None:
     """An empty job."""
 
 
-def _write(trunk: Trunk, source: Source, plan: Plan, folder: str, shard: int) -> None:
-    extract_shard(trunk, source, plan, shard, folder)
+def _write(backbone: Backbone, source: Source, plan: Plan, folder: str, shard: int) -> None:
+    extract_shard(backbone, source, plan, shard, folder)
 
 
 def _workers_cpu_s() -> float:
@@ -197,12 +197,12 @@ def _workers_cpu_s() -> float:
 def _networks(constants: Constants) -> dict[str, Any]:
     """Constants and forecasts of real networks: rows by themselves, the rest as measured above."""
     told = {}
-    for name, trunk, source, preprocessing, input_bytes in (
+    for name, backbone, source, preprocessing, input_bytes in (
         ("ResNet-56, CIFAR-10", resnet(56), cifar10("test"), PREPROCESSING, 3_072),
         ("MiniLM, CLINC150", minilm("clinc150"), intents("clinc150", "test"), minilm("clinc150").preprocessing, 40),
     ):
-        plan = make_plan(trunk, source, views=(preprocessing,), shard_mb=64)
-        row_s = _row_s(trunk, source, preprocessing)
+        plan = make_plan(backbone, source, views=(preprocessing,), shard_mb=64)
+        row_s = _row_s(backbone, source, preprocessing)
         own = replace(
             constants, row_s=row_s, shard_rows=plan.shard_rows, row_bytes=plan.row_bytes, input_bytes=input_bytes
         )
@@ -211,11 +211,11 @@ def _networks(constants: Constants) -> dict[str, Any]:
     return told
 
 
-def _row_s(trunk: Trunk, source: Source, preprocessing: Preprocessing) -> float:
+def _row_s(backbone: Backbone, source: Source, preprocessing: Preprocessing) -> float:
     """CPU seconds a row of extraction in this process, on one thread: those of a small shard."""
-    plan = make_plan(trunk, source, views=(preprocessing,), shard_mb=NETWORK_SHARD_MB, threads=1)
+    plan = make_plan(backbone, source, views=(preprocessing,), shard_mb=NETWORK_SHARD_MB, threads=1)
     with TemporaryDirectory() as folder:
         Path(folder, "shards").mkdir()
         began = process_time()
-        extract_shard(trunk, source, plan, 0, folder)
+        extract_shard(backbone, source, plan, 0, folder)
         return (process_time() - began) / len(plan.rows_of(0))

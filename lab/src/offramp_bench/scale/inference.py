@@ -14,12 +14,12 @@ import numpy as np
 import torch
 
 import offramp
+from offramp.backbone import CifarResNet, image_preprocessing
 from offramp.features import ArraySource
 from offramp.scale import cluster, predict_on_cluster
-from offramp.trunk import CifarResNet, image_preprocessing
 from offramp_bench.bars import Bar, say
 from offramp_bench.cifar import cifar10
-from offramp_bench.runtime.networks import chain_frontier
+from offramp_bench.runtime.networks import cascade_frontier
 from offramp_bench.runtime.timing import ratio
 
 __all__ = ["inference"]
@@ -99,7 +99,7 @@ def prepared(small: bool) -> tuple[offramp.EarlyExitNetwork, ArraySource]:
     images = cifar10("test").read(0, 10_000).inputs
     twice = np.concatenate([images, images])
     source = ArraySource(twice, np.zeros(len(twice), np.int64), name="cifar10/test, twice")
-    return chain_frontier().choose(cost=COST, policy="threshold"), source
+    return cascade_frontier().choose(cost=COST, policy="threshold"), source
 
 
 def _untrained() -> offramp.EarlyExitNetwork:

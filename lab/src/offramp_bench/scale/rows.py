@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from offramp.backbone import Backbone, Hidden, Preprocessing
 from offramp.features import Plan, Store, StoreSource, begin_store, compile_manifest
 from offramp.features.shard import write_shard
 from offramp.frontier import fit_frontier
 from offramp.methods import DEFAULT, EpochRecord
-from offramp.trunk import Hidden, Preprocessing, Trunk
 from offramp_bench.bars import Bar, say
 from offramp_bench.store import memory_of
 
@@ -44,7 +44,7 @@ FIRST_ROWS = 5_000
 SETTINGS = replace(DEFAULT, warmup_epochs=1, epochs=1)
 
 
-class _Vectors(Trunk):
+class _Vectors(Backbone):
     """Stages whose features are made up; it is there to be counted."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ def write_store(path: Path, count: int) -> None:
         count: Rows.
     """
     plan = Plan(
-        trunk=_Vectors().fingerprint(),
+        backbone=_Vectors().fingerprint(),
         num_classes=CLASSES,
         own_heads=(STAGES - 1,),
         poolings={"mean": (WIDTH,) * STAGES},

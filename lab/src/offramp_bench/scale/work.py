@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from offramp.backbone import CifarResNet, image_preprocessing
 from offramp.features import ArraySource
-from offramp.trunk import CifarResNet, image_preprocessing
 
 __all__ = ["VIEWS", "hashes", "images", "network"]
 

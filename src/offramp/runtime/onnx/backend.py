@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from offramp.backbone import Backbone, Hidden, Pooling
 from offramp.errors import InputError
 from offramp.exits import ExitBank
 from offramp.runtime.eager import EagerBackend
 from offramp.runtime.onnx.export import export_onnx, identity
 from offramp.runtime.onnx.int8 import check_int8
 from offramp.runtime.processor import warn_if_slow
-from offramp.trunk import Hidden, Pooling, Trunk
 from offramp_onnx import FolderError, open_session, read_manifest
 
 __all__ = ["OnnxBackend", "onnx_backend"]
@@ -29,10 +29,10 @@ class OnnxBackend:
 
     Args:
         folder: What `export_onnx` wrote of the same network.
-        trunk: The network: how its hidden states are put together is seen from one pass of the example.
+        backbone: The network: how its hidden states are put together is seen from one pass of the example.
         pooling: What exits see of a stage.
         bank: The trained exits.
-        example: Inputs of at least one sample, as `trunk.prepare` gives them.
+        example: Inputs of at least one sample, as `backbone.prepare` gives them.
 
     Attributes:
         exact: Whether it computes in single precision, not in eight bits.
@@ -40,28 +40,30 @@ class OnnxBackend:
     Example:
         >>> import tempfile
         >>> from offramp.exits import LinearExits
-        >>> from offramp.trunk import POOLINGS, CifarResNet
-        >>> trunk, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
+        >>> from offramp.backbone import POOLINGS, CifarResNet
+        >>> backbone, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
         >>> pooling, images = POOLINGS.get("mean"), torch.randn(2, 3, 32, 32)
         >>> with tempfile.TemporaryDirectory() as place:
-        ...     export_onnx(trunk, pooling, bank, images, f"{place}/graphs")
-        ...     backend = OnnxBackend(f"{place}/graphs", trunk, pooling, bank, images)
+        ...     export_onnx(backbone, pooling, bank, images, f"{place}/graphs")
+        ...     backend = OnnxBackend(f"{place}/graphs", backbone, pooling, bank, images)
         >>> backend.stage(0, images).shape
         torch.Size([2, 16, 32, 32])
     """
 
-    def __init__(self, folder: str | Path, trunk: Trunk, pooling: Pooling, bank: ExitBank, example: Hidden) -> None:
+    def __init__(
+        self, folder: str | Path, backbone: Backbone, pooling: Pooling, bank: ExitBank, example: Hidden
+    ) -> None:
         folder = Path(folder)
         try:
             manifest = read_manifest(folder)
         except FolderError as error:
             raise InputError(str(error)) from error
-        if len(manifest["stages"]) != trunk.num_exits or manifest["name"] != trunk.name:
+        if len(manifest["stages"]) != backbone.num_exits or manifest["name"] != backbone.name:
             raise InputError(
                 f"{folder} holds the graphs of '{manifest['name']}' with {len(manifest['stages'])} stages, and the "
-                f"network given is '{trunk.name}' with {trunk.num_exits}; export this network"
+                f"network given is '{backbone.name}' with {backbone.num_exits}; export this network"
             )
-        given, exported = identity(trunk, pooling, bank), manifest["made_of"]
+        given, exported = identity(backbone, pooling, bank), manifest["made_of"]
         differ = [part for part in given if given[part] != exported.get(part)]
         if differ:
             raise InputError(
@@ -72,15 +74,15 @@ class OnnxBackend:
         self._read = bank.averaging.read
         self.exact = manifest["precision"] == "float32"
         if not self.exact:
-            check_int8(trunk)
+            check_int8(backbone)
             warn_if_slow("int8")
         self._stages: list[_Call] = []
         self._exits: dict[int, _Call] = {}
-        eager = EagerBackend(trunk, pooling, bank)
+        eager = EagerBackend(backbone, pooling, bank)
         names = [one["name"] for one in manifest["inputs"]]
         states = {True: list(manifest["initial_state"]), False: []}
         with torch.inference_mode():
-            hidden = trunk.select(example, torch.zeros(1, dtype=torch.long), 0)
+            hidden = backbone.select(example, torch.zeros(1, dtype=torch.long), 0)
             state: Any = (bank.initial_state(1), ())
             classifier = None if bank.stacked == 1 else torch.zeros(1, dtype=torch.long)
             self._specs = [pytree.tree_structure(hidden)]
@@ -123,20 +125,20 @@ class OnnxBackend:
         return (logits if answer else None), ((made, heads) if trained else (exits, made))
 
 
-def onnx_backend(trunk: Trunk, pooling: Pooling, bank: ExitBank, example: Hidden | None) -> OnnxBackend:
+def onnx_backend(backbone: Backbone, pooling: Pooling, bank: ExitBank, example: Hidden | None) -> OnnxBackend:
     """The network exported with all its exits, and run by ONNX Runtime; nothing is left on disk.
 
     Args:
-        trunk: The frozen network.
+        backbone: The frozen network.
         pooling: What exits see of a stage.
         bank: The trained exits.
-        example: Inputs of at least one sample, as `trunk.prepare` gives them.
+        example: Inputs of at least one sample, as `backbone.prepare` gives them.
     """
     if example is None:
         raise InputError("expected an example to export the network with, got none; give some inputs: example=...")
     with TemporaryDirectory() as place:
-        export_onnx(trunk, pooling, bank, example, Path(place) / "graphs")
-        return OnnxBackend(Path(place) / "graphs", trunk, pooling, bank, example)
+        export_onnx(backbone, pooling, bank, example, Path(place) / "graphs")
+        return OnnxBackend(Path(place) / "graphs", backbone, pooling, bank, example)
 
 
 def _leaves(hidden: Hidden, spec: pytree.TreeSpec) -> list[Tensor]:

@@ -122,7 +122,7 @@ def described_points(points: Sequence[OperatingPoint], costs: Mapping[str, Costs
             "promised": dict(point.promised),
             **({} if point.guarantee is None else {"guarantee": asdict(point.guarantee)}),
             "costs": [table.cumulative_costs(point.active).tolist() for table in costs[point.policy].tables],
-            "bare": [float(table.bare) for table in costs[point.policy].tables],
+            "full": [float(table.full) for table in costs[point.policy].tables],
         }
         for point in points
     ]

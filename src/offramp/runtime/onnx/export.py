@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from offramp.backbone import Backbone, Hidden, Pooling
 from offramp.cost import Costs
 from offramp.errors import InputError
 from offramp.exits import ExitBank
@@ -21,7 +22,6 @@ from offramp.runtime.onnx.int8 import check_int8, quantized
 from offramp.runtime.onnx.pieces import PieceWriter
 from offramp.runtime.points import PointTable
 from offramp.runtime.processor import warn_if_slow
-from offramp.trunk import Hidden, Pooling, Trunk
 from offramp_onnx import FORMAT, VERSION, open_session
 
 __all__ = ["export_onnx", "identity"]
@@ -31,7 +31,7 @@ CALIBRATED = 64
 
 
 def export_onnx(
-    trunk: Trunk,
+    backbone: Backbone,
     pooling: Pooling,
     bank: ExitBank,
     example: Hidden,
@@ -47,15 +47,15 @@ def export_onnx(
     Every graph is compared with torch at three batch sizes before anything is kept.
 
     Args:
-        trunk: The frozen network.
+        backbone: The frozen network.
         pooling: What exits see of a stage.
         bank: The trained exits.
-        example: Inputs of at least one sample, as `trunk.prepare` gives them.
+        example: Inputs of at least one sample, as `backbone.prepare` gives them.
         folder: A folder to make.
         points: The operating points samples may be at; without any, all exits are written, and no policy.
         costs: What each policy of the points costs.
         classes: Names of the classes.
-        int8: Inputs of some hundred samples, as `trunk.prepare` gives them, to compute stages in eight bits; their
+        int8: Inputs of some hundred samples, as `backbone.prepare` gives them, to compute stages in eight bits; their
             ranges are taken from these. Exits stay in single precision. Guarantees of points are left out: they are of
             the network that was calibrated. Networks of texts are refused: their points, chosen in single precision,
             lose too much.
@@ -63,42 +63,44 @@ def export_onnx(
     Example:
         >>> import tempfile
         >>> from offramp.exits import LinearExits
-        >>> from offramp.trunk import POOLINGS, CifarResNet
-        >>> trunk, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
+        >>> from offramp.backbone import POOLINGS, CifarResNet
+        >>> backbone, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
         >>> with tempfile.TemporaryDirectory() as place:
-        ...     export_onnx(trunk, POOLINGS.get("mean"), bank, torch.randn(1, 3, 32, 32), f"{place}/graphs")
+        ...     export_onnx(backbone, POOLINGS.get("mean"), bank, torch.randn(1, 3, 32, 32), f"{place}/graphs")
         ...     sorted(path.name for path in Path(place, "graphs").glob("stage*"))
         ['stage_00.onnx', 'stage_01.onnx', 'stage_02.onnx']
     """
     folder = Path(folder)
-    narrow = {one.dtype for one in trunk.parameters() if one.is_floating_point()} - {torch.float32, torch.float64}
+    narrow = {one.dtype for one in backbone.parameters() if one.is_floating_point()} - {torch.float32, torch.float64}
     if narrow:
-        raise InputError(f"expected a network in single precision, got {narrow}; call trunk.float() before exporting")
+        raise InputError(
+            f"expected a network in single precision, got {narrow}; call backbone.float() before exporting"
+        )
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty; name a folder that does not exist yet")
     if int8 is not None:
-        check_int8(trunk)
+        check_int8(backbone)
         warn_if_slow("int8")
         points = [replace(point, guarantee=None) for point in points]
     described = described_points(points, costs or {})
-    trunk.eval()
+    backbone.eval()
     bank.eval()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent) as place, torch.no_grad():
         made = Path(place) / "graphs"
         made.mkdir()
-        pieces = PieceWriter(trunk, pooling, bank, example, made).write(_wanted(bank, points, trunk.num_exits))
+        pieces = PieceWriter(backbone, pooling, bank, example, made).write(_wanted(bank, points, backbone.num_exits))
         names = dict.fromkeys(point.policy for point in points)
-        policies = {name: write_policy(made, name, trunk.num_classes) for name in names}
+        policies = {name: write_policy(made, name, backbone.num_classes) for name in names}
         if int8 is not None:
             _quantize_stages(made, pieces, pytree.tree_structure(example).flatten_up_to(int8))
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "name": trunk.name,
-            "made_of": identity(trunk, pooling, bank),
+            "name": backbone.name,
+            "made_of": identity(backbone, pooling, bank),
             "precision": "float32" if int8 is None else "int8",
-            "num_classes": trunk.num_classes,
+            "num_classes": backbone.num_classes,
             "classes": list(classes),
             **pieces,
             "policies": policies,
@@ -110,11 +112,11 @@ def export_onnx(
         made.rename(folder)
 
 
-def identity(trunk: Trunk, pooling: Pooling, bank: ExitBank) -> dict[str, str]:
+def identity(backbone: Backbone, pooling: Pooling, bank: ExitBank) -> dict[str, str]:
     """What tells the graphs of one network with exits from those of another: its weights are all read.
 
     Args:
-        trunk: The frozen network.
+        backbone: The frozen network.
         pooling: What exits see of a stage.
         bank: The trained exits.
     """
@@ -123,7 +125,7 @@ def identity(trunk: Trunk, pooling: Pooling, bank: ExitBank) -> dict[str, str]:
     for name, value in sorted(bank.state_dict().items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return {"trunk": trunk.fingerprint(), "pooling": pooling.name, "exits": digest.hexdigest()}
+    return {"backbone": backbone.fingerprint(), "pooling": pooling.name, "exits": digest.hexdigest()}
 
 
 def _quantize_stages(folder: Path, manifest: Mapping[str, Any], samples: Sequence[Tensor]) -> None:

@@ -14,8 +14,8 @@ import onnxruntime
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.calibrate import CalibrationDataReader
 
+from offramp.backbone import Backbone
 from offramp.errors import InputError
-from offramp.trunk import Trunk
 
 __all__ = ["check_int8", "quantized"]
 
@@ -28,15 +28,16 @@ OTHERS = ("Gemm", "MatMul")
 Batch = Mapping[str, npt.NDArray[Any]]
 
 
-def check_int8(trunk: Trunk) -> None:
+def check_int8(backbone: Backbone) -> None:
     """Refuse networks of texts: at points that were chosen in float32 they lost 3.5 points of accuracy in eight bits.
 
     Args:
-        trunk: The network with exits.
+        backbone: The network with exits.
     """
-    if trunk.grows:
+    if backbone.grows:
         raise InputError(
-            f"expected a network of images for eight bits, got '{trunk.name}', whose samples differ in length, such as "
+            f"expected a network of images for eight bits, got '{backbone.name}', whose samples differ in length, such "
+            "as "
             "texts: its operating points were chosen in float32, and lose up to 3.5 points of accuracy in eight bits; "
             "export it in float32, without int8 (--int8)"
         )

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from offramp.backbone import Backbone, Hidden, Pooling
+from offramp.backbone.hidden import at_length, leaf_axes
 from offramp.errors import InputError
 from offramp.exits import ExitBank
 from offramp.runtime.eager import EagerBackend
 from offramp.runtime.onnx.graphs import Leaf, called, check_graph, write_graph
-from offramp.trunk import Hidden, Pooling, Trunk
-from offramp.trunk.hidden import at_length, leaf_axes
 from offramp_onnx import open_session
 
 __all__ = ["PieceWriter"]
@@ -30,17 +30,17 @@ class PieceWriter:
     """Walks the stages with a few batches, and writes and checks what it passes.
 
     Args:
-        trunk: The frozen network.
+        backbone: The frozen network.
         pooling: What exits see of a stage.
         bank: The trained exits.
-        example: Inputs of at least one sample, as `trunk.prepare` gives them.
+        example: Inputs of at least one sample, as `backbone.prepare` gives them.
         folder: Where to write.
     """
 
-    def __init__(self, trunk: Trunk, pooling: Pooling, bank: ExitBank, example: Hidden, folder: Path) -> None:
-        self.trunk, self.bank, self.folder = trunk, bank, folder
-        self.eager = EagerBackend(trunk, pooling, bank)
-        self.hiddens = [_batch(trunk, example, size, length) for size, length in BATCHES]
+    def __init__(self, backbone: Backbone, pooling: Pooling, bank: ExitBank, example: Hidden, folder: Path) -> None:
+        self.backbone, self.bank, self.folder = backbone, bank, folder
+        self.eager = EagerBackend(backbone, pooling, bank)
+        self.hiddens = [_batch(backbone, example, size, length) for size, length in BATCHES]
         names = _input_names(self.hiddens[TRACED])
         self.leaves = self._leaves(names, 0)
         states = [pytree.tree_map(Tensor.clone, bank.initial_state(size)) for size, _ in BATCHES]
@@ -57,10 +57,10 @@ class PieceWriter:
         initial = {name: _row(values) for name, values in zip(self.state_names, self.states[TRACED], strict=True)}
         stages, exits = [], {}
         described: dict[str, Any] = {"inputs": inputs, "initial_state": initial}
-        if self.trunk.grows:
+        if self.backbone.grows:
             spec = pytree.tree_structure(self.hiddens[TRACED])
             described["sizes"] = self._sizes([self._flat(flow) for flow in range(len(BATCHES))], spec, self.leaves)
-        for index in range(self.trunk.num_exits):
+        for index in range(self.backbone.num_exits):
             stages.append(self._stage(index))
             if index in wanted:
                 exits[str(index)] = self._exit(index)
@@ -70,7 +70,7 @@ class PieceWriter:
         spec = pytree.tree_structure(self.hiddens[TRACED])
 
         def run(*leaves: Tensor) -> Hidden:
-            return self.trunk.stages[index](pytree.tree_unflatten(list(leaves), spec))
+            return self.backbone.stages[index](pytree.tree_unflatten(list(leaves), spec))
 
         before, values = self.leaves, [self._flat(flow) for flow in range(len(BATCHES))]
         made = [called(run, given) for given in values]
@@ -79,7 +79,7 @@ class PieceWriter:
         names = _names(before, made[TRACED].passed, f"hidden_{index:02d}")
         self.leaves = self._leaves(names, index + 1)
         entry = self._written(
-            f"stage_{index:02d}", run, [self.trunk.stages[index]], before, values, after, names, f"stage {index}"
+            f"stage_{index:02d}", run, [self.backbone.stages[index]], before, values, after, names, f"stage {index}"
         )
         described = [_described(leaf, tensor) for leaf, tensor in zip(self.leaves, after[TRACED], strict=True)]
         return {**entry, "hidden": described}
@@ -99,7 +99,7 @@ class PieceWriter:
         entry = self._written(
             f"exit_{index:02d}",
             function,
-            [self.trunk.heads, self.bank],
+            [self.backbone.heads, self.bank],
             leaves,
             values,
             [one.outputs for one in made],
@@ -143,7 +143,7 @@ class PieceWriter:
         """The graph that tells how large samples are, where their cost depends on it."""
 
         def run(*values: Tensor) -> list[Tensor]:
-            return [self.trunk.sizes(pytree.tree_unflatten(list(values), spec)).float()]
+            return [self.backbone.sizes(pytree.tree_unflatten(list(values), spec)).float()]
 
         expected = [run(*values) for values in given]
         return self._written("sizes", run, [], leaves, given, expected, ["sizes"], "the sizes of samples")
@@ -171,13 +171,13 @@ class PieceWriter:
             parts,
             list(zip(leaves, values[TRACED], strict=True)),
             new,
-            what=f"{what} of '{self.trunk.name}'",
+            what=f"{what} of '{self.backbone.name}'",
         )
         session = open_session(path)
         for given, wanted in zip(values, expected, strict=True):
             named = {leaf.name: tensor.numpy() for leaf, tensor in zip(leaves, given, strict=True)}
             found = session.run(list(graph.writes), {key: np.ascontiguousarray(named[key]) for key in graph.reads})
-            check_graph(found, [wanted[place] for place in new], what=f"{what} of '{self.trunk.name}'")
+            check_graph(found, [wanted[place] for place in new], what=f"{what} of '{self.backbone.name}'")
         return {"file": path.name, "reads": list(graph.reads), "writes": list(graph.writes)}
 
     def _flat(self, flow: int) -> list[Tensor]:
@@ -185,30 +185,31 @@ class PieceWriter:
         strange = [type(leaf).__name__ for leaf in leaves if not isinstance(leaf, Tensor)]
         if strange:
             raise InputError(
-                f"hidden states of '{self.trunk.name}' hold {', '.join(strange)}; ONNX graphs take tensors alone: give "
+                f"hidden states of '{self.backbone.name}' hold {', '.join(strange)}; ONNX graphs take tensors alone: "
+                "give "
                 "inputs as tensors, or run this network with another backend"
             )
         return leaves
 
     def _leaves(self, names: Sequence[str], depth: int) -> list[Leaf]:
         """The leaves of the present hidden state, by name, with their axes; refused where samples do not lie apart."""
-        axes = leaf_axes(self.hiddens[TRACED], self.trunk.axes(depth))
+        axes = leaf_axes(self.hiddens[TRACED], self.backbone.axes(depth))
         for flow, (size, _) in enumerate(BATCHES):
             for leaf, ax in zip(self._flat(flow), axes, strict=True):
                 if ax.batch is not None and leaf.shape[ax.batch] != size:
                     raise InputError(
-                        f"after {depth} stages of '{self.trunk.name}', a part of the hidden state has shape "
+                        f"after {depth} stages of '{self.backbone.name}', a part of the hidden state has shape "
                         f"{tuple(leaf.shape)} for {size} samples: samples do not lie along one axis, as in batches of "
                         "graphs; run this network with another backend"
                     )
         return [Leaf(name, ax.batch, tuple(ax.lengths)) for name, ax in zip(names, axes, strict=True)]
 
 
-def _batch(trunk: Trunk, example: Hidden, size: int, length: int) -> Hidden:
+def _batch(backbone: Backbone, example: Hidden, size: int, length: int) -> Hidden:
     """So many samples of the example, repeated; of so many tokens, where samples have lengths."""
-    chosen = trunk.select(example, torch.arange(size) % trunk.batch_size(example, 0), 0)
-    grows = any(ax.lengths for ax in leaf_axes(chosen, trunk.axes(0)))
-    return at_length(chosen, length, trunk.axes(0)) if grows else chosen
+    chosen = backbone.select(example, torch.arange(size) % backbone.batch_size(example, 0), 0)
+    grows = any(ax.lengths for ax in leaf_axes(chosen, backbone.axes(0)))
+    return at_length(chosen, length, backbone.axes(0)) if grows else chosen
 
 
 def _input_names(inputs: Hidden) -> list[str]:

@@ -1,7 +1,7 @@
 r"""Sets of classes that hold the true one as often as promised.
 
 Split conformal prediction with the score $1 - \hat p_y$. The promise needs thresholds from a split that neither the
-trunk, the heads, the temperatures nor the choice of exits has seen. It holds on average over calibration splits, not
+backbone, the heads, the temperatures nor the choice of exits has seen. It holds on average over calibration splits, not
 for each sample; for each exit or class only where a variant says so. What is promised, what is proven and what is
 measured: docs/conformal.md.
 """

@@ -1,0 +1,184 @@
+"""What a cheaper network first brings, and what exits bring to a text encoder.
+
+    python -m offramp_bench.cascade [--check] [--rotations 5]
+
+CIFAR-10: ResNet-20 before ResNet-56, same data and rotations as offramp_bench.frontier_quality; costs are relative to
+ResNet-56 alone, changes of accuracy to its own. Texts: all-MiniLM-L6-v2 tuned to CLINC150 and Banking77. Its deltas
+were fitted on two thirds of the train rows; of the third it has not seen, half joins them to fit exits, the rest is
+split into tune and calibrate, in rotations. Figures are on the official test rows.
+"""
+
+import sys
+from dataclasses import replace
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import torch
+
+from offramp.backbone import POOLINGS, Backbone, Cascade, cascade
+from offramp.cost import count_backbone
+from offramp.features import BatchSource, Store, StoreSource, split_by_id
+from offramp.frontier import Frontier, drop_members, fit_frontier
+from offramp.methods import DEFAULT
+from offramp_bench.bars import Bar, parser, report, say
+from offramp_bench.cifar import AUGMENTED, PREPROCESSING, cached, cifar10, resnet, store_of
+from offramp_bench.frontier_quality import CURVE, SIZES, at_costs, spread, summary
+from offramp_bench.texts import intents, minilm
+
+STATIC = (20, 32, 44)
+"""The smaller networks somebody would take instead."""
+
+TEXT = replace(DEFAULT, ladder_width=256, dropout=0.3, batch_size=256)
+"""The default, wider: a text has 77 or 150 classes here, and its vectors have 1,152 numbers."""
+
+TEXT_ASKED = 0.15
+"""What both text networks are asked to cost at the bar. Budgets are set on train rows; test rows may cost more."""
+
+TEXT_CURVE = (0.05, 0.1, 0.12, TEXT_ASKED, 0.17, 0.2, 0.3, 0.5)
+
+
+def images_cascade() -> Cascade:
+    """ResNet-20, then ResNet-56."""
+    return cascade(resnet(20), resnet(56))
+
+
+def images_sources(backbone: Backbone, rotation: int) -> list[StoreSource]:
+    """What the cascade saw of fit, tune, calibrate and test of one rotation."""
+    train = store_of("resnet20-resnet56-train", backbone, cifar10("train"), PREPROCESSING, AUGMENTED)
+    store = store_of("resnet20-resnet56-test", backbone, cifar10("test"), PREPROCESSING)
+    rows = split_by_id(store.ids(), SIZES, seed=0, rotation=rotation * SIZES[0])
+    held_out = [StoreSource(store, pooling="auto", rows=part) for part in rows]
+    return [StoreSource(train, pooling="auto", views="all"), *held_out]
+
+
+def fit_images(rotation: int, *, members: bool) -> tuple[Frontier, StoreSource]:
+    """The cascade's frontier of one rotation and its test split; with `members`, also fitted without ResNet-20."""
+    backbone = images_cascade()
+    *sources, test = images_sources(backbone, rotation)
+    example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
+
+    def fit_one(part: Backbone, parts: Any) -> Frontier:
+        return fit_frontier(part, *parts, example=example, preprocessing=PREPROCESSING, pooling="auto")
+
+    return (drop_members(backbone, sources, fit_one) if members else fit_one(backbone, sources)), test
+
+
+def static_networks(test: StoreSource) -> list[dict[str, float]]:
+    """Cost and change of accuracy of each smaller network on the test rows, relative to ResNet-56."""
+    example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
+    costs = {layers: count_backbone(resnet(layers), example, POOLINGS.get("mean")).full[0] for layers in (*STATIC, 56)}
+    right = {layers: _accuracy(cached(layers, "test", "mean"), test) for layers in (*STATIC, 56)}
+    return [
+        {"layers": layers, "cost": float(costs[layers] / costs[56]), "change": right[layers] - right[56]}
+        for layers in STATIC
+    ]
+
+
+def _accuracy(store: Store, test: BatchSource) -> float:
+    """Share of the test rows a network's own last head gets right."""
+    wanted = np.isin(store.ids(), test.ids())
+    source = StoreSource(store, pooling="mean", rows=np.flatnonzero(wanted))
+    hits = [
+        (b.own_logits[store.own_heads[-1]].argmax(1) == b.labels).double() for b in source.in_order(batch_size=1000)
+    ]
+    return float(torch.cat(hits).mean())
+
+
+def one_rotation(rotation: int) -> dict[str, Any]:
+    """All figures of the cascade of one rotation."""
+    frontier, test = fit_images(rotation, members=rotation == 0)
+    static = static_networks(test)
+    instead = at_costs(frontier, test, tuple(row["cost"] for row in static), None)
+    return {
+        "cascade": at_costs(frontier, test, (0.46, 0.64, *CURVE), None),
+        "cascade threshold": at_costs(frontier, test, CURVE, "threshold"),
+        "cascade gates": at_costs(frontier, test, CURVE, "gates"),
+        "cascade instead of static": instead,
+        "static": static,
+        "preferred": frontier.preferred,
+        "share of ResNet-20 in the average": float(frontier.bank.averaging.shares[-1:].sum()),
+        "active exits": len(frontier.points["threshold"][0].active),
+        "contributions": [[one.name, one.gain, one.kept] for one in frontier.contributions],
+    }
+
+
+def text_sources(task: str, backbone: Backbone, rotation: int) -> list[StoreSource]:
+    """What a text encoder saw of fit, tune, calibrate and test of one rotation."""
+    train, test = (
+        store_of(f"minilm-{task}-{part}", backbone, intents(task, part), backbone.preprocessing)
+        for part in ("train", "test")
+    )
+    rows = np.arange(train.num_rows)
+    unseen = rows[rows % 3 == 2]  # the backbone was tuned on the others
+    size = len(unseen) // 6
+    parts = split_by_id(train.ids()[unseen], (3 * size, 2 * size, size), seed=0, rotation=rotation * size)
+    more, tune, calibrate = (unseen[part] for part in parts)
+    fit = np.sort(np.concatenate([rows[rows % 3 != 2], more]))
+    held = [StoreSource(train, pooling="auto", rows=part) for part in (fit, tune, calibrate)]
+    return [*held, StoreSource(test, pooling="auto")]
+
+
+def fit_texts(task: str, rotation: int) -> tuple[Frontier, StoreSource]:
+    """A text encoder's frontier of one rotation, and the test rows."""
+    backbone = minilm(task)
+    *sources, test = text_sources(task, backbone, rotation)
+    example = backbone.prepare(backbone.preprocessing(intents(task, "train").read(0, 1).inputs))
+    frontier = fit_frontier(backbone, *sources, example=example, settings=TEXT, pooling="auto")
+    return frontier, test
+
+
+def bars(curves: dict[str, Any], rotations: list[dict[str, Any]], texts: dict[str, Any]) -> list[Bar]:
+    """What must hold."""
+    cheap, better = curves["cascade"][:2]
+    made = [
+        Bar("cascade at ResNet-56's accuracy: relative cost", cheap["cost"]["mean"], 0.47),
+        Bar("cascade at ResNet-56's accuracy: points lost", -100 * cheap["change"]["mean"], 0.0),
+        Bar("cascade above ResNet-56: relative cost", better["cost"]["mean"], 0.65),
+        Bar("cascade above ResNet-56: points lost", -100 * better["change"]["mean"], -0.3),
+    ]
+    for index, layers in enumerate(STATIC):
+        static = fmean(rotation["static"][index]["change"] for rotation in rotations)
+        row = curves["cascade instead of static"][index]
+        made.append(
+            Bar(f"ResNet-{layers} above the cascade at its cost, points", 100 * (static - row["change"]["mean"]), 0)
+        )
+        spent = row["cost"]["mean"] - rotations[0]["static"][index]["cost"]
+        made.append(Bar(f"cascade costs more there than ResNet-{layers}", spent, 0.005))
+    for task, rows in texts.items():
+        row = next(row for row in rows if row["asked"] == TEXT_ASKED)
+        made.append(Bar(f"{task} at the full accuracy: relative cost", row["cost"]["mean"], 0.2))
+        made.append(Bar(f"{task} at the full accuracy: points lost", -100 * row["change"]["mean"], 0.0))
+    return made
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--rotations", type=int, default=5, help="how many of the five")
+    arguments = options.parse_args()
+    texts: dict[str, list[dict[str, Any]]] = {}
+    for task in ("clinc150", "banking77"):
+        found = []
+        for rotation in range(arguments.rotations):
+            frontier, test = fit_texts(task, rotation)
+            cheapest = frontier.points[frontier.preferred][0].promised["cost"]
+            rows = at_costs(frontier, test, (cheapest + 1e-6, *TEXT_CURVE), None)
+            found.append({task: [{**rows[0], "asked": 0.0}, *rows[1:]]})  # 0: the cheapest there is
+            say(f"{task}: rotation {rotation + 1} of {arguments.rotations} done")
+        texts |= summary(found)
+    rotations = []
+    for rotation in range(arguments.rotations):
+        rotations.append(one_rotation(rotation))
+        say(f"cascade: rotation {rotation + 1} of {arguments.rotations} done")
+    curves = summary([{k: v for k, v in r.items() if k.startswith("cascade")} for r in rotations])
+    static = [
+        {"layers": layers, "cost": rotations[0]["static"][index]["cost"]}
+        | {"change": spread([rotation["static"][index]["change"] for rotation in rotations])}
+        for index, layers in enumerate(STATIC)
+    ]
+    figures = {"curves": curves, "static": static, "texts": texts, "rotations": rotations}
+    return report(figures, bars(curves, rotations, texts), check=arguments.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

