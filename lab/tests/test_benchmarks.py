@@ -46,7 +46,7 @@ def test_a_missed_bar_is_told_and_ends_with_an_error(capsys: pytest.CaptureFixtu
 
 def test_the_evidence_is_what_the_results_say() -> None:
     assert page() == (ROOT / "docs" / "evidence.md").read_text(), "run python -m offramp_bench.evidence"
-    assert networks(results("backbones")) == (ROOT / "docs" / "networks.md").read_text(), (
+    assert networks(results("architectures")) == (ROOT / "docs" / "networks.md").read_text(), (
         "run python -m offramp_bench.evidence"
     )
     for name, filled in (("README.md", with_headline), ("docs/scale.md", with_plan)):
@@ -57,6 +57,7 @@ def test_the_evidence_is_what_the_results_say() -> None:
 @each(
     "name",
     [
+        "architectures",
         "artifact",
         "cascade",
         "costs",
@@ -66,7 +67,6 @@ def test_the_evidence_is_what_the_results_say() -> None:
         "runtime",
         "scale",
         "store",
-        "backbones",
     ],
 )
 def test_committed_results_agree_with_their_own_bars(name: str) -> None:

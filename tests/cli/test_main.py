@@ -200,7 +200,7 @@ class TestQuick:
         ("words", "expected"),
         [
             ("fi", ["fit"]),
-            ("fit --tru", ["--model", "--trust"]),
+            ("fit --t", ["--train", "--trust"]),
             ("fit --seed 3 --method p", ["paper"]),
         ],
     )

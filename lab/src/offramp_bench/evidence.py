@@ -491,7 +491,7 @@ def _between_marks(document: str, content: str) -> str:
 if __name__ == "__main__":
     draw(results("frontier_quality"), results("cascade"))
     runtime.draw(results("runtime"))
-    (ROOT / "docs" / "networks.md").write_text(networks(results("backbones")))
+    (ROOT / "docs" / "networks.md").write_text(networks(results("architectures")))
     (ROOT / "docs" / "evidence.md").write_text(page())
     for name, filled in (("README.md", with_headline), ("docs/scale.md", with_plan)):
         (ROOT / name).write_text(filled((ROOT / name).read_text()))

@@ -63,12 +63,12 @@ def measure(
     confidence = seen.confidence[classifiers[:, None], rows, exits]
     tables = [priced.of(seen.sizes) for priced in costs]
     spent = torch.stack([t.spent(left, p.active) for p, t, left in zip(points, tables, exits, strict=True)])
-    full = torch.stack([table.full.expand(len(rows)) for table in tables])
+    full_cost = torch.stack([table.full.expand(len(rows)) for table in tables])
 
     hits, gains = correct.double(), correct.double() - full.double()
     generator = torch.Generator().manual_seed(seed)
     # All points in one bootstrap: the same resampled rows serve every column.
-    cheapest, dearest = bootstrap_ratio_interval(spent.T, full.T, generator=generator)
+    cheapest, dearest = bootstrap_ratio_interval(spent.T, full_cost.T, generator=generator)
     num_exits = seen.predictions.shape[-1]
     count = len(rows)
     right, gained, lost = (which.sum(1).tolist() for which in (correct, correct & ~full, ~correct & full))
@@ -81,7 +81,7 @@ def measure(
                 accuracy_interval=wilson_interval(right[index], count),
                 change=float(gains[index].mean()),
                 change_interval=paired_interval(gained[index], lost[index], count),
-                relative_cost=float(spent[index].sum() / full[index].sum()),
+                relative_cost=float(spent[index].sum() / full_cost[index].sum()),
                 cost_interval=(float(cheapest[index]), float(dearest[index])) if count > 1 else None,
                 calibration_error=float(calibration_error(confidence[index].clamp_max(1), correct[index])),
                 exit_shares=tuple((torch.bincount(exits[index], minlength=num_exits) / len(rows)).tolist()),

@@ -114,8 +114,8 @@ def outcomes(bank: ExitBank, source: BatchSource, temperatures: Tensor, *, proba
         answers = log_probabilities(scale(logits, temperatures)).exp()
         confidence, predictions = answers.max(-1)
         scores = torch.stack([conformal_scores(one, labels) for one in answers])
-        full = log_probabilities(batch.own_logits[last].float() / _full_temperature(bank, temperatures)).exp()
-        gaps = brier_scores(answers, labels) - brier_scores(full[None, :, None], labels)
+        full_answers = log_probabilities(batch.own_logits[last].float() / _full_temperature(bank, temperatures)).exp()
+        gaps = brier_scores(answers, labels) - brier_scores(full_answers[None, :, None], labels)
         kept = (answers.contiguous(),) if probabilities else ()  # a row a sample: one exit is read at a time
         numbers = (confidence, scores, evidence(log_probabilities(logits)), gaps, lead(answers))
         parts.append((labels, full, predictions, *numbers, *kept))
