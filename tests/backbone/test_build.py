@@ -145,9 +145,8 @@ class TestTrust:
 
     def test_an_untrusted_module_is_not_imported(self) -> None:
         code = (
-            "import sys; from offramp.backbone import Factory, build\n"
-            "try: build(Factory('antigravity:fly'))\n"
-            "except PermissionError: sys.exit('antigravity' in sys.modules)"
+            "import sys; from offramp.backbone import Factory, build\ntry: build(Factory('antigravity:fly'))\nexcept "
+            "PermissionError: sys.exit('antigravity' in sys.modules)"
         )
         assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

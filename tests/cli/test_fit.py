@@ -50,8 +50,8 @@ class TestSuccess:
         assert ran.status == 0
         assert ran.out.startswith("frontier of tiny by ")
         assert ran.told == (
-            f"Saved in {out}. Next, on samples that neither network nor exits have seen: "
-            f"offramp evaluate {out} --data TEST --report {out}-report --trust {MODELS}:make"
+            f"Saved in {out}. Next, on samples that neither network nor exits have seen: offramp evaluate {out} --data "
+            f"TEST --report {out}-report --trust {MODELS}:make"
         )
         assert [place.name for place in tmp_path.glob("[!.]*")] == ["artifact"]  # features are thrown away
 

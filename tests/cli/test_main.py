@@ -190,8 +190,8 @@ class TestQuick:
     @each("line", [["--version"], ["--help"], [], *([name, "--help"] for name in NAMES)])
     def test_without_torch(self, line: list[str]) -> None:
         code = (
-            "import sys; from offramp.cli import main; main(sys.argv[1:]); "
-            f"print([name for name in {SLOW} if name in sys.modules])"
+            f"import sys; from offramp.cli import main; main(sys.argv[1:]); print([name for name in {SLOW} if name in "
+            "sys.modules])"
         )
         ran = subprocess.run([sys.executable, "-c", code, *line], capture_output=True, text=True, check=True)
         assert ran.stdout.splitlines()[-1] == "[]"
@@ -211,8 +211,8 @@ class TestQuick:
             "COMP_CWORD": str(len(words.split())),
         }
         code = (
-            "import atexit, sys; from offramp.cli import main; "
-            f"atexit.register(lambda: print([name for name in {SLOW} if name in sys.modules])); main([])"
+            f"import atexit, sys; from offramp.cli import main; atexit.register(lambda: print([name for name in {SLOW} "
+            "if name in sys.modules])); main([])"
         )
         ran = subprocess.run(
             [sys.executable, "-c", code], env={**os.environ, **completion}, capture_output=True, text=True, check=True

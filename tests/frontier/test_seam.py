@@ -122,8 +122,8 @@ def test_the_same_from_the_command_line(mine: Path) -> None:
     for name, (inputs, labels) in {"train": images(80, 0), "valid": images(120, 1), "test": images(60, 2)}.items():
         np.savez(mine / f"{name}.npz", inputs=inputs.numpy(), labels=labels.numpy())
     (mine / "models.py").write_text(
-        "import torch\nfrom offramp.backbone import CifarResNet\n\n"
-        "def make():\n    torch.manual_seed(0)\n    return CifarResNet(8)\n"
+        "import torch\nfrom offramp.backbone import CifarResNet\n\ndef make():\n    torch.manual_seed(0)\n    return "
+        "CifarResNet(8)\n"
     )
 
     def run(*words: str, status: int = 0) -> str:

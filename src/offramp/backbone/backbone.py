@@ -256,6 +256,5 @@ class _Explaining(AbstractContextManager[None]):
         raise InputError(
             f"'{self.name}' cannot take these inputs ({', '.join(leaves)}): {str(error)[:300]}; give a batch of "
             "samples such as it was trained on (of a single sample, inputs[None]), prepared by backbone.preprocessing "
-            "or "
-            "by you"
+            "or by you"
         ) from error

@@ -44,8 +44,7 @@ def cascade(*members: Backbone, name: str | None = None) -> "Cascade":
         if not isinstance(member, Backbone):
             raise InputError(
                 f"the members of a cascade are backbones, got {type(member).__name__}; cut a network with "
-                "offramp.split, or "
-                "make a function one with offramp.backbone.scores"
+                "offramp.split, or make a function one with offramp.backbone.scores"
             )
     return Cascade(members, name="+".join(member.name for member in members) if name is None else name)
 
@@ -159,8 +158,7 @@ def _shared_classes(members: Sequence[Backbone]) -> tuple[str, ...]:
             raise InputError(
                 f"expected networks with the same classes in the same order, got class {place} as "
                 f"'{named[0].classes[place]}' of '{named[0].name}' and '{member.classes[place]}' of '{member.name}'; "
-                "order "
-                "the outputs of one as those of the other, and set its `classes`"
+                "order the outputs of one as those of the other, and set its `classes`"
             )
     return named[0].classes if named else ()
 

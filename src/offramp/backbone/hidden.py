@@ -60,8 +60,8 @@ def _pairs(hidden: Hidden, axes: Any) -> tuple[list[tuple[Any, Axes]], pytree.Tr
         spread = spec.flatten_up_to(full)
     except ValueError as error:
         raise InputError(
-            f"the declared axes do not fit the hidden state ({error}); "
-            "declare one Axes a leaf, or one for a whole subtree"
+            f"the declared axes do not fit the hidden state ({error}); declare one Axes a leaf, or one for a whole "
+            "subtree"
         ) from error
     return list(zip(leaves, spread, strict=True)), spec
 

@@ -102,8 +102,7 @@ def open_labelled(
         shown = ", ".join(data.classes[:5]) + (", ..." if len(data.classes) > 5 else "")
         raise InputError(
             f"{path} has {len(data.classes)} classes ({shown}), the network '{backbone.name}' has "
-            f"{backbone.num_classes}; "
-            "name all of them, in the order of the network's outputs, with --classes FILE"
+            f"{backbone.num_classes}; name all of them, in the order of the network's outputs, with --classes FILE"
         )
     check_taken(path, data, backbone, backbone.preprocessing if preprocessing is None else preprocessing)
     return data

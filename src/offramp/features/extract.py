@@ -298,8 +298,7 @@ def _checked(rows: Rows, start: int, stop: int, num_classes: int) -> Rows:
         row = int(outside.argmax())
         raise InputError(
             f"row {start + row} has label {labels[row]}, expected 0 to {num_classes - 1}: the backbone has "
-            f"{num_classes} "
-            "classes; map the labels to the network's"
+            f"{num_classes} classes; map the labels to the network's"
         )
     return Rows(rows.inputs, labels.astype(np.int64), ids.astype(np.int64))
 

@@ -228,8 +228,7 @@ def check_names(classes: Sequence[str], backbone: Backbone) -> tuple[str, ...]:
     if not good or len(names) != backbone.num_classes or len(set(names)) != len(names):
         raise InputError(
             f"expected {backbone.num_classes} different names, one a class of '{backbone.name}', each of 1 to "
-            f"{LONGEST} "
-            f"characters, got {reprlib.repr(classes)}"
+            f"{LONGEST} characters, got {reprlib.repr(classes)}"
         )
     _check_agree(names, backbone.classes, f"classes={reprlib.repr(classes)}")
     return tuple(names)

@@ -61,8 +61,7 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
     if weights and factory is None:
         raise InputError(
             f"weights of '{backbone.name}' would be of no use without a name to make the network by; give "
-            "factory=Factory("
-            "'package.module:function'), or weights=False and load with backbone=..."
+            "factory=Factory('package.module:function'), or weights=False and load with backbone=..."
         )
     embedded = _weights(backbone) if weights else {}
     if weights and factory is not None and not _names_code(factory):
@@ -139,8 +138,7 @@ def _check_made_again(backbone: Backbone, factory: Factory, weights: Mapping[str
     if reason is not None:
         raise InputError(
             f"'{factory.name}' with {reprlib.repr(dict(factory.options))} does not make '{backbone.name}' again: "
-            f"{reason}"
-            "; give factory=Factory('package.module:function'), or weights=False and load with backbone=..."
+            f"{reason}; give factory=Factory('package.module:function'), or weights=False and load with backbone=..."
         )
 
 

@@ -43,8 +43,7 @@ def check_measured(table: LatencyTable, backbone: Backbone, exits: int | None = 
         )
         raise InputError(
             f"expected a latency table of '{backbone.name}' with {backbone.num_exits} stages, got one of "
-            f"'{table.network}' "
-            f"with {len(table.stage)}; measure the network that runs{how}"
+            f"'{table.network}' with {len(table.stage)}; measure the network that runs{how}"
         )
     if table.stage_weights != stage_weights(backbone):
         raise InputError(

@@ -170,8 +170,7 @@ def _check(frontier: Frontier, source: BatchSource, point: OperatingPoint) -> No
     if not hasattr(source, "in_order"):
         raise InputError(
             f"find takes cached features, got {type(source).__name__}; extract(frontier.backbone, ...) the samples "
-            "into "
-            "a store and give StoreSource(store, pooling=...)"
+            "into a store and give StoreSource(store, pooling=...)"
         )
     if point.policy not in frontier.points or point.classifier >= frontier.bank.stacked:
         raise InputError(

@@ -43,8 +43,7 @@ class EagerBackend:
         if dtype not in (None, torch.bfloat16):
             raise InputError(
                 f"expected torch.bfloat16, or None for the backbone's own precision, got {dtype}; of the narrow types "
-                "it "
-                "alone has the range of single precision, so that what a network computes cannot overflow"
+                "it alone has the range of single precision, so that what a network computes cannot overflow"
             )
         self._backbone, self._pooling, self._bank = backbone, pooling, bank
         self._ladder = FoldedLadder(bank) if isinstance(bank, LadderExits) else None
@@ -89,8 +88,7 @@ class EagerBackend:
             if own.ndim != 2:
                 raise InputError(
                     f"expected N x K scores of '{self._backbone.name}', got shape {tuple(own.shape)}; give a batch (of "
-                    "a "
-                    "single sample, inputs[None])"
+                    "a single sample, inputs[None])"
                 )
             logits, heads = self._averaging.step(index, own, heads)
         return (logits if answer else None), (exits, heads)

@@ -191,8 +191,8 @@ class LatencyTable:
             )
         if policy not in self.decide:
             raise InputError(
-                f"expected a table with policy '{policy}' measured, got one with "
-                f"{', '.join(self.decide) or 'none'}; make it with measure_latency"
+                f"expected a table with policy '{policy}' measured, got one with {', '.join(self.decide) or 'none'}; "
+                "make it with measure_latency"
             )
         if (self.widths, self.exits) != (bank.widths, kind_of(bank)):
             raise InputError(

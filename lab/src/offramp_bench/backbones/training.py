@@ -81,8 +81,8 @@ def fit(network: nn.Module, deal: Deal, count: int, recipe: Recipe, *, name: str
             correct += int((logits.argmax(1) == labels).sum())
         dealt = len(batches) * recipe.batch_size
         say(
-            f"{name}: epoch {epoch + 1} of {recipe.epochs}, loss {loss_sum / len(batches):.3f}, "
-            f"accuracy {correct / dealt:.4f} on what it learns from, {time.monotonic() - began:.0f} s"
+            f"{name}: epoch {epoch + 1} of {recipe.epochs}, loss {loss_sum / len(batches):.3f}, accuracy "
+            f"{correct / dealt:.4f} on what it learns from, {time.monotonic() - began:.0f} s"
         )
 
 

@@ -105,8 +105,7 @@ def _notes(results: PaperResults) -> Iterator[str]:
     yield (
         "Area: the mean accuracy over costs from the first exit's (.02 of the network's at least) to the network's, "
         "evenly on a logarithmic scale, a mean over seeds. Cascades have the axis of their last network and are left "
-        "out "
-        "of means over tasks."
+        "out of means over tasks."
     )
     yield (
         "Intervals are of 95 %, of paired differences, resampling test samples; verdicts call a difference level where "

@@ -157,10 +157,8 @@ def _alternatives(found: list[dict[str, Any]]) -> list[str]:
     ]
     for row in found:
         rows.append(
-            f"| {row['name']} | {100 * row['accuracy']:.2f} "
-            f"| {_change(row)} "
-            f"| {row['speedup at 64']['median']:.2f} x | {row['speedup at 1']['median']:.2f} x "
-            f"| {row['p50']:.2f} | {row['p95']:.2f} | {row['p99']:.2f} |"
+            f"| {row['name']} | {100 * row['accuracy']:.2f} | {_change(row)} | {row['speedup at 64']['median']:.2f} x "
+            f"| {row['speedup at 1']['median']:.2f} x | {row['p50']:.2f} | {row['p95']:.2f} | {row['p99']:.2f} |"
         )
     return rows
 

@@ -37,9 +37,8 @@ def check_int8(backbone: Backbone) -> None:
     if backbone.grows:
         raise InputError(
             f"expected a network of images for eight bits, got '{backbone.name}', whose samples differ in length, such "
-            "as "
-            "texts: its operating points were chosen in float32, and lose up to 3.5 points of accuracy in eight bits; "
-            "export it in float32, without int8 (--int8)"
+            "as texts: its operating points were chosen in float32, and lose up to 3.5 points of accuracy in eight "
+            "bits; export it in float32, without int8 (--int8)"
         )
 
 

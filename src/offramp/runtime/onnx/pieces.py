@@ -186,8 +186,7 @@ class PieceWriter:
         if strange:
             raise InputError(
                 f"hidden states of '{self.backbone.name}' hold {', '.join(strange)}; ONNX graphs take tensors alone: "
-                "give "
-                "inputs as tensors, or run this network with another backend"
+                "give inputs as tensors, or run this network with another backend"
             )
         return leaves
 
