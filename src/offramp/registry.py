@@ -1,14 +1,16 @@
 """The one registry: names to objects, with suggestions for names that are not there."""
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import entry_points
+from traceback import extract_tb
 from typing import Any, Generic, TypeVar, cast
 
-from offramp.errors import DuplicateNameError, InputError, UnknownNameError, UntrustedNameError
+from offramp.errors import DuplicateNameError, InputError, OfframpError, UnknownNameError, UntrustedNameError
 
-__all__ = ["Registry", "check_own_name", "import_trusted", "unknown_name"]
+__all__ = ["Registry", "check_own_name", "import_trusted", "run_third_party", "unknown_name"]
 
 T = TypeVar("T")
 
@@ -51,9 +53,41 @@ def import_trusted(name: str, trust: Collection[str] | str) -> Any:
         raise UntrustedNameError(f"'{name}' is third-party code; to run it, pass trust=['{name}']")
     module, _, attribute = name.partition(":")
     try:
-        return getattr(import_module(module), attribute)
+        imported = import_module(module)
     except Exception as error:  # whatever importing third-party code ends with
-        raise InputError(f"cannot import '{name}': {error}; install the package it is part of") from error
+        raise InputError(
+            f"cannot import '{name}': {error}; run where '{module.partition('.')[0]}' can be imported, or install it"
+        ) from error
+    if not hasattr(imported, attribute):
+        near = get_close_matches(attribute, dir(imported), n=1)
+        hint = f"; did you mean '{module}:{near[0]}'?" if near else ""
+        raise InputError(f"expected '{name}', but module '{module}' has no '{attribute}'{hint}")
+    return getattr(imported, attribute)
+
+
+@contextmanager
+def run_third_party(function: Any, what: str, hint: str) -> Iterator[None]:
+    """Turn whatever third-party code ends with into an error that names it and its line; ours pass unchanged.
+
+    Args:
+        function: The function that is run.
+        what: What it is, as it reads in the message: "method 'mine:fit'".
+        hint: What may mend it.
+    """
+    try:
+        yield
+    except OfframpError:
+        raise
+    except Exception as error:
+        if getattr(function, "__module__", "").partition(".")[0] in ("offramp", "offramp_bench"):
+            raise
+        frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename == _file(function)]
+        place = f" in line {frames[-1].lineno} of {frames[-1].filename}" if frames else ""
+        raise InputError(f"{what} failed with {type(error).__name__}: {error}{place}; {hint}") from error
+
+
+def _file(function: Any) -> str | None:
+    return getattr(getattr(function, "__code__", None), "co_filename", None)
 
 
 def check_own_name(entry: Any, name: str) -> None:

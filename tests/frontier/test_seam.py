@@ -18,6 +18,7 @@ from offramp.exits import EXITS
 from offramp.frontier import Frontier
 from offramp.methods import METHODS, JointSettings, default_settings
 from offramp.policy import POLICIES
+from offramp.runtime import measure_latency
 from tests.artifact_examples import assert_same, change_manifest
 from tests.cases import each
 
@@ -55,11 +56,13 @@ def test_a_method_is_fitted_saved_loaded_and_asked(method: str, tmp_path: Path) 
 
 
 def test_every_policy_is_offered_by_name(tmp_path: Path) -> None:
-    policies = sorted({*POLICIES} - {"branch_gates"})  # whose gates another method trains
+    policies = sorted({*POLICIES} - {"branch_gates"}, reverse=True)  # whose gates another method trains
     frontier = fitted("default", policies=policies)
     assert list(frontier.points) == policies
     offramp.save(frontier, tmp_path / "saved", weights=True)
     loaded = offramp.load(tmp_path / "saved")
+    assert list(loaded.points) == policies
+    assert loaded.preferred == frontier.preferred == policies[0]
     inputs, _ = images(40, 2)
     for policy in policies:
         network, same = (one.choose(cost=1.2, policy=policy) for one in (frontier, loaded))
@@ -80,6 +83,33 @@ def test_names_that_are_not_there() -> None:
         fitted("classifiers", policies=["gates"])
 
 
+@each("policies", [[], "threshold", [POLICIES.get("threshold")]])
+def test_what_are_no_names_of_policies(policies: Any) -> None:
+    with pytest.raises(InputError, match="expected names of policies, such as"):
+        fitted("classifiers", policies=policies)
+
+
+def returns_nothing(fit: Any, tune: Any, costs: Any, settings: Any = 0) -> Any:
+    return None
+
+
+def fails(fit: Any, tune: Any, costs: Any, settings: Any = 0) -> Any:
+    return dict[str, int]()["penalty"]
+
+
+def test_what_is_wrong_with_a_method_is_said() -> None:
+    data = images(60, 0), images(60, 1)
+    quiet: dict[str, Any] = {"anyway": True, "progress": False}
+    with pytest.raises(InputError, match=r"returns_nothing\' to return offramp\.methods\.FittedExits, got a NoneType"):
+        offramp.fit(CifarResNet(8), *data, method=returns_nothing, **quiet)
+    with pytest.raises(InputError, match=r"fails' failed with KeyError: 'penalty' in line \d+ of .*test_seam.py"):
+        offramp.fit(CifarResNet(8), *data, method=fails, **quiet)
+    with pytest.raises(InputError, match="expected a function as method, got 3"):
+        offramp.fit(CifarResNet(8), *data, method=3, **quiet)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="as JointSettings, got a dict"):
+        offramp.fit(CifarResNet(8), *data, settings={"epochs": 3}, **quiet)
+
+
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The guide's file, in a folder of its own."""
@@ -98,7 +128,18 @@ def test_a_method_and_a_policy_in_one_file(mine: Path, tmp_path: Path) -> None:
     assert frontier.provenance["settings"] == {"passes": 3, "seed": 0}
     assert frontier.preferred == "mine:ahead"
     offramp.save(frontier, tmp_path / "saved", weights=True)
-    assert_same(frontier, offramp.load(tmp_path / "saved", trust=["mine:ahead"]), images(40, 2)[0])
+    loaded = offramp.load(tmp_path / "saved", trust=["mine:ahead"])
+    assert_same(frontier, loaded, images(40, 2)[0])
+    table = measure_latency(
+        loaded.backbone,
+        loaded.pooling,
+        loaded.bank,
+        images(1, 2)[0],
+        batch_sizes=(1,),
+        repeats=1,
+        policies=["mine:ahead"],
+    )
+    assert loaded.timed(table).choose(latency_ms=1e6).point.policy == "mine:ahead"
 
 
 def test_a_policy_that_is_a_class_or_has_another_name(mine: Path) -> None:

@@ -463,7 +463,7 @@ class Watch:
 
     EVENTS = tuple(
         "os.system os.exec os.spawn os.posix_spawn os.fork subprocess. exec compile import os.remove os.rename "
-        "os.mkdir os.rmdir os.member os.symlink shutil. socket. ctypes.".split()
+        "os.mkdir os.rmdir os.link os.symlink shutil. socket. ctypes.".split()
     )
 
     def __init__(self, folder: Path) -> None:

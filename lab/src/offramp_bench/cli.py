@@ -47,9 +47,11 @@ def offramp_bench() -> None:
 def check(context: typer.Context, name: NameArgument) -> None:
     """Run a benchmark and say whether its bars hold; the exit status is 0 only if all do.
 
-    Further options go to the benchmark: offramp-bench check scale --small
+    Further options go to the benchmark: offramp-bench check scale --small; `-- --help` lists them.
     """
     status, printed = _run(name, "--check", *context.args)
+    if "--help" in context.args:
+        raise typer.Exit(status)
     print(f"{name}: {verdict(printed)}" if printed else f"{name}: no figures, status {status}")
     raise typer.Exit(status or (0 if printed and printed.get("held", True) else 1))
 
@@ -67,12 +69,12 @@ def run(
 ) -> None:
     """Run a benchmark and write its results.
 
-    Further options go to the benchmark: offramp-bench run paper --tasks nci1
+    Further options go to the benchmark: offramp-bench run paper --tasks nci1; `-- --help` lists them.
     """
     module = _module(name)
     status, printed = _run(name, *context.args)
     if not printed:
-        raise typer.Exit(status or 1)
+        raise typer.Exit(status if "--help" in context.args else status or 1)
     file = RESULTS / f"{module}.json" if into is None else into
     with replacing(file) as temporary:
         temporary.write_text(json.dumps(printed, indent=2) + "\n", encoding="utf-8")

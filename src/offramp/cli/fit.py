@@ -126,7 +126,7 @@ def fit(
     """
     from offramp.backbone.spec import is_library_name
     from offramp.cli.datasets import Columns, classes_for, open_labelled
-    from offramp.cli.networks import find_modules_here, make_network, trusting
+    from offramp.cli.networks import check_trusted, find_modules_here, make_network, trusting
     from offramp.frontier import fit as fit_exits
     from offramp.frontier import save
     from offramp.methods import METHODS
@@ -137,6 +137,7 @@ def fit(
             "not be loaded; leave --no-weights out"
         )
     find_modules_here()
+    check_trusted((method, *(policy or ())), trust or ())
     settings = _settings(METHODS.get(method, trust=trust or ()), seed, epochs)
     network = make_network(backbone, to_save=True)
     columns = Columns(label, column, split)

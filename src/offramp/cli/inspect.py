@@ -125,7 +125,7 @@ def inspect(
     from offramp.cli.networks import find_modules_here, make_network, open_artifact
     from offramp.cost import count_backbone, thinned
     from offramp.methods import fresh_exits
-    from offramp.policy import POLICIES
+    from offramp.policy import OFFERED, POLICIES
     from offramp.runtime import BACKENDS, measure_latency
 
     if (artifact is None) == (not backbone):
@@ -185,7 +185,14 @@ def inspect(
     if measure:
         sizes = sorted(set(batch_size or (1,)))
         times = measure_latency(
-            network, pool, bank.eval(), example, backend=computing, batch_sizes=sizes, progress=not as_json
+            network,
+            pool,
+            bank.eval(),
+            example,
+            backend=computing,
+            batch_sizes=sizes,
+            policies=OFFERED if frontier is None else list(frontier.points),
+            progress=not as_json,
         )
         for one, row in zip(stages, times.stage, strict=True):
             one["ms"] = list(row)

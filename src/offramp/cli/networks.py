@@ -55,6 +55,14 @@ def _names(factory: Factory | None) -> Iterator[str]:
             yield from _names(member)
 
 
+def check_trusted(names: Sequence[str], trust: Sequence[str]) -> None:
+    """Refuse names of third-party code that `--trust` does not list, all at once."""
+    untrusted = [name for name in names if ":" in name and name not in trust]
+    if untrusted:
+        allowed = " ".join(f"--trust {name}" for name in untrusted)
+        raise UntrustedNameError(f"{', '.join(untrusted)}: third-party code; to run it, add {allowed}")
+
+
 def open_artifact(path: Path, trust: Sequence[str] | None) -> Frontier:
     """The frontier that was saved in a folder."""
     find_modules_here()

@@ -47,9 +47,9 @@ from offramp.frontier.thinning import area, thin
 from offramp.frontier.timing import check_measured, of_part, told_of
 from offramp.frontier.tuning import tuning_of
 from offramp.methods import METHODS, EpochRecord, FittedExits, JointSettings, Method, default_settings
-from offramp.policy import OFFERED, POLICIES, threshold_candidates
+from offramp.policy import OFFERED, POLICIES, check_points, check_policy, threshold_candidates
 from offramp.progress import progress_bar
-from offramp.registry import check_own_name
+from offramp.registry import check_own_name, run_third_party
 from offramp.runtime import LatencyTable, Milliseconds
 from offramp.uncertainty import ConformalVariant
 
@@ -134,8 +134,7 @@ def fit(
     preprocessing = backbone.preprocessing if preprocessing is None else preprocessing
     method, settings = _method(method, settings, trust)
     check_own_name(POOLINGS.get(pooling, trust=trust), pooling)
-    for policy in policies or ():
-        check_own_name(POLICIES.get(policy, trust=trust), policy)
+    _check_policies(policies, trust, backbone)
     sources = [as_source(train, "train", classes), as_source(validation, "validation", classes)]
     # Copies are noticed now, before the long work; whatever else the two share, once all rows have been read.
     names_alike = sources[0].name.removeprefix("train-") == sources[1].name.removeprefix("validation-")
@@ -313,7 +312,11 @@ def fit_frontier(
     method, settings = _method(method, settings)
     takes = inspect.signature(method).parameters
     extras = {"checkpoint": checkpoint, "on_epoch": on_epoch}
-    fitted = method(fit, tune, prices, settings, **{name: extras[name] for name in extras if name in takes})
+    called = f"method '{METHODS.name_of(method)}'"
+    with run_third_party(method, called, "mend it"):
+        fitted = method(fit, tune, prices, settings, **{name: extras[name] for name in extras if name in takes})
+    if not isinstance(fitted, FittedExits):
+        raise InputError(f"expected {called} to return offramp.methods.FittedExits, got a {type(fitted).__name__}")
     bank = fitted.bank
     policies = _default_policies(fitted) if policies is None else tuple(policies)
     costs = {policy: prices.price(bank, POLICIES.get(policy)) for policy in dict.fromkeys((*OFFERED, *policies))}
@@ -334,7 +337,10 @@ def fit_frontier(
         for force in dict.fromkeys((everywhere, active) if rule.counts_earlier else (active,)):
             seed = getattr(settings, "seed", 0)
             view = tuning_of(fitted, seen, temperatures, costs[policy], classifier=best, active=force, seed=seed)
-            offered += rule.candidates(view)
+            with run_third_party(rule.candidates, f"policy '{policy}'", "mend its candidates"):
+                candidates = rule.candidates(view)
+            sizes = {"num_exits": backbone.num_exits, "num_classes": backbone.num_classes}
+            offered += check_points(rule, candidates, **sizes)
         points[policy] = thin(offered, seen, costs[policy])
     held_out = outcomes(bank, calibrate, temperatures, probabilities=probabilities)
     calibrated = {
@@ -364,7 +370,29 @@ def fit_frontier(
 def _method(method: str | Method, settings: Any, trust: Collection[str] = ()) -> tuple[Method, Any]:
     """Return a method and its settings."""
     function = METHODS.get(method, trust=trust) if isinstance(method, str) else method
-    return function, default_settings(function) if settings is None else settings
+    if not callable(function):
+        raise InputError(f"expected a function as method, got {function!r}")
+    default = default_settings(function)
+    if settings is not None and not isinstance(settings, type(default)):
+        raise InputError(
+            f"expected settings of this method as {type(default).__name__}, got a {type(settings).__name__}; leave "
+            "them out for its default"
+        )
+    return function, default if settings is None else settings
+
+
+def _check_policies(policies: Sequence[str] | None, trust: Collection[str], backbone: Backbone) -> None:
+    """Refuse policies that cannot decide here, before the long work."""
+    if policies is None:
+        return
+    if isinstance(policies, str) or not policies or not all(isinstance(name, str) for name in policies):
+        raise InputError(
+            f"expected names of policies, such as policies=['threshold', 'package.module:name'], got {policies!r}"
+        )
+    for name in policies:
+        policy = POLICIES.get(name, trust=trust)
+        check_own_name(policy, name)
+        check_policy(policy, num_exits=backbone.num_exits, num_classes=backbone.num_classes)
 
 
 def _default_policies(fitted: FittedExits) -> tuple[str, ...]:
@@ -392,7 +420,8 @@ def as_source(data: LabelledData, name: str, classes: Sequence[str] = ()) -> Sou
         else:
             raise InputError(
                 f"expected {name} as (inputs, labels), a torch or Hugging Face dataset, or a source with name, read "
-                f"and a length (features.Source); got {type(data).__name__}"
+                f"and a length (features.Source), got a {type(data).__name__}; open a file or folder with "
+                "offramp.data.open_data(path)"
             )
         named = getattr(source, "classes", ())
         _check_agree(named, classes, f"{name} data of {reprlib.repr(tuple(named))}")

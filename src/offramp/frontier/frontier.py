@@ -31,10 +31,6 @@ from offramp.uncertainty import RiskBound
 __all__ = ["Frontier"]
 
 
-PREFERENCE = ("stopping", "threshold")
-"""The first of these that the frontier has decides; one made by hand may lack optimal stopping. What other policies do
-on the default's exits is in docs/evidence.md."""
-
 MOST_COST = 10.0
 """Relative cost that can be asked for: a cascade may cost more than its last network, but hardly ten times."""
 
@@ -83,8 +79,8 @@ class Frontier:
 
     @property
     def preferred(self) -> str:
-        """The policy that decides unless another is named: the first of PREFERENCE that there is."""
-        return next(policy for policy in (*PREFERENCE, *self.points) if policy in self.points)
+        """The policy that decides unless another is named: the first that `fit` was asked for."""
+        return next(iter(self.points))
 
     def timed(self, table: LatencyTable, *, batch_size: int = 1) -> "Frontier":
         """The same points by the time they take: costs are then shares of the full network's.
@@ -110,7 +106,7 @@ class Frontier:
             >>> network = frontier.timed(table).choose(latency_ms=1000)
         """
         check_measured(table, self.backbone)
-        costs = {policy: table.costs(self.bank, policy=policy, batch_size=batch_size) for policy in self.costs}
+        costs = {policy: table.costs(self.bank, policy=policy, batch_size=batch_size) for policy in self.points}
         points = {policy: repriced(listed, costs[policy]) for policy, listed in self.points.items()}
         full_ms = mean_full(self.points[self.preferred][0], costs[self.preferred])
         provenance = {**self.provenance, "latency": told_of(table)}

@@ -72,10 +72,11 @@ def load(path: str | Path, *, backbone: Backbone | None = None, trust: Collectio
     for policy in content.at("points").entries():
         place = Field(content.file, f"points.{policy}", policy)
         _check_own_name(_registered(place, POLICIES, trust), place)
-    listed = {
-        policy: read_points(field, policy, points, bank, costs.get(policy))
-        for policy, field in content.at("points").entries().items()
-    }
+    stored = content.at("points").entries()
+    order = [item.text() for item in content.at("policies").items()]
+    if sorted(order) != sorted(stored):
+        raise content.at("policies").wrong(f"the policies that points are of, {', '.join(stored)}")
+    listed = {policy: read_points(stored[policy], policy, points, bank, costs.get(policy)) for policy in order}
     if not listed or not set(listed) <= set(costs):
         raise content.at("points").wrong(f"at least one policy, each with costs ({', '.join(costs)})")
     listed = {policy: read_losses(content.at("calibration"), policy, own, points) for policy, own in listed.items()}

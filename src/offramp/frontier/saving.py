@@ -81,6 +81,7 @@ def save(frontier: Frontier, path: str | Path, *, factory: Factory | None = None
         "exits": _bank_content(bank),
         "costs": {policy: len(costs.tables) for policy, costs in frontier.costs.items()},
         "full_ms": frontier.full_ms,
+        "policies": list(frontier.points),
         "points": {policy: [_point_content(point) for point in points] for policy, points in frontier.points.items()},
         "calibration": calibration,
         "full_accuracy": frontier.full_accuracy,

@@ -1,5 +1,6 @@
 """When to leave: the rules, and operating points that set them."""
 
+from offramp.policy.checking import check_points, check_policy
 from offramp.policy.gates import GatePolicy, SampledGatePolicy, gate_candidates
 from offramp.policy.guarantee import Guarantee, PointLosses
 from offramp.policy.margin import MarginPolicy
@@ -25,6 +26,8 @@ __all__ = [
     "StoppingPolicy",
     "ThresholdPolicy",
     "Tuning",
+    "check_points",
+    "check_policy",
     "gate_candidates",
     "observe",
     "spread_levels",

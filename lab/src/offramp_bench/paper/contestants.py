@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from offramp.frontier.frontier import PREFERENCE
 from offramp.methods import JointSettings
 from offramp_bench.paper.tasks import Look, Task
 
@@ -60,7 +59,7 @@ OWN = ("threshold", "entropy", "margin", "geometric", "patience", "stopping", "e
 OFFERED = ("stopping", "threshold", "gates")
 """Rules that a frontier of `offramp.fit` offers."""
 
-DEFAULT_RULE = PREFERENCE[0]
+DEFAULT_RULE = OFFERED[0]
 """The one that it prefers."""
 
 ON_CASCADES = ("ladder", "ends")

@@ -1,7 +1,7 @@
 """How much of the time that could be saved is saved.
 
-Efficiency: the time of the full stages that the samples need, over the time of the engine. Stage times are those of the
-full network at the same batch size, scaled to add up to the whole network's own time.
+Efficiency: the time of the stages alone that the samples need, over the time of the engine. Stage times are those of
+the full network at the same batch size, scaled to add up to the whole network's own time.
 """
 
 import time

@@ -36,7 +36,7 @@ policy's boundary:
 
 By features kept in half precision, as stores are by default: {flipped}.
 
-**How much of what could be saved is saved?** Efficiency: the time of the full stages that the samples need, over the
+**How much of what could be saved is saved?** Efficiency: the time of the stages alone that the samples need, over the
 engine's. Stage times are the full network's at the same batch size, scaled to add up to the whole network's own time.
 It may exceed 1: smaller batches can be faster a sample, and the engine drops padding of texts. Against Mul-Adds: the
 full network's time by the Mul-Adds of the stages that samples need. Speed: over the full network; of the cascade, over
