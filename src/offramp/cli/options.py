@@ -265,7 +265,7 @@ PolicyOption = Annotated[
     typer.Option(
         metavar="NAME",
         help="What decides who leaves: stopping (where going on is not worth its price), threshold or gates. "
-        "[dim]Without it: stopping; threshold in artifacts that have none.[/dim]",
+        "[dim]Without it: the first that fit was asked for, stopping by default.[/dim]",
         rich_help_panel=_POINT,
     ),
 ]
