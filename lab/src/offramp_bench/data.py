@@ -3,6 +3,7 @@
 import hashlib
 from pathlib import Path
 
+from offramp.errors import InputError
 from offramp_bench.cifar import data_folder
 
 __all__ = ["SOURCES", "check_folder", "files_of"]
@@ -46,6 +47,8 @@ def check_folder(folder: Path | None = None) -> list[str]:
         folder: The folder; the one that OFFRAMP_DATA names if left out.
     """
     root = data_folder() if folder is None else folder
+    if not root.is_dir():
+        raise InputError(f"expected a folder of datasets, found none at {root}")
     lines = []
     for name in SOURCES:
         for path, digest in files_of(name).items():
