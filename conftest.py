@@ -4,9 +4,11 @@ import os
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from xdist.scheduler import LoadScopeScheduling
 
 # timm and transformers import torchvision, whose compiled operators a CPU build of torch cannot load. Its models need
 # none of them; its import only asks that two are declared.
@@ -44,13 +46,23 @@ def data_dir() -> Path:
     return folder
 
 
+class _ByFile(LoadScopeScheduling):
+    """Tests of one file share fitted models, those of ONNX graphs the same ones: each group stays in one process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "onnx" if file.startswith("tests/") and "onnx" in file else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByFile:
+    """Hand out tests by groups, the largest first."""
+    return _ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith("lab/"):
             item.add_marker("lab")
-        # Tests of one file share fitted models, those of ONNX graphs the same ones: each group stays in one process.
-        file = item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group("onnx" if "onnx" in file and file.startswith("tests/") else file))
     if found_data() is None:
         named = os.environ.get("OFFRAMP_DATA")
         reason = f"{MISSING} (got {named!r}, which is no folder)" if named else MISSING

@@ -78,3 +78,10 @@ def test_addresses_are_refused_and_folders_are_not(tmp_path: Path) -> None:
             check_local(address)
     for folder in (tmp_path, "features/store", Path("features"), "C:/features"):
         check_local(folder)
+
+
+def test_a_holder_that_has_not_yet_written_its_name(tmp_path: Path) -> None:
+    with hold_lock(tmp_path / "a.lock", wait_s=0):
+        (tmp_path / "a.lock.owner").write_text("")
+        with pytest.raises(BusyError, match=r"^another process is writing"), hold_lock(tmp_path / "a.lock", wait_s=0):
+            pass

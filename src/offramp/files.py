@@ -106,8 +106,9 @@ def hold_lock(path: Path, *, wait_s: float) -> Iterator[None]:
     except Timeout as error:
         try:
             holder = owner.read_text("utf-8")
-        except OSError:  # it has just taken or released the lock
-            holder = "another process"
+        except OSError:
+            holder = ""
+        holder = holder or "another process"  # one that has just taken or released the lock has no name there
         raise BusyError(
             f"{holder} is writing there (it holds {path}); wait until it has finished, or choose another place"
         ) from error

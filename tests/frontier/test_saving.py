@@ -224,7 +224,7 @@ class TestTexts:
         offramp.save(loaded, tmp_path / "other", weights=True)
         files = sorted(file.name for file in (tmp_path / "one").iterdir())
         names = [file.partition("-")[0] for file in files]
-        assert names == [".lock", "attachments", "exits", "manifest.json", "points", "splits", "backbone"]
+        assert names == [".lock", "attachments", "backbone", "exits", "manifest.json", "points", "splits"]
         for file in files:
             assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "other" / file).read_bytes()
 

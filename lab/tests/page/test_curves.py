@@ -42,7 +42,7 @@ def test_the_best_rival_and_the_smaller_networks_are_named() -> None:
 
 def test_a_cascade_is_shown_with_its_last_network_alone() -> None:
     written = texts(against_cost(RESULTS, RESULTS.tasks["cifar10-cascade"], ACCURACY).figure)
-    assert {"offramp, cifar10", "cascade of full net…, best rival", "ResNet-20"} <= set(written)
+    assert {"offramp, cifar10", "cascade of full n…, best rival", "ResNet-20"} <= set(written)
 
 
 def test_what_does_not_matter_is_cut() -> None:
