@@ -373,7 +373,7 @@ def _method(method: str | Method, settings: Any, trust: Collection[str] = ()) ->
     if not callable(function):
         raise InputError(f"expected a function as method, got {function!r}")
     default = default_settings(function)
-    if settings is not None and not isinstance(settings, type(default)):
+    if settings is not None and default is not None and not isinstance(settings, type(default)):
         raise InputError(
             f"expected settings of this method as {type(default).__name__}, got a {type(settings).__name__}; leave "
             "them out for its default"
