@@ -58,11 +58,12 @@ def import_trusted(name: str, trust: Collection[str] | str) -> Any:
         raise InputError(
             f"cannot import '{name}': {error}; run where '{module.partition('.')[0]}' can be imported, or install it"
         ) from error
-    if not hasattr(imported, attribute):
+    try:
+        return getattr(imported, attribute)
+    except AttributeError as error:
         near = get_close_matches(attribute, dir(imported), n=1)
         hint = f"; did you mean '{module}:{near[0]}'?" if near else ""
-        raise InputError(f"expected '{name}', but module '{module}' has no '{attribute}'{hint}")
-    return getattr(imported, attribute)
+        raise InputError(f"expected '{name}', but module '{module}' has no '{attribute}'{hint}") from error
 
 
 @contextmanager

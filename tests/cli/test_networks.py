@@ -22,7 +22,7 @@ class TestMaking:
         [
             ("no_such_module:make", "no module 'no_such_module' in .*; --model takes package:function"),
             ("no_such_package.models:make", "no module 'no_such_package.models'"),
-            (f"{MODELS}:maek", "module 'workshop_models' has no 'maek'; did you mean 'workshop_models:make'"),
+            (f"{MODELS}:maek", "module 'workshop_models' has no 'maek'; did you mean 'make'"),
             (f"{MODELS}:zzz", "has no 'zzz'; it has Undecided, fails, leaves, make"),
             (f"{MODELS}:silly", "expected 'workshop_models:silly' to give a backbone, got dict; let it end with"),
             (f"{MODELS}:MODELS", "not callable"),
