@@ -44,7 +44,7 @@ def images_cascade() -> Cascade:
 
 
 def images_sources(backbone: Backbone, rotation: int) -> list[StoreSource]:
-    """What the cascade saw of fit, tune, calibrate and test of one rotation."""
+    """Features of the cascade for fit, tune, calibrate and test of one rotation."""
     train = store_of("resnet20-resnet56-train", backbone, cifar10("train"), PREPROCESSING, AUGMENTED)
     store = store_of("resnet20-resnet56-test", backbone, cifar10("test"), PREPROCESSING)
     rows = split_by_id(store.ids(), SIZES, seed=0, rotation=rotation * SIZES[0])

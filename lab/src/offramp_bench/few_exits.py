@@ -1,4 +1,4 @@
-"""What fewer exits bring: a cascade whose networks answer at their ends and in hardly any place between.
+"""Gain from fewer exits: a cascade whose networks answer at their ends and in hardly any place between.
 
     python -m offramp_bench.few_exits [--check] [--rotations 5]
 

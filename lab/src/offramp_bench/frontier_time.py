@@ -1,4 +1,4 @@
-"""What a whole frontier costs to learn, in passes of the full network.
+"""Cost of learning a whole frontier, in passes of the full network.
 
     python -m offramp_bench.frontier_time [--check] [--repeats 3]
 

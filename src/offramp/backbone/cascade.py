@@ -240,7 +240,7 @@ class Cascade(Backbone):
         return {**riding, "hidden": member.axes(local + 1)}
 
     def representation(self, hidden: Hidden, stage: int) -> Representation:
-        """What the stage's own network shows."""
+        """Return the representation of the stage's own network."""
         member, local = self._place[stage]
         return member.representation(hidden["hidden"], local)
 
@@ -256,7 +256,7 @@ class Cascade(Backbone):
 
     @property
     def grows(self) -> bool:
-        """Whether samples differ in size, as the last network sees them."""
+        """True where samples differ in size, as the last network sees them."""
         return self.members[-1].grows
 
     def resized(self, inputs: Hidden, size: int) -> Hidden:
@@ -292,5 +292,5 @@ class Cascade(Backbone):
 
     @property
     def _input_backbone(self) -> Backbone:
-        """Who knows how samples lie in the cascade's inputs: the last network, or of raw inputs any backbone at all."""
+        """The backbone that selects samples of the cascade's inputs: the last network, or any one for raw inputs."""
         return self.members[-1] if self.alike else _RAW

@@ -1,4 +1,4 @@
-"""What a backbone was made with, so that a saved frontier can name it."""
+"""Factories: the name and options a backbone was made with, so that a saved frontier can name it."""
 
 import reprlib
 import threading
@@ -123,14 +123,14 @@ def made_within_bounds(make: Callable[[], nn.Module]) -> nn.Module:
 
 @dataclass(frozen=True)
 class Factory:
-    """What makes a backbone: a name, and what to call it with."""
+    """Name of the function that makes a backbone, and the options to call it with."""
 
     name: str
     """A registered name, or `package.module:function`."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keyword arguments: numbers, texts, lists of them."""
     preprocessing: Preprocessing = AS_IS
-    """What the backbone does to raw inputs."""
+    """Preprocessing of raw inputs by the backbone."""
     members: tuple["Factory", ...] = ()
     """Of a cascade, its networks'."""
 

@@ -78,7 +78,7 @@ class MergedBackbone(Backbone):
         self._ends = tuple(ends)
 
     def representation(self, hidden: Hidden, stage: int) -> Representation:
-        """What the other backbone shows after its stage."""
+        """Return the representation of the other backbone after its stage."""
         return self._base[0].representation(hidden, self._ends[stage])
 
     def prepare(self, inputs: Any) -> Hidden:

@@ -1,4 +1,4 @@
-"""What is trained: classifiers on the backbone's features, and gates on the classifiers' answers."""
+"""Trained parts: classifiers on the backbone's features, and gates on the classifiers' answers."""
 
 from offramp.exits.averaging import Averaging
 from offramp.exits.bank import EXITS, ExitBank, all_logits, stack_exits

@@ -339,8 +339,7 @@ def fit_frontier(
             view = tuning_of(fitted, seen, temperatures, costs[policy], classifier=best, active=force, seed=seed)
             with run_third_party(rule.candidates, f"policy '{policy}'", "mend its candidates"):
                 candidates = rule.candidates(view)
-            sizes = {"num_exits": backbone.num_exits, "num_classes": backbone.num_classes}
-            offered += check_points(rule, candidates, **sizes)
+            offered += check_points(rule, candidates, num_exits=backbone.num_exits, num_classes=backbone.num_classes)
         points[policy] = thin(offered, seen, costs[policy])
     held_out = outcomes(bank, calibrate, temperatures, probabilities=probabilities)
     calibrated = {

@@ -267,9 +267,8 @@ class Frontier:
 
     def _summary(self) -> Iterator[str]:
         """What the networks of a cascade bring, and which exits are dropped, where there is something to say."""
-        first = max(
-            0, len(self.contributions) - (self.backbone.num_exits - 1)
-        )  # the exits come last, the final one not
+        # The exits come last, the final one not.
+        first = max(0, len(self.contributions) - (self.backbone.num_exits - 1))
         members, exits = self.contributions[:first], self.contributions[first:]
         if members:
             told = [

@@ -76,7 +76,7 @@ def _rivals() -> list[earlyon_exits.Point]:
 
 
 def _ways(rival: earlyon_exits.Point) -> list[Alternative]:
-    """How earlyon may run a point: batches that leave together; of a cascade, where it is faster, one by one, too."""
+    """Ways for earlyon to run a point: batches that leave together; of a cascade, one by one where that is faster."""
     name = f"earlyon, {rival.name}"
     together = Alternative(f"{name}, together", _labels(rival.run), rival.accuracy_of_batches)
     if not rival.name.startswith("cascade"):
