@@ -1,8 +1,10 @@
 """For every test: operators of torchvision declared, `datasets` kept local, one thread; real data for `data` tests."""
 
 import os
+import sys
 import tempfile
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,16 @@ def _one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_table_of_operations() -> None:
+    """Let torch list the operations that it can write as ONNX once, not for every graph: half the time of each."""
+    if "onnxscript" not in sys.modules:
+        return  # nothing that was collected writes graphs
+    from torch.onnx._internal.exporter._registration import ONNXRegistry
+
+    ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[assignment]
+
+
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
     """The folder of real datasets and weights; for tests marked `data`."""
@@ -46,23 +58,43 @@ def data_dir() -> Path:
     return folder
 
 
-class _ByFile(LoadScopeScheduling):
-    """Tests of one file share fitted models, those of ONNX graphs the same ones: each group stays in one process."""
+SHARED = {
+    "tests/demo/": "demo",
+    "tests/test_documents.py": "demo",
+    "tests/runtime/onnx/": "onnx",
+    "tests/test_offramp_onnx.py": "onnx",
+    "tests/scale/": "scale",
+}
+"""Files, by what their paths begin with, that share trained networks, graphs or a cluster."""
 
+LONGEST = ("onnx", "tests/end_to_end/test_main_road.py", "demo", "scale")
+"""Groups that begin first, the longest first; what is not here takes less than a minute."""
+
+
+def _group(nodeid: str) -> str:
+    """Return the group of a test: the tests of a group share fitted models, and run in one process."""
+    file = nodeid.partition("::")[0]
+    return next((group for start, group in SHARED.items() if file.startswith(start)), file)
+
+
+class _ByGroup(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "onnx" if file.startswith("tests/") and "onnx" in file else file
+        return _group(nodeid)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByFile:
-    """Hand out tests by groups, the largest first."""
-    return _ByFile(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _ByGroup:
+    """Hand out tests by groups, in the order of the items."""
+    config.option.loadscopereorder = False
+    return _ByGroup(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if item.nodeid.startswith("lab/"):
             item.add_marker("lab")
+    if hasattr(config, "workerinput"):
+        order = {group: place for place, group in enumerate(LONGEST)}
+        items.sort(key=lambda item: order.get(_group(item.nodeid), len(order)))
     if found_data() is None:
         named = os.environ.get("OFFRAMP_DATA")
         reason = f"{MISSING} (got {named!r}, which is no folder)" if named else MISSING

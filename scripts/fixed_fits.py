@@ -105,7 +105,7 @@ def text_network() -> Any:
     import_module("conftest")  # declares what transformers needs of torchvision
     from transformers import BertConfig, BertForSequenceClassification
 
-    from offramp.backbone.transformers import text_backbone
+    from offramp.backbone.adapters.transformers import text_backbone
 
     sizes = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4}
     network: Any = BertForSequenceClassification(BertConfig(**sizes, intermediate_size=64, num_labels=3))
@@ -116,10 +116,10 @@ def text_network() -> Any:
 def numbers(frontier: Any, test: tuple[Any, Any]) -> dict[str, Tensor]:
     """Every number of a fit: its points, and what some of them answer to the test samples."""
     found = {"full accuracy": torch.tensor(frontier.full_accuracy), "temperatures": frontier.temperatures}
-    found |= {f"exits/{name}": tensor for name, tensor in frontier.bank.state_dict().items()}
+    found |= {f"exits/{name}": tensor for name, tensor in frontier.exits.state_dict().items()}
     for policy, points in frontier.points.items():
         for place, point in enumerate(points):
-            found |= {f"{policy}/{place}/{name}": torch.tensor(value) for name, value in point.promised.items()}
+            found |= {f"{policy}/{place}/{name}": torch.tensor(value) for name, value in point.tune_metrics.items()}
             found |= {f"{policy}/{place}/parameters/{name}": tensor for name, tensor in point.parameters.items()}
             found |= {
                 f"{policy}/{place}/conformal/{share}": tensor for share, tensor in point.conformal_thresholds.items()
@@ -127,9 +127,9 @@ def numbers(frontier: Any, test: tuple[Any, Any]) -> dict[str, Tensor]:
             found[f"{policy}/{place}/active"] = torch.tensor(point.active)
             found[f"{policy}/{place}/temperatures"] = point.temperatures
         for cost in COSTS:
-            if points[0].promised["cost"] <= cost:
-                found |= answers(frontier.choose(cost=cost, policy=policy), test, f"{policy} at {cost}")
-    return found | answers(frontier.choose(), test, "default")
+            if points[0].tune_metrics["cost"] <= cost:
+                found |= answers(frontier.at(cost=cost, policy=policy), test, f"{policy} at {cost}")
+    return found | answers(frontier.at(), test, "default")
 
 
 def answers(network: Any, test: tuple[Any, Any], name: str) -> dict[str, Tensor]:

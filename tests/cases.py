@@ -1,16 +1,21 @@
-"""Many cases in one test: hundreds of collected items say no more than a loop does."""
+"""Many cases in one test, as hundreds of collected items say no more than a loop; errors known by their fields."""
 
+import doctest
 import inspect
 import shutil
 from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
-__all__ = ["each"]
+from offramp.errors import OfframpError
+
+__all__ = ["check_examples", "each", "refuses"]
 
 Test = Callable[..., None]
+E = TypeVar("E", bound=OfframpError)
 
 FRESH = ("folder", "path", "texts", "tmp_path")
 """Fixtures that are folders or files to write to: every case gets a copy of its own."""
@@ -50,6 +55,34 @@ def each(names: str | tuple[str, ...], values: Iterable[Any]) -> Callable[[Test]
         return run_all
 
     return decorate
+
+
+def check_examples(root: Path, *files: Path) -> None:
+    """Run the examples in the docstrings of modules, all of them, and fail if one does not give what it says.
+
+    Args:
+        root: Where names of modules begin, such as `src`.
+        *files: The modules.
+    """
+    failed = []
+    for file in files:
+        parts = file.relative_to(root).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found = doctest.testmod(import_module(name), optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+        failed += [name] * bool(found.failed)  # what was expected and what came is printed
+    assert not failed
+
+
+def refuses(error: type[E], **fields: str) -> pytest.RaisesExc[E]:
+    """Expect an error by its type and by words in its fields, so that a message may be improved without a test.
+
+    Args:
+        error: Its type.
+        **fields: `problem`, `expected`, `got` or `hint`, each with words that the field holds.
+    """
+    return pytest.raises(
+        error, check=lambda raised: all(words in getattr(raised, name) for name, words in fields.items())
+    )
 
 
 def _copied(original: Path, number: int) -> Path:

@@ -59,3 +59,12 @@ class TestEachError:
 def test_the_base_is_an_exception_of_its_own() -> None:
     assert OfframpError.__bases__ == (Exception,)
     assert not issubclass(OfframpError, (ValueError, OSError, LookupError))
+
+
+@every_error
+def test_carries_fields(name: str) -> None:
+    given = {"problem": "labels", "expected": "0 to 9", "got": 12, "hint": "leave them out"}
+    error = getattr(errors, name)(**given)
+    assert str(error) == "labels: expected 0 to 9, got 12; leave them out"
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        assert (one.problem, one.expected, one.got, one.hint) == ("labels", "0 to 9", "12", "leave them out")

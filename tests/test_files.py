@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from offramp._files import check_local, hold_lock, write_atomically
 from offramp.errors import BusyError, InputError
-from offramp.files import check_local, hold_lock, replacing
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from offramp.files import hold_lock
+from offramp._files import hold_lock
 with hold_lock(Path(sys.argv[1]), wait_s=0):
     print("held", flush=True)
     time.sleep(60)
@@ -51,7 +51,7 @@ def test_what_ends_in_an_error_leaves_the_old_file(tmp_path: Path) -> None:
     file.write_text("old")
 
     def write() -> None:
-        with replacing(file) as temporary:
+        with write_atomically(file) as temporary:
             temporary.write_text("new")
             raise ZeroDivisionError
 
@@ -65,7 +65,7 @@ def test_a_symbolic_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     target, link = tmp_path / "precious.txt", tmp_path / "link.txt"
     target.write_text("precious")
     link.symlink_to(target)
-    with replacing(link) as temporary:
+    with write_atomically(link) as temporary:
         temporary.write_text("new")
     assert target.read_text() == "precious"
     assert not link.is_symlink()

@@ -1,4 +1,4 @@
-"""The runner without torch answers as the engine does, and says what is wrong with a folder."""
+"""The runner without torch agrees with the engine, and names the fault of a damaged folder."""
 
 import json
 import shutil
@@ -14,15 +14,14 @@ import pytest
 import torch
 
 import offramp_onnx
-from offramp.network import EarlyExitNetwork
+from offramp.model._model import EarlyExitModel
 from offramp.runtime import Dial
+from tests.cases import each
 from tests.runtime.onnx.examples import COUNT, KINDS, Example, engine, example, mixed
 
 
-def network(given: Example, row: int) -> EarlyExitNetwork:
-    frontier, point = given.frontier, given.points[row]
-    parts = frontier.backbone, frontier.preprocessing, frontier.pooling, frontier.bank
-    return EarlyExitNetwork(*parts, frontier.costs[point.policy], point)
+def network(given: Example, row: int) -> EarlyExitModel:
+    return replace(given.frontier, chosen=given.points[row], points={})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -58,13 +57,13 @@ def test_prediction_sets_by_class() -> None:
     shape = (len(own.point.temperatures), len(runner.predict(given.arrays, point=0).probabilities[0]))
     thresholds = torch.linspace(0.05, 0.95, shape[0] * shape[1]).view(shape)
     runner.points = [{**runner.points[0], "conformal_thresholds": {"0.1": thresholds.tolist()}}]
-    expected = replace(own, point=replace(own.point, conformal_thresholds={0.1: thresholds})).predict(given.raw)
+    expected = replace(own, chosen=replace(own.point, conformal_thresholds={0.1: thresholds})).predict(given.raw)
     found = runner.predict(given.arrays, point=0).prediction_sets[0.1]
     np.testing.assert_array_equal(found, expected.prediction_sets[0.1])
     assert 0 < found.mean() < 1
 
 
-@pytest.mark.parametrize("size", [1, 7])
+@each("size", [1, 7])
 def test_batches_of_any_size(size: int) -> None:
     given = example("ladder")
     runner = offramp_onnx.load(given.folder)
@@ -77,48 +76,48 @@ def test_batches_of_any_size(size: int) -> None:
 def test_a_budget_picks_as_the_dial_does() -> None:
     given = example("ladder")
     runner, draw = offramp_onnx.load(given.folder), np.random.default_rng(0)
-    costs = [point.promised["cost"] for point in given.points]
-    dear = int(Dial(given.points).rows(torch.tensor([9.0]))[0])
+    costs = [point.tune_metrics["cost"] for point in given.points]
+    dear = int(Dial(given.points).pick_rows(torch.tensor([9.0]))[0])
     np.testing.assert_array_equal(
         runner.predict(given.arrays, budget=9.0).exits, runner.predict(given.arrays, point=dear).exits
     )
     for _ in range(50):  # other figures, many of them equal
         figures = [{"cost": float(c), "accuracy": float(a)} for c, a in draw.integers(1, 5, (len(costs), 2)) / 5]
-        runner.points = [{**one, "promised": figure} for one, figure in zip(runner.points, figures, strict=True)]
-        points = [replace(one, promised=figure) for one, figure in zip(given.points, figures, strict=True)]
+        runner.points = [{**one, "tune_metrics": figure} for one, figure in zip(runner.points, figures, strict=True)]
+        points = [replace(one, tune_metrics=figure) for one, figure in zip(given.points, figures, strict=True)]
         for budget in draw.uniform(Dial(points).cheapest, 1.1, 20):
-            row = int(Dial(points).rows(torch.tensor([budget]))[0])
-            assert runner._rows(None, float(budget), 3).tolist() == [row] * 3
+            row = int(Dial(points).pick_rows(torch.tensor([budget]))[0])
+            assert runner._pick_rows(None, float(budget), 3).tolist() == [row] * 3
     runner = offramp_onnx.load(given.folder)
-    with pytest.raises(ValueError, match=f"the cheapest costs {min(costs):.4f}"):
+    with pytest.raises(ValueError, match=f"expected {min(costs):.4f} or more"):
         runner.predict(given.arrays, budget=0.001)
 
 
-def test_nothing_of_torch_is_needed() -> None:
-    given = example("text")
+def test_nothing_of_torch_is_needed(tmp_path: Path) -> None:
+    given = example("ladder")
     expected = offramp_onnx.load(given.folder).predict(given.arrays, point=0)
-    inputs = {name: value.tolist() for name, value in given.arrays.items()}
+    np.save(tmp_path / "inputs.npy", given.arrays)
     script = f"""
 import sys
 for name in ("torch", "offramp", "onnx"):
     sys.modules[name] = None
 import json, numpy, offramp_onnx
 network = offramp_onnx.load({str(given.folder)!r})
-answer = network.predict({{name: numpy.array(value) for name, value in {inputs!r}.items()}}, point=0)
+answer = network.predict(numpy.load({str(tmp_path / "inputs.npy")!r}), point=0)
 print(json.dumps([answer.exits.tolist(), answer.labels.tolist()]))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [expected.exits.tolist(), expected.labels.tolist()]
 
 
-@pytest.mark.parametrize(
+@each(
     ("arguments", "message"),
     [
         ({}, "either point=0 to 5 or budget"),
-        ({"point": 0, "budget": 0.5}, "one of the two"),
+        ({"point": 0, "budget": 0.5}, "got both or neither"),
         ({"point": 6}, "0 to 5, got 6"),
         ({"point": [0, 1]}, f"or {COUNT}"),
-        ({"point": 0.5}, "expected one number"),
+        ({"point": 0.5}, "expected one index"),
     ],
 )
 def test_what_points_are_asked_for(arguments: dict[str, Any], message: str) -> None:
@@ -129,13 +128,13 @@ def test_what_points_are_asked_for(arguments: dict[str, Any], message: str) -> N
 
 def test_inputs_that_do_not_fit() -> None:
     runner = offramp_onnx.load(example("ladder").folder)
-    with pytest.raises(ValueError, match="shape N x 3 x 32 x 32, prepared, got"):
+    with pytest.raises(ValueError, match="expected shape N x 3 x 32 x 32, got"):
         runner.predict(np.zeros((2, 32, 32, 3)), point=0)
-    with pytest.raises(ValueError, match="as finite real numbers, prepared as the network takes them, got uint8"):
+    with pytest.raises(ValueError, match="expected finite real numbers, got uint8"):
         runner.predict(np.zeros((2, 3, 32, 32), np.uint8), point=0)
-    with pytest.raises(ValueError, match="got NaN or infinite ones"):
+    with pytest.raises(ValueError, match="got NaN or infinite numbers"):
         runner.predict(np.full((2, 3, 32, 32), np.nan), point=0)
-    with pytest.raises(ValueError, match="expected one share of the network's cost as budget"):
+    with pytest.raises(ValueError, match="budget: expected one share"):
         runner.predict(np.zeros((2, 3, 32, 32)), budget=np.array([0.5, 0.6]))  # type: ignore[arg-type]
 
 
@@ -144,7 +143,7 @@ def test_inputs_that_are_missing() -> None:
     text = example("text")
     runner, names = offramp_onnx.load(text.folder), ("input_ids", "attention_mask")
     with pytest.raises(
-        ValueError, match=r"expected inputs \['attention_mask', .*\], got \['input_ids', 'token_type_ids'\]"
+        ValueError, match=r"inputs: expected \['attention_mask', .*\], got \['input_ids', 'token_type_ids'\]"
     ):
         runner.predict({"input_ids": text.arrays["input_ids"]}, point=0)
     found = runner.predict({name: text.arrays[name] for name in names}, point=0)
@@ -194,18 +193,18 @@ def _without(part: str) -> Callable[[Path], None]:
     return change
 
 
-@pytest.mark.parametrize(
+@each(
     ("spoil", "message"),
     [
-        (lambda folder: (folder / "manifest.json").unlink(), "there is no"),
+        (lambda folder: (folder / "manifest.json").unlink(), "cannot read"),
         (_not_json, "is not JSON"),
         (_changed, "stage_01.onnx in .* is not the file that was exported"),
         (lambda folder: (folder / "exit_00.onnx").unlink(), "lacks exit_00.onnx"),
-        (_other(version=2), "has version 2, and this library reads version 1"),
-        (_other(format="other"), "is not a manifest of exported graphs"),
-        (_other(files=[]), "lacks files, or has them in another form"),
-        (_other(stages={}, points=None), "lacks stages, points, or has them"),
-        *((_without(part), f"lacks {part}, or has") for part in offramp_onnx.PARTS),
+        (_other(version=2), "expected version 1, got 2"),
+        (_other(format="other"), "is no manifest of exported graphs"),
+        (_other(files=[]), r"expected files \(dict\)"),
+        (_other(stages={}, points=None), r"expected stages \(list\), points \(list\)"),
+        *((_without(part), rf"expected {part} \(") for part in offramp_onnx.PARTS),
         (lambda folder: (folder / "manifest.json").write_text("[" * 100_000), "is not JSON"),
         (_entry("files", **{"../elsewhere.onnx": ""}), "names a file outside its folder"),
         (_entry("files", **{"/etc/passwd": ""}), "names a file outside its folder"),
@@ -219,12 +218,12 @@ def _without(part: str) -> Callable[[Path], None]:
         (_entry("policies", "threshold", file="other.onnx"), "names for policy 'threshold' a file without a hash"),
         (_entry("sizes", file="other.onnx", reads=[], writes=[]), "names for sizes a file without a hash"),
         (_entry("single", file="other.onnx"), "names for single a file without a hash"),
-        (_entry("exits", **{"0": {"file": "exit_00.onnx"}}), "does not say of the exit after stage 0 its file, reads"),
-        (_other(stages=["stage_00.onnx"]), "does not say of stage 0 its file, reads, writes"),
-        (_other(points=[]), "without operating points"),
+        (_entry("exits", **{"0": {"file": "exit_00.onnx"}}), "expected file, reads, writes for the exit after stage 0"),
+        (_other(stages=["stage_00.onnx"]), "expected file, reads, writes for stage 0"),
+        (_other(points=[]), "expected operating points, got none"),
     ],
 )
-def test_what_is_wrong_with_a_folder_is_said(spoil: Callable[[Path], Any], message: str, tmp_path: Path) -> None:
+def test_errors_name_the_fault_of_a_folder(spoil: Callable[[Path], Any], message: str, tmp_path: Path) -> None:
     folder = shutil.copytree(example("ladder").folder, tmp_path / "copy")
     spoil(folder)
     with pytest.raises(offramp_onnx.FolderError, match=message):
@@ -233,5 +232,5 @@ def test_what_is_wrong_with_a_folder_is_said(spoil: Callable[[Path], Any], messa
 
 def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(offramp_onnx.FolderError, match="there is no"):
+    with pytest.raises(offramp_onnx.FolderError, match="cannot read"):
         offramp_onnx.load(tmp_path / "file")

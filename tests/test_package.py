@@ -1,9 +1,10 @@
 """The package as a whole: what it needs, and what importing it brings along."""
 
+import ast
 import os
 import re
 import resource
-import statistics
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -18,6 +19,47 @@ import offramp.data
 from tests.cases import each
 
 HEAVY = ("PIL", "datasets", "matplotlib", "pandas", "pyarrow", "rich", "sklearn", "tokenizers", "transformers", "typer")
+
+PUBLIC = {
+    "offramp": (
+        "DEFAULT PAPER Answer Backbone CalibrationOptions CostOptions EarlyExitModel FittingOptions Frontier "
+        "JointSettings cascade estimate fit image_preprocessing load split"
+    ),
+    "offramp.backbone": "Axes Cascade CifarResNet Factory callable_backbone",
+    "offramp.cost": "Costs count_backbone keep_exits",
+    "offramp.data": "FORMATS as_source open_data sample",
+    "offramp.demo": "PREPROCESSING digits trained_networks",
+    "offramp.errors": (
+        "ArtifactError BudgetError BusyError CorruptFileError DuplicateNameError GuessingError "
+        "GuessingWarning InputError MissingExtraError OfframpError OfframpWarning OverlapWarning SplitError "
+        "SplitRefusedError StoreError UnknownNameError UntrustedNameError WorkerLostError"
+    ),
+    "offramp.exits": "EXITS ExitSet LadderExits LinearExits",
+    "offramp.features": "ArraySource BatchSource Source StoreSource extract split_by_id",
+    "offramp.functional": "evidence exit_distribution gate_loss gate_targets imbalance_weights weighted_loss",
+    "offramp.methods": "METHODS FittedExits Method",
+    "offramp.model": "Comparison Estimate Evaluation Measured compare_models fit_features",
+    "offramp.monitor": "Monitor Traffic full_labels summarise",
+    "offramp.policy": "POLICIES Guarantee Observation OperatingPoint Policy Tuning",
+    "offramp.pooling": "POOLINGS Pooling Representation Tokens",
+    "offramp.preprocessing": "STEPS Preprocessing photo_preprocessing text_preprocessing",
+    "offramp.report": "find write_report",
+    "offramp.runtime": "BACKENDS Backend BudgetController Dial LatencyTable measure_latency",
+    "offramp.scale": "extract_on_cluster predict_on_cluster",
+    "offramp.testing": "check_backbone",
+    "offramp.uncertainty": "calibration_error conformal_thresholds paired_interval prediction_set",
+    "offramp.backbone.adapters.timm": "timm_backbone",
+    "offramp.backbone.adapters.torchvision": "torchvision_backbone",
+    "offramp.backbone.adapters.transformers": "image_backbone text_backbone",
+    "offramp.runtime.onnx": "export_onnx",
+    "offramp_onnx": "FolderError OnnxAnswer OnnxNetwork load",
+}
+"""The public names of each module."""
+
+RESERVED = ("annotate", "callable_model", "llm", "serve")
+"""Public names to come."""
+
+ROOT = Path(__file__).parents[1]
 
 
 @each(
@@ -48,7 +90,7 @@ class TestImport:
         assert all(getattr(package, name) is not None for name in package.__all__)
 
     def test_submodules_need_no_import_of_their_own(self) -> None:
-        code = "import offramp; offramp.backbone.text_preprocessing; offramp.data.open_data"
+        code = "import offramp; offramp.preprocessing.text_preprocessing; offramp.data.open_data"
         subprocess.run([sys.executable, "-c", code], check=True)
 
     @each("package", [offramp, offramp.data])
@@ -58,18 +100,39 @@ class TestImport:
 
     @pytest.mark.slow
     def test_adds_at_most_a_tenth_to_torch(self, tmp_path: Path) -> None:
-        """In processor time: the median of pairs run in turn."""
+        """In processor time: the least of several turns."""
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        kept["PYTHONPYCACHEPREFIX"] = str(tmp_path)  # compiled files, as an installation has them
-        times: dict[str, list[float]] = {"import torch": [], "import offramp": []}
-        for _ in range(6):
-            for code, took in times.items():
-                before = resource.getrusage(resource.RUSAGE_CHILDREN)
-                subprocess.run([sys.executable, "-c", code], env=kept, check=True)
-                after = resource.getrusage(resource.RUSAGE_CHILDREN)
-                took.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-        torch_s, offramp_s = (statistics.median(took[1:]) for took in times.values())  # the first time compiles
-        assert offramp_s <= 0.1 * torch_s
+        compiled = {**kept, "PYTHONPYCACHEPREFIX": str(tmp_path)}  # as an installation has ours; torch's has its own
+        times: dict[str, list[float]] = {"torch": [], "offramp": []}
+        for module in ("torch", "offramp", "offramp", "offramp", "torch", "offramp"):  # the first of ours compiles
+            before = resource.getrusage(resource.RUSAGE_CHILDREN)
+            environment = compiled if module == "offramp" else kept
+            subprocess.run([sys.executable, "-c", f"import {module}"], env=environment, check=True)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            times[module].append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        assert min(times["offramp"]) <= 0.1 * min(times["torch"])
+
+
+class TestPublicNames:
+    def test_are_these(self) -> None:
+        names: dict[str, list[str]] = runpy.run_path(str(ROOT / "docs" / "api.py"))["public_names"]()
+        assert {module: " ".join(listed) for module, listed in names.items() if listed} == PUBLIC
+
+    def test_are_at_most_120(self) -> None:
+        assert sum(len(names.split()) for names in PUBLIC.values()) + len(RESERVED) <= 120
+
+
+def test_docstrings_open_with_a_verb_or_a_noun() -> None:
+    """Also the strings under fields and constants."""
+    texts = [
+        (file, node.lineno, node.value.value.strip())
+        for file in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+    assert texts
+    questions = re.compile(r"(What|Whether|How|Where|Who|Those)\b")
+    assert [f"{file.relative_to(ROOT)}:{line}" for file, line, text in texts if questions.match(text)] == []
 
 
 def test_the_library_does_not_know_the_laboratory() -> None:
@@ -82,10 +145,10 @@ def test_the_library_does_not_know_the_laboratory() -> None:
 
 @pytest.mark.slow
 def test_the_wheel_holds_the_library_alone(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     root = Path(__file__).parents[1]
     for source, name in ((root, "offramp"), (root / "lab", "offramp_bench")):
-        subprocess.run([*command, "--wheel-dir", str(tmp_path), str(source)], check=True, capture_output=True)
+        subprocess.run(command, cwd=source, check=True, capture_output=True)
         (wheel,) = tmp_path.glob(f"{name}-*.whl")
         names = zipfile.ZipFile(wheel).namelist()
         assert {file.partition("/")[0].partition("-")[0] for file in names} <= {name, "offramp_onnx.py"}

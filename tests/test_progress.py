@@ -1,6 +1,6 @@
 import pytest
 
-from offramp.progress import progress_bar
+from offramp._progress import _format_duration, progress_bar
 
 
 class Clock:
@@ -56,3 +56,8 @@ def test_a_note_stands_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_not_shown_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines_of(capsys, step_s=100, steps=5, show=False) == ""
+
+
+def test_durations_have_two_units() -> None:
+    shown = [_format_duration(seconds) for seconds in (42, 125, 7260, 200_000)]
+    assert shown == ["42 s", "2 min 5 s", "2 h 1 min", "55 h 33 min"]

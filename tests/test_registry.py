@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-import offramp.registry
-from offramp.backbone import POOLINGS, STEPS
+import offramp._registry
+from offramp._registry import Registry
 from offramp.errors import DuplicateNameError, UnknownNameError, UntrustedNameError
 from offramp.exits import EXITS
 from offramp.methods import METHODS
 from offramp.policy import POLICIES
-from offramp.registry import Registry
+from offramp.pooling import POOLINGS
+from offramp.preprocessing import STEPS
 from tests.cases import each
 
-every_registry = pytest.mark.parametrize(
-    "registry", [EXITS, METHODS, POLICIES, POOLINGS, STEPS], ids=lambda registry: registry.kind
-)
+every_registry = each("registry", [EXITS, METHODS, POLICIES, POOLINGS, STEPS])
 
 
 def offer(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> list[str]:
@@ -28,7 +27,7 @@ def offer(monkeypatch: pytest.MonkeyPatch, *points: EntryPoint) -> list[str]:
         asked.append(group)
         return [point for point in points if point.group == group]
 
-    monkeypatch.setattr(offramp.registry, "entry_points", entry_points)
+    monkeypatch.setattr(offramp._registry, "entry_points", entry_points)
     return asked
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from offramp.backbone import split
+from offramp.backbone._splitting import split
 from offramp_bench.architectures import Network, networks, try_network
 from tests.cases import each
 

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from torch import Tensor
 pytest.importorskip("torch_geometric")
 pytest.importorskip("efficientnet_lite_pytorch", reason="not installed: scripts/setup installs it")
 
-from offramp.backbone import POOLINGS, Backbone
+from offramp.backbone._backbone import Backbone
 from offramp.cost import count_backbone
 from offramp.features import Source
+from offramp.pooling import POOLINGS
 from offramp.testing import check_backbone
 from offramp_bench.backbones import BACKBONES, lite0, weights
 from offramp_bench.backbones.__main__ import main
@@ -48,9 +50,9 @@ class First:
         return self._source.read(start, stop)
 
 
-@pytest.fixture(scope="module", params=BACKBONES)
-def loaded(request: pytest.FixtureRequest) -> tuple[str, Backbone]:
-    return request.param, BACKBONES[request.param].backbone()
+@cache
+def loaded(name: str) -> Backbone:
+    return BACKBONES[name].backbone()
 
 
 def batch(backbone: Backbone, source: Source, start: int, stop: int) -> Any:
@@ -59,8 +61,9 @@ def batch(backbone: Backbone, source: Source, start: int, stop: int) -> Any:
 
 @pytest.mark.data
 class TestBackbones:
-    def test_keep_the_contract(self, loaded: tuple[str, Backbone]) -> None:
-        name, backbone = loaded
+    @each("name", BACKBONES)
+    def test_keep_the_contract(self, name: str) -> None:
+        backbone = loaded(name)
         source = BACKBONES[name].unseen()
         assert backbone.num_exits == STAGES[name]
         assert not backbone.training
@@ -68,16 +71,18 @@ class TestBackbones:
         assert {parameter.dtype for parameter in backbone.parameters()} == {torch.float32}
         check_backbone(backbone, batch(backbone, source, 0, 3), batch(backbone, source, 3, 5))
 
-    def test_costs_rise_from_stage_to_stage(self, loaded: tuple[str, Backbone]) -> None:
-        name, backbone = loaded
+    @each("name", BACKBONES)
+    def test_costs_rise_from_stage_to_stage(self, name: str) -> None:
+        backbone = loaded(name)
         costs = count_backbone(backbone, batch(backbone, BACKBONES[name].test(), 0, 1), POOLINGS.get("auto"))
         assert (costs.stage.sum(0) > 0).all()
         # An exit after the first stage is worth looking at: much of the network is still to come.
         assert costs.stage.sum(0)[0] < 0.5 * costs.full.sum()
 
     @pytest.mark.slow
-    def test_accuracy_is_what_is_written(self, loaded: tuple[str, Backbone]) -> None:
-        name, backbone = loaded
+    @pytest.mark.parametrize("name", BACKBONES)
+    def test_accuracy_is_what_is_written(self, name: str) -> None:
+        backbone = loaded(name)
         rows = First(BACKBONES[name].test(), 400)
         written = ACCURACY[name] if name in ACCURACY else weights.figures(name)["accuracy"]["test"]
         spread = (written * (1 - written) / len(rows)) ** 0.5
@@ -85,8 +90,9 @@ class TestBackbones:
         assert accuracy(backbone, rows) == pytest.approx(written, abs=allowed)
 
     @pytest.mark.slow
-    def test_a_row_it_never_saw_is_harder(self, loaded: tuple[str, Backbone]) -> None:
-        name, backbone = loaded
+    @pytest.mark.parametrize("name", BACKBONES)
+    def test_a_row_it_never_saw_is_harder(self, name: str) -> None:
+        backbone = loaded(name)
         seen, unseen = (
             accuracy(backbone, First(rows(), 300)) for rows in (BACKBONES[name].seen, BACKBONES[name].unseen)
         )

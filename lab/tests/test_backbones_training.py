@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from offramp.backbone import Backbone, Preprocessing
+from offramp.backbone._backbone import Backbone
 from offramp.errors import InputError
 from offramp.features import ArraySource
+from offramp.preprocessing import Preprocessing
 from offramp_bench.backbones import graphs, images, training, weights
 from offramp_bench.backbones.training import Recipe, accuracy, fit
 from tests.cases import each

@@ -24,12 +24,12 @@ def test_a_few_come_back(tmp_path: Path) -> None:
 def test_one_that_was_damaged_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import offramp
 
-    save = offramp.save
+    save = offramp.EarlyExitModel.save
 
-    def damaged(frontier: offramp.Frontier, path: Path, **options: Any) -> None:
+    def damaged(frontier: offramp.EarlyExitModel, path: Path, **options: Any) -> None:
         save(frontier, path, **options)
         (path / "manifest.json").write_text("{}")
 
-    monkeypatch.setattr(offramp, "save", damaged)
+    monkeypatch.setattr(offramp.EarlyExitModel, "save", damaged)
     (row,) = round_trips((4,), (2,), tmp_path)
     assert row["wrong"].startswith("ArtifactError")

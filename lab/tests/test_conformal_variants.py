@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from offramp.uncertainty import conformal_scores, prediction_set
+from offramp.uncertainty import prediction_set
+from offramp.uncertainty._conformal import conformal_scores
 from offramp_bench.conformal_variants import PaperVariant, variant_class_thresholds, variant_thresholds
 from tests.cases import each
-from tests.uncertainty.conformal.examples import (
+from tests.uncertainty.conformal_examples import (
     Bag,
     bags,
     enough,

@@ -3,6 +3,7 @@
 import copy
 import pickle
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 import offramp
-from offramp.backbone import AutoPooling, Hidden, MeanPooling, Nodes, cascade
-from offramp.cost import count_backbone, count_mul_adds
+from offramp.backbone._cascading import cascade
+from offramp.backbone._hidden import Hidden
+from offramp.cost import count_backbone
+from offramp.cost._mul_adds import count_mul_adds
 from offramp.errors import InputError, UnknownNameError
-from offramp.features import Rows, extract, hash_rows
-from offramp.features.stable_hash import stable_hash
-from offramp.methods import DEFAULT
+from offramp.features import StoreSource, extract
+from offramp.features._ids import hash_rows, stable_hash
+from offramp.features._source import Rows
+from offramp.methods._settings import DEFAULT
+from offramp.pooling._pooling import AutoPooling, MeanPooling, Nodes
 from offramp.testing import check_backbone
 from offramp_bench.backbones.graph_backbone import graph_backbone
 from offramp_bench.backbones.graph_samples import GraphBackbone
@@ -200,9 +205,11 @@ class TestComposition:
         assert len({backbone.fingerprint() for backbone in backbones}) == 4
 
 
-@pytest.mark.parametrize("options", ["plain", "graph norm", "cat"])
-@pytest.mark.parametrize("kind", ["gcn", "gat with edges", "pna"])
+of_every_kind = each(("kind", "options"), product(("gcn", "gat with edges", "pna"), ("plain", "graph norm", "cat")))
+
+
 class TestGraphsApart:
+    @of_every_kind
     def test_choosing_commutes_with_running(self, kind: str, options: str) -> None:
         backbone = graph_backbone(*build(kind, options))
         states = run(backbone, backbone.prepare(graphs()))
@@ -211,6 +218,7 @@ class TestGraphsApart:
                 chosen = backbone.stages[depth](backbone.select(states[depth], keep, depth))
                 same(chosen, backbone.select(states[depth + 1], keep, depth + 1), rtol=1e-4, atol=1e-5)
 
+    @of_every_kind
     def test_joined_batches_are_batches_run_together(self, kind: str, options: str) -> None:
         backbone = graph_backbone(*build(kind, options))
         first, second = (
@@ -253,7 +261,7 @@ class TestSamples:
         inputs = backbone.prepare(graphs())
         assert backbone.sizes(inputs).tolist() == list(NODES)
         assert backbone.batch_size(inputs, 0) == 6
-        assert backbone.grows
+        assert backbone.varies_in_size
         empty = backbone.prepare(graphs(nodes=(0,)))
         assert backbone(empty).shape == (1, 3)
         for hidden in run(backbone, inputs)[1:]:
@@ -318,7 +326,7 @@ class TestCosts:
         # As many edges a node as there are, 2 on average: a graph of any size then costs what the polynomial says.
         inputs = backbone.prepare(graphs(nodes=(6, 1, 2)))
         counted = count_backbone(backbone, inputs, AutoPooling())
-        ring = backbone.resized(inputs, 11)
+        ring = backbone.with_size(inputs, 11)
         powers = torch.tensor([1.0, 11.0, 121.0], dtype=torch.float64)
         assert float(powers @ counted.full) == count_mul_adds(backbone, ring)[0]
         summed = counted.stage.sum(1) + counted.head.sum(1)
@@ -335,7 +343,7 @@ class TestCosts:
 
     def test_a_ring_has_the_degree_of_the_graphs(self) -> None:
         backbone = graph_backbone(*build("gat with edges"))
-        ring = backbone.resized(backbone.prepare(graphs()), 5)  # 42 edges on 15 nodes
+        ring = backbone.with_size(backbone.prepare(graphs()), 5)  # 42 edges on 15 nodes
         assert backbone.sizes(ring).tolist() == [5]
         assert torch.bincount(ring["edge_index"][0]).tolist() == [3] * 5
         assert torch.bincount(ring["edge_index"][1]).tolist() == [3] * 5
@@ -411,7 +419,7 @@ def test_a_cascade_of_two_is_each_run_alone() -> None:
     each = [count_backbone(member, first, MeanPooling()) for member in both.members]
     assert torch.equal(counted.stage, torch.cat([member.stage for member in each], dim=1))
     assert torch.equal(counted.full, each[-1].full)
-    assert both.grows
+    assert both.varies_in_size
 
 
 class Rings:
@@ -446,7 +454,7 @@ def test_from_lists_of_graphs_to_a_chosen_network() -> None:
     )
     rows = Rings(100, "test").read(0, 100)
     for cost in (0.6, 0.9):
-        network = frontier.choose(cost=cost)
+        network = frontier.at(cost=cost)
         answer = network.predict(rows.inputs)
         alone = [network.predict([graph]) for graph in rows.inputs[:10]]
         assert torch.equal(answer.exits[:10], torch.cat([one.exits for one in alone]))
@@ -494,7 +502,10 @@ class TestNci1:
         source = tu_graphs("NCI1", folds=[9])
         store = extract(small_gin, source, tmp_path, dtype=torch.float32, batch_size=100, progress=False)
         assert store.widths("rich") == (96, 96, 96)
-        assert store.sizes().tolist() == source.read(0, len(source)).inputs["nodes"].tolist()
+        assert (
+            StoreSource(store, pooling=store.poolings[0]).sizes().tolist()
+            == source.read(0, len(source)).inputs["nodes"].tolist()
+        )
 
     def test_from_graphs_to_a_chosen_network(self, small_gin: GraphBackbone) -> None:
         train, validation, test = (tu_graphs("NCI1", folds=folds) for folds in (range(6), (6, 7), (8, 9)))
@@ -503,7 +514,7 @@ class TestNci1:
         labels = torch.from_numpy(rows.labels)
         full = small_gin(small_gin.prepare(rows.inputs)).argmax(1)
         accuracy = float((full == labels).double().mean())
-        answer = frontier.choose(cost=0.8).predict(rows.inputs)
+        answer = frontier.at(cost=0.8).predict(rows.inputs)
         assert accuracy > 0.62
         assert len(set(answer.exits.tolist())) > 1
         assert 0.6 < float(answer.relative_cost.mean()) < 0.9

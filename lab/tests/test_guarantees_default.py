@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from offramp.exits import LinearExits
-from offramp.frontier import Outcomes
 from offramp.methods import FittedExits
+from offramp.model._outcomes import Outcomes
 from offramp_bench.guarantees.default import Redraw, draw_once, summary, taken
-from tests.frontier.test_choose import costs
+from tests.model.test_choose import costs
 
 
 def outcomes(count: int, *, early: float) -> Outcomes:

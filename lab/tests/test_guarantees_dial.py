@@ -12,7 +12,11 @@ from tests.cases import each
 def dial(settings: int = 10) -> Dial:
     points = [
         OperatingPoint(
-            "threshold", {}, (0, 1), torch.ones(2), promised={"cost": (row + 1) / settings, "accuracy": row / settings}
+            "threshold",
+            {},
+            (0, 1),
+            torch.ones(2),
+            tune_metrics={"cost": (row + 1) / settings, "accuracy": row / settings},
         )
         for row in range(settings)
     ]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from offramp.uncertainty import LOSSES, RiskLoss, smoothed
+from offramp.uncertainty._risk import LOSSES, RiskLoss, smooth_variances
 from offramp_bench.bars import Bar
 from offramp_bench.guarantees.__main__ import PARTS
 from offramp_bench.guarantees.risk import RISKS, Candidates, _must, _side_by_side, tally
@@ -19,7 +19,7 @@ def pool(loss: str = "disagreement", *, steps: int = 21, samples: int = 4000) ->
     shares = torch.linspace(0.1, 0, steps, dtype=torch.float64)
     noise = torch.rand(samples, generator=torch.Generator().manual_seed(0))
     losses = (noise < shares[:, None]).to(torch.int8)
-    variances = smoothed(LOSSES[loss].unit(losses).var(1, unbiased=False), samples)
+    variances = smooth_variances(LOSSES[loss].to_unit(losses).var(1, unbiased=False), samples)
     costs = torch.linspace(0.2, 1, steps, dtype=torch.float64)
     return Candidates(LOSSES[loss], costs, losses.double().mean(1), variances, losses, 1 - costs)
 
@@ -46,10 +46,10 @@ def test_what_too_few_samples_cannot_promise_saves_nothing() -> None:
 def test_promises_are_counted_by_the_pool_and_not_by_what_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """With no test at all, whoever looks good in a draw is taken: the pool tells otherwise about every other time."""
 
-    def careless(drawn: Tensor, loss: RiskLoss, *, most: float, **_: object) -> int:
-        return int((drawn.double().mean(1) <= most).nonzero().max())
+    def careless(drawn: Tensor, loss: RiskLoss, *, max_loss: float, **_: object) -> int:
+        return int((drawn.double().mean(1) <= max_loss).nonzero().max())
 
-    monkeypatch.setattr("offramp_bench.guarantees.risk.last_passed", careless)
+    monkeypatch.setattr("offramp_bench.guarantees.risk.last_passing", careless)
     for row in tally(pool(), size=500, draws=200, drops=(0.05,)):
         assert 0.2 < row["broken"] < 0.9
         allowed = {limit for name, _, limit in _must(full(row["broken"])) if f"risk {row['risk']}" in name}

@@ -11,7 +11,7 @@ from torch import nn
 
 from offramp import Backbone
 from offramp.features import ArraySource
-from offramp.methods import DEFAULT, PAPER
+from offramp.methods._settings import DEFAULT, PAPER
 from offramp_bench.paper import tasks
 from offramp_bench.paper.cell import Cell, identity, run_cell
 from offramp_bench.paper.contestants import EXITS

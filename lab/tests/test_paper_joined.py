@@ -1,6 +1,6 @@
 import torch
 
-from offramp.features import MemorySource
+from offramp.features._batch import MemorySource
 from offramp_bench.paper.joined import JoinedSource
 
 

@@ -1,6 +1,6 @@
 import torch
 
-from offramp.features import MemorySource
+from offramp.features._batch import MemorySource
 from offramp_bench.paper.contestants import EXITS, PARTS, is_tried
 from offramp_bench.paper.narrowed import NarrowedSource
 from offramp_bench.paper.tasks import TASKS

@@ -11,9 +11,13 @@ import torch.nn.functional as F
 from fvcore.nn import FlopCountAnalysis
 from torch import Tensor
 
-from offramp.backbone import Factory, FirstPooling, Tokens, build, make_backbone
-from offramp.cost import count_backbone, count_mul_adds
+from offramp.backbone import Factory
+from offramp.backbone._making import build, make_backbone
+from offramp.cost import count_backbone
+from offramp.cost._mul_adds import count_mul_adds
 from offramp.errors import InputError
+from offramp.pooling import Tokens
+from offramp.pooling._pooling import FirstPooling
 from offramp.testing import check_backbone
 from offramp_bench.backbones.t2t_vit import T2TViT, load_t2t_vit
 from tests.cases import each

@@ -4,17 +4,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from offramp.backbone import Backbone, cascade, image_preprocessing, split
-    from offramp.frontier import Frontier, estimate, fit, load, recalibrated, save
-    from offramp.methods import DEFAULT, PAPER, JointSettings
-    from offramp.network import Answer, EarlyExitNetwork
+    from offramp.backbone._backbone import Backbone
+    from offramp.backbone._cascading import cascade
+    from offramp.backbone._splitting import split
+    from offramp.methods._settings import DEFAULT, PAPER, JointSettings
+    from offramp.model._answer import Answer
+    from offramp.model._estimation import estimate
+    from offramp.model._fitting import fit
+    from offramp.model._frontier import Frontier
+    from offramp.model._loading import load
+    from offramp.model._model import EarlyExitModel
+    from offramp.model._options import CalibrationOptions, CostOptions, FittingOptions
+    from offramp.preprocessing._images import image_preprocessing
 
 __all__ = [
     "DEFAULT",
     "PAPER",
     "Answer",
     "Backbone",
-    "EarlyExitNetwork",
+    "CalibrationOptions",
+    "CostOptions",
+    "EarlyExitModel",
+    "FittingOptions",
     "Frontier",
     "JointSettings",
     "cascade",
@@ -22,16 +33,26 @@ __all__ = [
     "fit",
     "image_preprocessing",
     "load",
-    "recalibrated",
-    "save",
     "split",
 ]
 
 _HOMES = {
-    "frontier": ("Frontier", "estimate", "fit", "load", "recalibrated", "save"),
-    "methods": ("DEFAULT", "PAPER", "JointSettings"),
-    "network": ("Answer", "EarlyExitNetwork"),
-    "backbone": ("Backbone", "cascade", "image_preprocessing", "split"),
+    "DEFAULT": "methods._settings",
+    "PAPER": "methods._settings",
+    "Answer": "model._answer",
+    "Backbone": "backbone._backbone",
+    "CalibrationOptions": "model._options",
+    "CostOptions": "model._options",
+    "EarlyExitModel": "model._model",
+    "FittingOptions": "model._options",
+    "Frontier": "model._frontier",
+    "JointSettings": "methods._settings",
+    "cascade": "backbone._cascading",
+    "estimate": "model._estimation",
+    "fit": "model._fitting",
+    "image_preprocessing": "preprocessing._images",
+    "load": "model._loading",
+    "split": "backbone._splitting",
 }
 """The module of each public name."""
 
@@ -39,9 +60,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of offramp's
 
     def __getattr__(name: str) -> Any:
         """Import a public name or a submodule when it is first used: importing torch takes seconds."""
-        home = next((home for home, names in _HOMES.items() if name in names), None)
-        if home is not None:
-            globals()[name] = value = getattr(import_module(f"offramp.{home}"), name)
+        if name in _HOMES:
+            globals()[name] = value = getattr(import_module(f"offramp.{_HOMES[name]}"), name)
             return value
         try:
             return import_module(f"offramp.{name}")

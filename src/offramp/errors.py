@@ -1,8 +1,10 @@
 """Every error `offramp` raises, in one tree, and its warnings.
 
-Each also inherits the builtin a caller would catch without knowing `offramp`. A message says what was expected, what
-came, and what to do next.
+Each also inherits the builtin a caller would catch without knowing `offramp`. An error carries what was expected, what
+was given and what to do next as fields; its message is made of them.
 """
+
+import reprlib
 
 __all__ = [
     "ArtifactError",
@@ -27,7 +29,29 @@ __all__ = [
 
 
 class OfframpError(Exception):
-    """Base of every error raised on purpose."""
+    """Base of every error raised on purpose.
+
+    Args:
+        problem: The subject or the whole message, where expected and given do not say it.
+        expected: A noun phrase: what the function takes.
+        got: The value or a description of what it was given.
+        hint: What to do next, imperative, lower case, without a full stop.
+
+    Example:
+        >>> str(InputError("classes", expected="3 different names", got=["a", "a"], hint="leave classes out"))
+        "classes: expected 3 different names, got ['a', 'a']; leave classes out"
+    """
+
+    def __init__(self, problem: str = "", *, expected: str = "", got: object = "", hint: str = "") -> None:
+        self.problem = problem
+        self.expected = expected
+        self.got = got if isinstance(got, str) else reprlib.repr(got)
+        self.hint = hint
+        given = f"got {self.got}" if self.got else ""
+        wanted = f"expected {expected}" if expected else ""
+        statement = ", ".join(part for part in (wanted, given) if part)
+        message = ": ".join(part for part in (problem, statement) if part)
+        super().__init__("; ".join(part for part in (message, hint) if part))
 
 
 class InputError(OfframpError, ValueError):
@@ -35,11 +59,11 @@ class InputError(OfframpError, ValueError):
 
 
 class UnknownNameError(OfframpError, LookupError):
-    """A name nothing is registered under."""
+    """No object is registered under a name."""
 
 
 class DuplicateNameError(OfframpError, ValueError):
-    """A name that something else is registered under already."""
+    """Another object is already registered under a name."""
 
 
 class StoreError(OfframpError, OSError):
@@ -47,15 +71,15 @@ class StoreError(OfframpError, OSError):
 
 
 class CorruptFileError(StoreError):
-    """A file's content is not what its checksum says."""
+    """A file's content does not match its checksum."""
 
 
 class ArtifactError(OfframpError, OSError):
-    """A saved frontier cannot be written or read, or is not what it says it is."""
+    """A saved model cannot be written or read, or its content is not valid."""
 
 
 class UntrustedNameError(OfframpError, PermissionError):
-    """A name in a saved frontier stands for code that the caller has not allowed."""
+    """A saved model names third-party code that the caller has not allowed."""
 
 
 class SplitError(OfframpError, ValueError):
@@ -67,23 +91,23 @@ class BusyError(OfframpError, RuntimeError):
 
 
 class BudgetError(OfframpError, ValueError):
-    """No operating point meets what was asked for."""
+    """No operating point meets the request."""
 
 
 class GuessingError(OfframpError, ValueError):
-    """A full network that is right no more often than the commonest class comes."""
+    """The full network is no better than answering the most frequent class."""
 
 
 class SplitRefusedError(OfframpError, ValueError):
-    """A network that cannot be cut into stages, with the reason and what to try."""
+    """A network cannot be cut into stages; the message has the reason and what to try."""
 
 
 class MissingExtraError(OfframpError, ImportError):
-    """A library that an optional part builds on is not there."""
+    """An optional library is not installed."""
 
 
 class WorkerLostError(OfframpError, RuntimeError):
-    """A job that took its worker down each time it was tried, or workers that did not start."""
+    """A job ended its worker every time it was tried, or workers did not start."""
 
 
 class OfframpWarning(UserWarning):
@@ -91,8 +115,8 @@ class OfframpWarning(UserWarning):
 
 
 class GuessingWarning(OfframpWarning):
-    """The full network is right no more often than the commonest class comes, and the caller goes on anyway."""
+    """The full network is no better than answering the most frequent class, and the caller goes on anyway."""
 
 
 class OverlapWarning(OfframpWarning):
-    """A few samples of a split are in an earlier one too, and were left out of the later."""
+    """A few samples of a split are also in an earlier one, and were left out of the later one."""

@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from offramp.backbone import Axes, Hidden
-from offramp.backbone.capture import capture
-from offramp.backbone.hidden import SAMPLES_FIRST
-from offramp.backbone.liveness import Liveness
+from offramp.backbone import Axes
+from offramp.backbone._capture import capture
+from offramp.backbone._hidden import SAMPLES_FIRST, Hidden
+from offramp.backbone._liveness import Liveness
 
 WIDTH, CLASSES, VOCABULARY = 8, 3, 20
 TEXT_AXES = {"ids": Axes(lengths=(1,)), "mask": Axes(lengths=(1,))}
@@ -62,7 +62,7 @@ class Ending(Layered):
 
 
 class Skipping(Layered):
-    """What was read first is added again at the end."""
+    """Adds the first value again at the end."""
 
     def forward(self, x: Tensor) -> Any:
         first = x = self.read(x)

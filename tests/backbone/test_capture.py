@@ -1,4 +1,4 @@
-"""What is captured of a network, by whom, and what is refused."""
+"""Captured graphs, the library that captured them, and refused networks."""
 
 import re
 from collections import OrderedDict
@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from offramp.backbone import Axes, Hidden
-from offramp.backbone.capture import Captured, Value, capture
-from offramp.backbone.hidden import SAMPLES_FIRST
-from offramp.backbone.task import call_network, logits_of
+from offramp.backbone import Axes
+from offramp.backbone._capture import Captured, Value, capture
+from offramp.backbone._classifier import call_network, logits_of
+from offramp.backbone._hidden import SAMPLES_FIRST, Hidden
 from offramp.errors import InputError, OfframpError, SplitRefusedError
 from tests.backbone.examples import TEXT_AXES, WIDTH, Block, Branching, Ending, Layered, Words, texts, vectors
-from tests.cases import each
+from tests.cases import each, refuses
 
 
 class Several(nn.Module):
@@ -53,7 +53,7 @@ def run(graph: Captured, inputs: Hidden) -> Tensor:
 
 
 def of(graph: Captured, part: str) -> Value:
-    """What is known of the result of the only node whose name holds `part`."""
+    """Return the value of the only node whose name holds `part`."""
     (value,) = [value for node, value in zip(graph.nodes, graph.values, strict=True) if part in node.name]
     return value
 
@@ -146,7 +146,7 @@ class TestInputs:
 
     def test_lengths_must_agree(self) -> None:
         inputs = {"ids": texts(3, 5)["ids"], "mask": texts(3, 6)["mask"]}
-        with pytest.raises(InputError, match=r"one length in all inputs that have one, found \[5, 6\]"):
+        with refuses(InputError, got="[5, 6]"):
             captured(Words(), inputs, TEXT_AXES)
 
     def test_short_texts_are_lengthened_to_be_told_from_samples(self) -> None:
@@ -272,7 +272,7 @@ class TestRefusals:
         captured(nn.Sequential(nn.Linear(6, 6), nn.Sigmoid(), nn.Linear(6, 3)), vectors())
 
     def test_probabilities(self) -> None:
-        with pytest.raises(SplitRefusedError, match="sum to 1; leave the softmax at its end out"):
+        with refuses(SplitRefusedError, got="probabilities", hint="softmax"):
             captured(Ending(nn.Softmax(1)), vectors())
         captured(Ending(nn.LogSoftmax(1)), vectors())  # as good as logits
 
@@ -282,15 +282,15 @@ class TestRefusals:
         captured(Layered(classes=2), vectors())
 
     def test_labels_of_tokens(self) -> None:
-        with pytest.raises(SplitRefusedError, match=r"labels every token or position \(scores of shape \(5, 7, 3\)\)"):
+        with refuses(SplitRefusedError, got="shape (5, 7, 3): one label per token"):
             captured(Layered(), torch.randn(4, 7, 6))
 
     @each(
         ("end", "message"),
         [
-            (lambda x: x[:, 0], r"N x K, one row a sample, got shape \(5,\)"),
+            (lambda x: x[:, 0], r"N x K, one row per sample, got shape \(5,\)"),
             (lambda x: x[:, :, None, None], r"got shape \(5, 3, 1, 1\)"),
-            (lambda x: x.argmax(1), "as a real tensor"),
+            (lambda x: x.argmax(1), "as a tensor of floats"),
             (lambda x: "cat", "'logits', got str"),
         ],
     )
@@ -308,7 +308,7 @@ class TestRefusals:
         ],
     )
     def test_answers_that_depend_on_the_other_samples(self, end: Any) -> None:
-        with pytest.raises(SplitRefusedError, match="answer of Ending for a sample depends on the others in its batch"):
+        with pytest.raises(SplitRefusedError, match="output of Ending for a sample depends on the others in its batch"):
             captured(Ending(end), vectors())
 
     def test_what_nobody_can_capture(self) -> None:
@@ -321,14 +321,14 @@ class TestRefusals:
         message = str(refused.value)
         assert re.search(r"neither torch\.fx nor torch\.export can capture Deciding: torch\.fx: \w+: .+; ", message)
         assert "torch.export: " in message
-        assert message.endswith("Give the stages by hand: offramp.Backbone(name, stages, heads, num_classes)")
+        assert message.endswith("give the stages by hand: offramp.Backbone(name, stages, heads, num_classes)")
         assert "\n" not in message
         assert isinstance(refused.value, OfframpError)
         assert isinstance(refused.value, ValueError)
 
 
 class TestChanges:
-    """What is changed in place is read under its new name, so that computing it again repeats the change."""
+    """Nodes after an in-place change read its result, so that recomputing repeats the change."""
 
     def test_later_readers_see_the_change_earlier_ones_do_not(self) -> None:
         class Changing(nn.Module):

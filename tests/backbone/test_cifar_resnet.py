@@ -7,8 +7,10 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from offramp.backbone import CifarResNet, image_preprocessing, load_cifar_resnet
+from offramp.backbone import CifarResNet
+from offramp.backbone._cifar_resnet import load_cifar_resnet
 from offramp.errors import InputError
+from offramp.preprocessing._images import image_preprocessing
 from tests.cases import each
 
 FILES = {20: "resnet20-12fca82f.th", 56: "resnet56-4bfd9763.th"}

@@ -1,4 +1,4 @@
-"""Where networks are cut, told by the modules that end there."""
+"""Cuts through networks, by the modules that end there."""
 
 from itertools import pairwise
 from typing import Any
@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from offramp.backbone.cuts import LARGEST_SHARE, find_cuts, named_cuts
-from offramp.backbone.liveness import Liveness
+from offramp.backbone._cuts import LARGEST_SHARE, find_cuts, named_cuts
+from offramp.backbone._liveness import Liveness
 from offramp.errors import SplitRefusedError, UnknownNameError
 from tests.backbone.examples import (
     TEXT_AXES,
@@ -81,7 +81,7 @@ class Folding(Layered):
 
 
 def shares(liveness: Liveness, cuts: list[int]) -> list[float]:
-    """What part of the network's cost each stage has, the head's last."""
+    """Return the share of cost of each stage, the head last."""
     costs = [value.mul_adds for value in liveness.graph.values]
     ends = [0, *cuts, len(costs)]
     return [sum(costs[start:stop]) / sum(costs) for start, stop in pairwise(ends)]

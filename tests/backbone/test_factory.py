@@ -1,4 +1,4 @@
-"""What a file may ask for: bounds on networks that are made by name."""
+"""Bounds on networks that a file may ask for."""
 
 import threading
 from typing import Any
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from offramp.backbone import Factory
-from offramp.backbone.factory import MOST_MODULES, MOST_PARAMETERS, check_named, made_within_bounds, within_bounds
+from offramp.backbone._factory import MOST_MODULES, MOST_PARAMETERS, check_known, make_within_bounds, within_bounds
 from offramp.errors import InputError, UnknownNameError
 from tests.cases import each
 
@@ -30,7 +30,7 @@ class Endless(nn.Module):
 
 class TestBounds:
     def test_what_is_small_is_made_for_real(self) -> None:
-        made = made_within_bounds(lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
+        made = make_within_bounds(lambda: nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)))
         assert {tensor.device.type for tensor in made.state_dict().values()} == {"cpu"}
         assert made(torch.ones(2, 3)).shape == (2, 4)
 
@@ -49,22 +49,22 @@ class TestBounds:
         with pytest.raises(
             InputError, match=f"at most {MOST_PARAMETERS:,} parameters .*{told}.*give it with backbone="
         ):
-            made_within_bounds(make)
+            make_within_bounds(make)
 
     def test_what_is_shared_counts_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("offramp.backbone.factory.MOST_PARAMETERS", 150)
+        monkeypatch.setattr("offramp.backbone._factory.MOST_PARAMETERS", 150)
 
         with pytest.raises(InputError, match="got 200 and"):
-            made_within_bounds(lambda: nn.Sequential(*(nn.Linear(10, 10, bias=False) for _ in range(2))))
+            make_within_bounds(lambda: nn.Sequential(*(nn.Linear(10, 10, bias=False) for _ in range(2))))
 
         def looped() -> nn.Module:
             layer = nn.Linear(10, 10, bias=False)
             return nn.Sequential(layer, nn.ReLU(), layer)
 
-        assert len(list(made_within_bounds(looped).parameters())) == 1
+        assert len(list(make_within_bounds(looped).parameters())) == 1
 
     def test_nothing_is_counted_afterwards_or_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("offramp.backbone.factory.MOST_PARAMETERS", 10)
+        monkeypatch.setattr("offramp.backbone._factory.MOST_PARAMETERS", 10)
         made: list[nn.Module] = []
         with within_bounds():
             other = threading.Thread(target=lambda: made.append(nn.Linear(10, 10)))
@@ -80,14 +80,14 @@ class TestNames:
     KNOWN = tuple(f"resnet{size}" for size in range(1000))
 
     def test_near_ones_are_told_and_not_all(self) -> None:
-        check_named("model", "resnet18", self.KNOWN)
+        check_known("model", "resnet18", self.KNOWN)
         with pytest.raises(UnknownNameError, match=r"unknown model 'resnets18'; did you mean 'resnet18' or .* 1,000"):
-            check_named("model", "resnets18", self.KNOWN)
+            check_known("model", "resnets18", self.KNOWN)
 
     @each("name", ["", "x" * 10_000, None, 3, ["resnet18"], {"a": 1}])
     def test_whatever_comes(self, name: Any) -> None:
         with pytest.raises(UnknownNameError, match="unknown model") as caught:
-            check_named("model", name, self.KNOWN)
+            check_known("model", name, self.KNOWN)
         assert len(str(caught.value)) < 200
 
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from offramp.backbone import Axes, batch_size, concatenate, select
-from offramp.backbone.hidden import at_length
+from offramp.backbone import Axes
+from offramp.backbone._hidden import batch_size, concatenate, select, with_length
 from offramp.errors import InputError
 from tests.cases import each
 
@@ -172,7 +172,7 @@ class TestAtLength:
     @each("length", [1, 3, 4, 9])
     def test_cut_or_repeated_from_the_start(self, length: int) -> None:
         whole = hidden(2, 4)
-        found = at_length(whole, length, AXES)
+        found = with_length(whole, length, AXES)
         for row in range(length):
             assert torch.equal(found["tokens"][:, row], whole["tokens"][:, row % 4])
             for column in range(length):
@@ -182,15 +182,15 @@ class TestAtLength:
 
     def test_what_does_not_grow_stays(self) -> None:
         whole = hidden(2, 4)
-        found = at_length(whole, 7, AXES)
+        found = with_length(whole, 7, AXES)
         assert torch.equal(found["inner"][1]["state"], whole["inner"][1]["state"])
         assert found["table"] is whole["table"]
         assert batch_size(found, AXES) == 2
 
     def test_any_type_and_axes_from_the_end(self) -> None:
         given = torch.tensor([[True], [False]])
-        assert at_length(given, 2, Axes(lengths=(-1,))).tolist() == [[True, True], [False, False]]
+        assert with_length(given, 2, Axes(lengths=(-1,))).tolist() == [[True, True], [False, False]]
 
     def test_refuses_axes_of_another_tree(self) -> None:
         with pytest.raises(InputError, match="do not fit"):
-            at_length({"a": torch.zeros(3)}, 2, {"b": Axes()})
+            with_length({"a": torch.zeros(3)}, 2, {"b": Axes()})

@@ -1,4 +1,4 @@
-"""What crosses a cut, what is computed again, and where the samples lie in it."""
+"""Values that cross a cut, values that are recomputed, and their batch axes."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from offramp.backbone import Axes
-from offramp.backbone.liveness import Liveness
+from offramp.backbone._liveness import Liveness
 from tests.backbone.examples import (
     TEXT_AXES,
     WIDTH,
@@ -36,7 +36,7 @@ def before(liveness: Liveness, name: str) -> int:
 
 
 def rest(liveness: Liveness, position: int) -> set[str]:
-    """What everything from a position on needs from before it."""
+    """Return the values that all nodes from a position on need from before it."""
     return names(liveness.carried_for(liveness.graph.nodes[position:]))
 
 

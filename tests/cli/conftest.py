@@ -56,7 +56,7 @@ def offramp(workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     """Runs commands in the workshop."""
     monkeypatch.chdir(workshop)
     monkeypatch.setenv("COLUMNS", "1000")  # or long paths would be broken
-    monkeypatch.setattr("offramp.methods.DEFAULT", QUICK)
+    monkeypatch.setattr("offramp.methods._settings.DEFAULT", QUICK)
     monkeypatch.setitem(METHODS._entries, "default", quick)
     with _imports_undone():
         yield Shell(capsys)

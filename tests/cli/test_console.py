@@ -5,25 +5,27 @@ import sys
 import warnings
 
 import pytest
+import typer
 
 from offramp.cli.console import (
     interval,
     points,
+    print_error,
     print_json,
     print_table,
     print_text,
+    resumable,
     say,
     show_warnings,
-    tell_error,
     warn,
 )
-from offramp.errors import OfframpWarning
+from offramp.errors import GuessingError, InputError, OfframpError, OfframpWarning
 from tests.cases import each
 
 HOSTILE = "a[/b] [bold]c [link=x]"
 
 
-@each("tell", [say, warn, tell_error, print_text])
+@each("tell", [say, warn, print_error, print_text])
 def test_brackets_are_no_markup(tell: object, capsys: pytest.CaptureFixture[str]) -> None:
     assert callable(tell)
     tell(HOSTILE)
@@ -46,7 +48,7 @@ def test_brackets_in_tables(capsys: pytest.CaptureFixture[str]) -> None:
 def test_people_are_told_on_stderr_and_results_are_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     say("one")
     warn("two")
-    tell_error("three")
+    print_error("three")
     assert not capsys.readouterr().out
     print_text("four\n\n")
     print_json({"five": (float("nan"), 1.5, None, float("inf"))})
@@ -62,12 +64,43 @@ def test_what_a_file_cannot_hold_is_replaced(monkeypatch: pytest.MonkeyPatch) ->
     assert raw.getvalue() == "? 1 % ? café\n".encode("cp1252")
 
 
-def test_options_in_messages(capsys: pytest.CaptureFixture[str]) -> None:
-    tell_error("choose: label='y', or column=..., or split='a b'; threshold=0.5 and mylabel='y' stay")
-    told = " ".join(capsys.readouterr().err.replace("│", " ").split())
-    assert "choose: --label y, or --column ..., or --split a b; threshold=0.5 and mylabel='y' stay" in told
+@each(
+    ("error", "options"),
+    [
+        (InputError("two splits", hint="choose one: split='a b'"), "--split"),
+        (InputError("no column", hint="name another: column=... or label=..."), "--column, --label"),
+        (GuessingError("no better than guessing"), "--anyway"),
+        (InputError("split=3 is in the data", hint="give threshold=0.5"), None),
+    ],
+)
+def test_options_for_arguments_in_a_hint(
+    capsys: pytest.CaptureFixture[str], error: OfframpError, options: str | None
+) -> None:
+    print_error(error)
+    lines = [line.strip(" │") for line in capsys.readouterr().err.splitlines()]
+    assert str(error) in lines  # as it is
+    assert [line for line in lines if "command line" in line] == (
+        [] if options is None else [f"On the command line: {options}"]
+    )
 
 
 def test_points_have_no_minus_zero() -> None:
     assert points(-0.0) == points(-1e-6) == "+0.00"
     assert interval((-0.01, 0.02)) == "-1.00 to +2.00"
+
+
+class TestResumable:
+    def test_says_how_to_continue(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(typer.Exit) as raised, resumable("Do [this]."):
+            raise KeyboardInterrupt
+        assert raised.value.exit_code == 130
+        assert capsys.readouterr().err == "\nStopped. Do [this].\n"
+
+    def test_once(self, capsys: pytest.CaptureFixture[str]) -> None:
+        with pytest.raises(typer.Exit), resumable("Outside."), resumable("Inside."):
+            raise KeyboardInterrupt
+        assert capsys.readouterr().err == "\nStopped. Inside.\n"
+
+    def test_other_errors_pass(self) -> None:
+        with pytest.raises(ValueError, match="mine"), resumable("Nothing."):
+            raise ValueError("mine")

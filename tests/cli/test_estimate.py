@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import offramp as library
-from offramp.backbone import make_backbone
+from offramp.backbone._making import make_backbone
 from offramp.cli.estimate import sentences
 from offramp.data import open_data, sample
-from offramp.frontier import Estimate, EstimatedPoint
+from offramp.model import Estimate
+from offramp.model._estimation import EstimatedPoint
 from tests.cases import each
 from tests.cli.workshop import MODELS, QUICK, Shell, samples, stopped_after
 
@@ -45,13 +46,13 @@ def test_a_cascade_as_a_table(offramp: Shell) -> None:
 @pytest.mark.slow
 def test_one_network_as_a_table(offramp: Shell) -> None:
     ran = offramp(*LINE)
-    assert ran.told == "A cheaper network before this one often brings more: give it as the first of two --model."
+    assert ran.told == "A cheaper network before this one often saves more: give it as the first of two --model."
 
 
 def test_a_network_too_small_for_exits(offramp: Shell) -> None:
     ran = offramp("estimate", "--model", f"{MODELS}:make,width=16", "--data", "train.npz")
     assert ran.status == 0
-    assert "No cost of 0.9 or less can be had: the network is so small that exits cost more than they save." in ran.out
+    assert "No point costs 0.9 or less: the network is so small that exits cost more than they save." in ran.out
 
 
 def test_too_few_samples(offramp: Shell, tmp_path: Path) -> None:
@@ -60,13 +61,13 @@ def test_too_few_samples(offramp: Shell, tmp_path: Path) -> None:
         np.savez(tmp_path / "few.npz", x=inputs, y=labels)
         ran = offramp("estimate", "--model", f"{MODELS}:make", "--data", tmp_path / "few.npz")
         assert ran.status == 1
-        assert f"expected at least 40 samples to estimate from, better 1,000; got {count}" in ran.told
+        assert f"expected at least 40 samples to estimate from, better 1,000, got {count}" in ran.told
 
 
 @each("kept", [True, False])
 def test_interrupted(offramp: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool) -> None:
     store = ("--store", tmp_path) if kept else ()
-    with stopped_after(monkeypatch, "offramp.methods.joint.cosine_step", 3):
+    with stopped_after(monkeypatch, "offramp.methods._joint.cosine_step", 3):
         ran = offramp(*LINE, *store)
     assert (ran.status, ran.out) == (130, "")
     assert ran.told == "Stopped. Run the same command again" + ("." if kept else "; --store FOLDER keeps what is done.")
@@ -94,12 +95,12 @@ class TestSentences:
 
     def test_not(self) -> None:
         assert sentences(self.estimated((0.4, -0.05, -0.1))) == [
-            "Exits in net: not by this. Every point loses more than 1 point."
+            "Exits in net: no gain. Every point loses more than 1 point."
         ]
 
     def test_few_samples_a_class(self) -> None:
         told = sentences(self.estimated((0.4, 0.0, 0.0), samples=150))
-        assert told[-1].startswith("With 15 samples a class exits learn little")
+        assert told[-1].startswith("With 15 samples per class exits learn little")
 
     def test_the_cheap_network_is_as_good(self) -> None:
         found = self.estimated((0.4, 0.0, 0.0))

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from offramp.backbone import make_backbone
+from offramp.backbone._making import make_backbone
 from offramp.data import open_data
 from offramp.features import StoreSource, extract
-from offramp.frontier import compare
+from offramp.model import compare_models
 from offramp.report import find
 from tests.cases import each
 from tests.cli.workshop import EXTRACTION, MODELS, NAMES, Shell, opened, samples, stopped_after
@@ -29,7 +29,7 @@ def test_as_json_it_agrees_with_the_library(offramp: Shell, artifact: Path, tmp_
     frontier = opened(artifact)
     store = extract(frontier.backbone, open_data("test.npz"), tmp_path, progress=False)
     source = StoreSource(store, pooling="rich")
-    point = frontier.choose(cost=0.6).point
+    point = frontier.at(cost=0.6).point
     expected = find(frontier, source, point=point, name="test.npz")
     assert ran.json == {
         **json.loads(json.dumps(expected.to_json())),
@@ -38,7 +38,7 @@ def test_as_json_it_agrees_with_the_library(offramp: Shell, artifact: Path, tmp_
         "report": None,
         "against": None,
     }
-    assert ran.json["chosen"]["accuracy"] == frontier.evaluate(source, [point])[0].accuracy
+    assert ran.json["chosen"]["accuracy"] == frontier.evaluate(source, points=[point]).rows[0].accuracy
 
 
 def test_as_a_table(offramp: Shell, artifact: Path) -> None:
@@ -81,7 +81,9 @@ def test_a_report(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
 class TestReportsRefusedBeforeTheLongWork:
     @pytest.fixture(autouse=True)
     def no_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("offramp.cli.datasets.features_of", lambda *_, **__: pytest.fail("the long work began"))
+        monkeypatch.setattr(
+            "offramp.cli.datasets.extract_features", lambda *_, **__: pytest.fail("the long work began")
+        )
 
     def test_a_place_that_cannot_be_written(self, offramp: Shell, artifact: Path) -> None:
         ran = offramp("evaluate", artifact, *LINE, "--report", "/dev/null/report")
@@ -94,10 +96,10 @@ class TestReportsRefusedBeforeTheLongWork:
         missing: dict[str, ModuleType | None] = {"matplotlib": None}
         for name, module in missing.items():
             monkeypatch.setitem(sys.modules, name, module)
-        monkeypatch.delitem(sys.modules, "offramp.report.canvas", raising=False)
+        monkeypatch.delitem(sys.modules, "offramp.report._canvas", raising=False)
         ran = offramp("evaluate", artifact, *LINE, "--report", tmp_path / "report")
         assert ran.status == 1
-        assert "pictures need matplotlib; pip install 'offramp[report]'" in ran.told
+        assert "figures need matplotlib; pip install 'offramp[report]'" in ran.told
 
 
 def test_a_store_is_kept_and_used_again(
@@ -113,7 +115,7 @@ def test_interrupted(
     offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: bool
 ) -> None:
     store = ("--store", tmp_path) if kept else ()
-    with stopped_after(monkeypatch, "offramp.features.extract._extract_batch", 0):
+    with stopped_after(monkeypatch, "offramp.features._extraction._extract_batch", 0):
         ran = offramp("evaluate", artifact, *LINE, *store)
     assert (ran.status, ran.out) == (130, "")
     more = "." if kept else "; --store FOLDER keeps what is done."
@@ -161,11 +163,13 @@ def test_samples_that_were_fitted_on_are_refused_before_the_long_work(
     for data, used in (("train.npz", True), ("val.npz", True), ("test.npz", False)):
         with monkeypatch.context() as patch:
             if used:
-                patch.setattr("offramp.cli.datasets.features_of", lambda *_, **__: pytest.fail("the long work began"))
+                patch.setattr(
+                    "offramp.cli.datasets.extract_features", lambda *_, **__: pytest.fail("the long work began")
+                )
             ran = offramp("evaluate", artifact, "--data", data, *trust)
         assert ran.status == int(used), data
         assert (" of artifact' too" in ran.told) == used, data
-        assert (f"Give '{data}' other rows" in ran.told) == used, data
+        assert (f"give '{data}' other rows" in ran.told) == used, data
 
 
 def test_other_data_is_doubted(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
@@ -177,7 +181,7 @@ def test_other_data_is_doubted(offramp: Shell, artifact: Path, tmp_path: Path) -
     assert "no better than guessing on the test split" in ran.told
     ran = offramp(*line, "--anyway")
     assert ran.status == 0
-    assert "other data, inputs of another kind or size, or classes in another order?" in ran.told
+    assert "Check for other data, inputs of another kind or size, and classes in another order." in ran.told
 
 
 class TestAgainst:
@@ -190,8 +194,8 @@ class TestAgainst:
         for path in (artifact, cascade):
             frontier = opened(path)
             store = extract(frontier.backbone, open_data("test.npz"), tmp_path / str(len(sides)), progress=False)
-            sides.append((frontier, frontier.choose(cost=0.6).point, StoreSource(store, pooling="rich")))
-        expected = asdict(compare(sides[0], sides[1]))
+            sides.append((frontier.at(cost=0.6), StoreSource(store, pooling="rich")))
+        expected = asdict(compare_models(sides[0], sides[1]))
         assert ran.json["against"] == {**json.loads(json.dumps(expected)), "names": [str(artifact), str(cascade)]}
 
     def test_as_a_table(self, offramp: Shell, artifact: Path, cascade: Path) -> None:
@@ -238,7 +242,7 @@ class TestAgainst:
         [
             ("make,depth=2", "expected a network of 4 stages and 3 classes .* got 3, 3 and"),
             ("make,classes=4", "expected a network of 4 stages and 3 classes .* got 4, 4 and"),
-            ("make,width=128", "the exit after stage 0 reads 256 features, these inputs give 128"),
+            ("make,width=128", "exit after stage 0: expected 256 features, got 128"),
             ("make,inputs=9", r"test.npz has numbers, the network 'tiny' does not take them .*shape \(1, 16\)"),
         ],
     )
@@ -269,4 +273,4 @@ class TestAgainst:
         offramp.json("fit", "--model", f"{MODELS}:make,classes=2", *line, "--anyway")
         ran = offramp("evaluate", artifact, "--against", tmp_path / "two", *LINE)
         assert ran.status == 1
-        assert "expected two frontiers of the same classes, got 3 and 2 classes" in ran.told
+        assert "expected two models of the same classes, got 3 and 2 classes" in ran.told

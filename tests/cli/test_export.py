@@ -20,9 +20,9 @@ def test_a_folder_with_all_points_and_a_single_graph(offramp: Shell, artifact: P
     out = tmp_path / "graphs"
     found = offramp.json("export", "onnx", artifact, out, *DATA, *TRUST, "--single", "--cost", "0.6")
     frontier = opened(artifact)
-    assert found["points"] == len(Dial(frontier.points[frontier.preferred]))
+    assert found["points"] == len(Dial(frontier.points[frontier.policy]))
     assert found["bytes"] == sum(path.stat().st_size for path in out.iterdir())
-    network = frontier.choose(cost=0.6)
+    network = frontier.at(cost=0.6)
     runner, raw = offramp_onnx.load(out), samples(30, seed=2)[0]
     prepared = frontier.backbone.prepare(frontier.preprocessing(raw)).numpy()
     expected = network.predict(raw)
@@ -30,8 +30,8 @@ def test_a_folder_with_all_points_and_a_single_graph(offramp: Shell, artifact: P
     np.testing.assert_array_equal(answer.exits, expected.exits)
     np.testing.assert_allclose(answer.probabilities, expected.probabilities, atol=1e-5)
     np.testing.assert_allclose(answer.relative_cost, expected.relative_cost, rtol=1e-5)
-    for budget in (Dial(frontier.points[frontier.preferred]).cheapest, 0.6, 1.0):
-        alike = frontier.choose(cost=budget).predict(raw)
+    for budget in (Dial(frontier.points[frontier.policy]).cheapest, 0.6, 1.0):
+        alike = frontier.at(cost=budget).predict(raw)
         np.testing.assert_array_equal(runner.predict(prepared, budget=budget).exits, alike.exits)
         np.testing.assert_array_equal(network.predict(raw, budget=budget).exits, alike.exits)
     session = onnxruntime.InferenceSession(out / "single.onnx")
@@ -43,12 +43,12 @@ def test_eight_bits_promise_nothing(
     offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("offramp.runtime.onnx.export_onnx", lambda *_, **__: (tmp_path / "graphs").mkdir())
-    monkeypatch.setattr("offramp.runtime.onnx.write_single", lambda *_: None)
+    monkeypatch.setattr("offramp.runtime.onnx._single.write_single", lambda *_: None)
     line = ("export", "onnx", artifact, tmp_path / "graphs", *DATA, *TRUST, "--int8")
-    assert "nothing is promised" not in offramp(*line, "--single", "--cost", "0.6").told
+    assert "nothing is guaranteed" not in offramp(*line, "--single", "--cost", "0.6").told
     (tmp_path / "graphs").rmdir()
-    monkeypatch.setattr("offramp.cli.export.choose", lambda frontier, *_: frontier.choose(max_drop=0.4))
-    assert "Careful: nothing is promised" in offramp(*line, "--single").told
+    monkeypatch.setattr("offramp.cli.export.choose_point", lambda model, *_: model.at(max_drop=0.4))
+    assert "Careful: nothing is guaranteed" in offramp(*line, "--single").told
 
 
 @pytest.mark.slow
@@ -69,10 +69,10 @@ def test_texts_in_eight_bits_are_refused(offramp: Shell, of_texts: Path, tmp_pat
 @each(
     ("format", "more", "message"),
     [
-        ("tflite", (), "expected onnx, the format that can be written, got 'tflite'"),
-        ("onnx", ("--cost", "0.6"), "--cost is for --single, which was not asked for"),
-        ("onnx", ("--cost", "0"), "--cost is for --single, which was not asked for"),
-        ("onnx", ("--loss", "brier"), "--loss is for --single, which was not asked for"),
+        ("tflite", (), "format: expected onnx, got 'tflite'"),
+        ("onnx", ("--cost", "0.6"), "expected --single with --cost, got only --cost"),
+        ("onnx", ("--cost", "0"), "expected --single with --cost, got only --cost"),
+        ("onnx", ("--loss", "brier"), "expected --single with --loss, got only --loss"),
         ("onnx", ("--single", "--int8", "--max-drop", "0.4"), "expected --max-drop without --int8, got both"),
     ],
 )

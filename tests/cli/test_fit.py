@@ -17,12 +17,12 @@ import pytest
 import torch
 
 import offramp as library
-from offramp.backbone import make_backbone
+from offramp.backbone._making import make_backbone
 from offramp.cli.networks import make_network
 from offramp.data import open_data
-from offramp.data.dataset import StoredDataset
+from offramp.data._dataset import StoredDataset
 from offramp.features import extract
-from offramp.frontier import Frontier
+from offramp.model._model import EarlyExitModel
 from offramp.runtime import LatencyTable
 from tests.cases import each
 from tests.cli.workshop import EXTRACTION, MODELS, NAMES, QUICK, Shell, opened, samples, stopped_after
@@ -32,12 +32,12 @@ DATA = ("--train", "train.npz", "--validation", "val.npz")
 ONCE = ("--epochs", "1")
 
 
-def same(one: Frontier, other: Frontier) -> bool:
+def same(one: EarlyExitModel, other: EarlyExitModel) -> bool:
     return (
         one.points.keys() == other.points.keys()
-        and all(torch.equal(value, other.bank.state_dict()[name]) for name, value in one.bank.state_dict().items())
+        and all(torch.equal(value, other.exits.state_dict()[name]) for name, value in one.exits.state_dict().items())
         and all(
-            [point.promised for point in listed] == [point.promised for point in other.points[policy]]
+            [point.tune_metrics for point in listed] == [point.tune_metrics for point in other.points[policy]]
             for policy, listed in one.points.items()
         )
     )
@@ -50,7 +50,8 @@ class TestSuccess:
         assert ran.status == 0
         assert ran.out.startswith("frontier of tiny by ")
         assert ran.told == (
-            f"Saved in {out}. Next, on samples that neither network nor exits have seen: offramp evaluate {out} --data "
+            f"Saved in {out}. Next, evaluate it on samples that neither the network nor the exits were fitted on: "
+            f"offramp evaluate {out} --data "
             f"TEST --report {out}-report --trust {MODELS}:make"
         )
         assert [place.name for place in tmp_path.glob("[!.]*")] == ["artifact"]  # features are thrown away
@@ -69,10 +70,10 @@ class TestSuccess:
         assert same(frontier, expected)
         assert found["artifact"] == str(out)
         assert (found["network"], found["num_classes"], found["num_exits"]) == ("tiny", 3, 4)
-        assert (found["preferred"], found["full_accuracy"]) == (expected.preferred, expected.full_accuracy)
+        assert (found["preferred"], found["full_accuracy"]) == (expected.policy, expected.full_accuracy)
         assert found["provenance"] == json.loads(json.dumps(dict(expected.provenance)))
         assert found["points"] == {
-            policy: [{**point.promised, "active": list(point.active)} for point in listed]
+            policy: [{**point.tune_metrics, "active": list(point.active)} for point in listed]
             for policy, listed in expected.points.items()
         }
 
@@ -134,7 +135,7 @@ class TestSuccess:
         assert (ran.status, ran.out) == (1, "")
         assert "no better than guessing on the validation split" in ran.told
         assert "order of the network's outputs (bad, dull, good)" in ran.told
-        assert ran.told.endswith("To go on regardless: --anyway")
+        assert ran.told.endswith("On the command line: --anyway")
         assert not (tmp_path / "other").exists()
         ran = offramp(*line, "--anyway")
         assert ran.json["classes"] == sorted(order)
@@ -166,7 +167,7 @@ class TestWithoutValidation:
             return read(self, start, stop)
 
         monkeypatch.setattr(StoredDataset, "read", counted)
-        monkeypatch.setattr("offramp.frontier.fit", lambda *_, **__: 1 / 0)
+        monkeypatch.setattr("offramp.model._fitting.fit", lambda *_, **__: 1 / 0)
         inputs, labels = samples(600, seed=0)
         np.savez(tmp_path / "train.npz", x=inputs, y=labels)
         ran = offramp("fit", *BACKBONE, "--train", tmp_path / "train.npz", "--out", tmp_path / "artifact")
@@ -213,13 +214,13 @@ class TestStore:
 class TestRefusedBeforeTheLongWork:
     @pytest.fixture(autouse=True)
     def no_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("offramp.frontier.fit", lambda *_, **__: pytest.fail("the long work began"))
+        monkeypatch.setattr("offramp.model._fitting.fit", lambda *_, **__: pytest.fail("the long work began"))
 
     @each(
         ("out", "told"),
         [
-            ("others", "others is there and is no artifact; choose another --out"),
-            ("file", "file is there and is no artifact; choose another --out"),
+            ("others", "others exists and is no artifact; choose another --out"),
+            ("file", "file exists and is no artifact; choose another --out"),
             ("file/below", "cannot write into .*file/below: Not a directory; choose another --out"),
         ],
     )
@@ -243,7 +244,7 @@ class TestRefusedBeforeTheLongWork:
         data = ("--train", tmp_path / "train.npz", "--validation", tmp_path / "val.npz")
         ran = offramp("fit", *BACKBONE, *data, "--out", tmp_path / "artifact")
         assert ran.status == 1
-        assert "unknown class 'nice'. 1 of 3 names of labels are no classes: 'nice'; 1 of 3 classes have no" in ran.told
+        assert "unknown class 'nice'; 1 of 3 label names are not classes: 'nice'; 1 of 3 classes have no" in ran.told
 
 
 @each("count", [1, 2, 3])
@@ -255,7 +256,7 @@ def test_a_validation_of_hardly_any_samples(offramp: Shell, tmp_path: Path, coun
     ran = offramp(*line)
     assert ran.status == 1
     if count == 1:
-        assert "give at least 2 samples, better 1,000 or more" in ran.told
+        assert "expected at least 2 samples, better 1,000 or more" in ran.told
         return
     assert "So few samples cannot tell, even if all were right" in ran.told
     assert offramp(*line, "--anyway").status == 0
@@ -271,10 +272,10 @@ class TestInterrupted:
     @each(
         ("target", "count"),
         [
-            ("offramp.features.extract._extract_batch", 0),
-            ("offramp.features.extract._extract_batch", 1),
-            ("offramp.methods.joint.cosine_step", 12),
-            ("offramp.frontier.save", 0),
+            ("offramp.features._extraction._extract_batch", 0),
+            ("offramp.features._extraction._extract_batch", 1),
+            ("offramp.methods._joint.cosine_step", 12),
+            ("offramp.model._model.EarlyExitModel.save", 0),
         ],
     )
     def test_the_same_command_goes_on(
@@ -290,7 +291,7 @@ class TestInterrupted:
         with stopped_after(monkeypatch, target, count):
             ran = offramp(*line)
         assert (ran.status, ran.out) == (130, "")
-        assert ran.told == f"Stopped. Run the same command again: it goes on from {tmp_path}/artifact.features."
+        assert ran.told == f"Stopped. Run the same command again: it continues from {tmp_path}/artifact.features."
         with monkeypatch.context() as patch:
             if "extract" not in target:  # that was done
                 patch.setattr(EXTRACTION, "_extract_batch", lambda *_: 1 / 0)
@@ -346,7 +347,7 @@ class TestInterrupted:
         finally:
             running.kill()
         assert (running.returncode, out) == (130, "")
-        assert err.endswith("Stopped. Run the same command again: it goes on from store.\n")
+        assert err.endswith("Stopped. Run the same command again: it continues from store.\n")
         module.write_text(module.read_text().replace("time.sleep(1)", "pass"))
         subprocess.run(line, cwd=tmp_path, capture_output=True, check=True)
         assert (tmp_path / "artifact" / "manifest.json").exists()
@@ -358,10 +359,10 @@ def test_by_time(offramp: Shell, tmp_path: Path) -> None:
     assert measured.status == 0
     line = ("fit", *BACKBONE, *DATA, *ONCE)
     found = offramp.json(*line, "--latency", file, "--out", out)
-    assert found["full_ms"] == pytest.approx(LatencyTable.load(file).whole[0])
+    assert found["full_ms"] == pytest.approx(LatencyTable.load(file).full[0])
     frontier = opened(out)
     assert frontier.full_ms == found["full_ms"]
-    assert frontier.choose(latency_ms=1000).point.promised["cost"] > 0
+    assert frontier.at(latency_ms=1000).point.tune_metrics["cost"] > 0
     ran = offramp(*line, "--latency", file, "--exits", "2", "--out", tmp_path / "other")
     assert ran.status == 1
     assert "expected a latency table of 'tiny' with 2 stages, got one of 'tiny' with 4" in ran.told
@@ -374,7 +375,7 @@ def test_by_time(offramp: Shell, tmp_path: Path) -> None:
 def test_a_copy_is_refused_before_the_long_work(
     offramp: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = import_module("offramp.frontier.fit")  # not by its dotted name, which is the function
+    module = import_module("offramp.model._fitting")
     monkeypatch.setattr(module, "extract", lambda *_, **__: pytest.fail("the long work began"))
     shutil.copy("train.npz", tmp_path / "copy.npz")
     data = ("--train", "train.npz", "--validation", tmp_path / "copy.npz")

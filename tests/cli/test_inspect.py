@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from offramp.backbone import make_backbone
+from offramp.backbone._making import make_backbone
 from offramp.runtime import LatencyTable
 from tests.cases import each
 from tests.cli.workshop import MODELS, Shell, opened
@@ -32,7 +32,7 @@ def test_as_a_table(offramp: Shell) -> None:
     assert ran.status == 0
     assert "tiny: 4 stages, 3 classes, 0.2 M Mul-Adds" in ran.out
     assert "3 *" in ran.out
-    assert "Careful: nobody can leave inside stage 1, 2, 3, above 30% of the network." in ran.told
+    assert "Careful: no sample can leave inside stage 1, 2, 3, which is above 30% of the network's cost." in ran.told
 
 
 def test_pictures(offramp: Shell) -> None:
@@ -50,7 +50,7 @@ def test_texts_need_no_data(offramp: Shell) -> None:
 def test_what_a_network_takes_may_be_unknown(offramp: Shell) -> None:
     ran = offramp("inspect", "--model", f"{MODELS}:make")
     assert ran.status == 1
-    assert "cannot be told from its preprocessing; give a few samples with --data" in ran.told
+    assert "does not follow from its preprocessing; give a few samples with --data" in ran.told
 
 
 def test_poolings(offramp: Shell) -> None:
@@ -58,7 +58,7 @@ def test_poolings(offramp: Shell) -> None:
     assert [one["features"] for one in found["stages"]] == [16, 32, 64]
     ran = offramp("inspect", "--model", f"{MODELS}:make", "--data", "test.npz", "--pooling", "grid")
     assert ran.status == 1
-    assert "grid pooling takes maps N x C x H x W, got shape (2, 256); use pooling 'auto'" in ran.told
+    assert "pooling 'grid': expected maps N x C x H x W, got shape (2, 256); use pooling 'auto'" in ran.told
 
 
 def test_an_unknown_pooling(offramp: Shell) -> None:
@@ -74,10 +74,10 @@ def test_times_are_measured_and_written(offramp: Shell, tmp_path: Path) -> None:
     table = LatencyTable.load(out)
     assert (table.network, table.batch_sizes, table.exits) == ("tiny", (1, 4), "LadderExits of width 64 for 3 classes")
     assert [one["ms"] for one in found["stages"]] == [list(row) for row in table.stage]
-    assert found["latency"]["whole"] == list(table.whole)
+    assert found["latency"]["full"] == list(table.full)
     ran = offramp(*line, "--method", "paper", "--exits", "2", "--out", out)
     assert "ms for 4" in ran.out, ran.told
-    assert "Without exits it takes" in ran.told
+    assert "The full network takes" in ran.told
     assert f"Written to {out}" in ran.told
     table = LatencyTable.load(out)
     assert (table.batch_sizes, table.exits, len(table.stage)) == ((4,), "LinearExits for 3 classes", 2)
@@ -87,7 +87,7 @@ def test_times_of_a_backend(offramp: Shell, tmp_path: Path) -> None:
     line = ("inspect", "--model", f"{MODELS}:make", "--data", "test.npz", "--measure", "--out", tmp_path / "times.json")
     ran = offramp(*line, "--backend", "bfloat16")
     assert ran.status == 0
-    assert " by bfloat16 on " in ran.told
+    assert " with bfloat16 on " in ran.told
     assert LatencyTable.load(tmp_path / "times.json").backend == "bfloat16"
     ran = offramp(*line, "--backend", "bfloat61")
     assert ran.status == 1
@@ -105,15 +105,15 @@ def test_texts_are_timed_by_their_lengths(offramp: Shell, tmp_path: Path) -> Non
 def test_nothing_is_written_that_was_not_measured(offramp: Shell, more: tuple[str, ...]) -> None:
     ran = offramp("inspect", "--model", f"{MODELS}:make", "--data", "test.npz", *more)
     assert ran.status == 1
-    assert f"expected --measure with {more[0]}, got none: without it nothing is timed" in ran.told
+    assert f"expected --measure with {more[0]}, got none; add --measure" in ran.told
 
 
 @each("busy", [True, False])
 def test_times_that_do_not_add_up_are_warned_of(offramp: Shell, monkeypatch: pytest.MonkeyPatch, busy: bool) -> None:
-    table = LatencyTable("eager", 1, (1,), *(((1.0,),) * 4,) * 4, whole=(1.0,), adds_up=(1.41 if busy else 1.1,))
+    table = LatencyTable("eager", 1, (1,), *(((1.0,),) * 4,) * 4, full=(1.0,), sum_ratio=(1.41 if busy else 1.1,))
     monkeypatch.setattr("offramp.runtime.measure_latency", lambda *arguments, **options: table)
     line = ("inspect", "--model", f"{MODELS}:make", "--data", "test.npz", "--measure")
-    told = "the machine was busy: stages add up to 1.41 of the full network's time; measure again when it is quiet"
+    told = "the machine was busy: stages add up to 1.41 of the full network's time; measure again when it is idle"
     assert (told in offramp(*line).told) == busy
     assert (told in offramp(*line, "--json").told) == busy
 
@@ -125,7 +125,7 @@ class TestArtifact:
         ran = offramp("inspect", artifact, *self.TRUST)
         frontier = opened(artifact)
         assert (ran.status, ran.err) == (0, "")
-        assert ran.out.startswith(str(frontier))
+        assert ran.out.startswith(str(frontier.frontier))
         assert f"the full network: {100 * frontier.full_accuracy:.2f} %; samples: " in ran.out
         assert "160 to fit" in ran.out
 
@@ -135,25 +135,25 @@ class TestArtifact:
         assert (ran.status, ran.err) == (0, "")
         found = ran.json["frontier"]
         assert found["points"] == {
-            policy: [{**point.promised, "active": list(point.active)} for point in listed]
+            policy: [{**point.tune_metrics, "active": list(point.active)} for point in listed]
             for policy, listed in frontier.points.items()
         }
-        assert found["preferred"] == frontier.preferred
+        assert found["preferred"] == frontier.policy
         assert found["contributions"] == [vars(one) for one in frontier.contributions]
 
     def test_its_stages_too(self, offramp: Shell, artifact: Path, tmp_path: Path) -> None:
         line = ("inspect", artifact, *self.TRUST, "--data", "test.npz")
         ran = offramp(*line)
         assert "tiny: 4 stages, 3 classes" in ran.out
-        assert str(opened(artifact)) in ran.out
+        assert str(opened(artifact).frontier) in ran.out
         found = offramp.json(*line, "--measure", "--out", tmp_path / "latency.json")
         assert found["frontier"]["network"] == found["network"] == "tiny"
-        assert opened(artifact).timed(LatencyTable.load(tmp_path / "latency.json")).full_ms is not None
+        assert opened(artifact).with_latency(LatencyTable.load(tmp_path / "latency.json")).full_ms is not None
 
     @each(
         ("more", "told"),
         [
-            (("--model", f"{MODELS}:make"), "expected an artifact, or a network with --model: one of the two"),
+            (("--model", f"{MODELS}:make"), "expected an artifact, or a network with --model, got both"),
             (("--exits", "2"), "expected --exits with --model"),
             (("--pooling", "mean"), "expected --pooling with --model"),
             (("--measure",), "expected --data with --measure of an artifact"),
@@ -165,4 +165,4 @@ class TestArtifact:
         assert told in ran.told
 
     def test_neither(self, offramp: Shell) -> None:
-        assert "one of the two" in offramp("inspect").told
+        assert "expected an artifact, or a network with --model, got neither" in offramp("inspect").told

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import typer
 
-from offramp import backbone
 from offramp.cli import main as package_main
 from offramp.cli import options
 from offramp.cli.main import VERBS, app, main
+from offramp.pooling import _rich as pooling
 from tests.cases import each
 from tests.cli.workshop import Shell
 
@@ -74,13 +74,13 @@ class TestUsage:
         assert ran.status == 2
         assert not ran.out
         assert told in ran.told
-        assert "not foreseen" not in ran.told
+        assert "unexpected error" not in ran.told
 
 
 class TestUnforeseen:
     @pytest.fixture
     def broken(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(path: Path, trust: object) -> None:
+        def fail(path: Path, trust: object, **options: object) -> None:
             raise ZeroDivisionError("[/bold] of nothing")
 
         monkeypatch.setattr("offramp.cli.networks.open_artifact", fail)
@@ -104,24 +104,24 @@ class TestUnforeseen:
 
     @each("file", ["report.html", None])
     def test_a_full_disk_is_not(self, offramp: Shell, monkeypatch: pytest.MonkeyPatch, file: str | None) -> None:
-        def fail(path: Path, trust: object) -> None:
+        def fail(path: Path, trust: object, **options: object) -> None:
             raise OSError(28, "No space left on device", file)
 
         monkeypatch.setattr("offramp.cli.networks.open_artifact", fail)
         ran = offramp("inspect", "anything")
         assert ran.status == 1
         place = "" if file is None else ": report.html"
-        assert f"No space left on device{place}; mend that, or choose another place" in ran.told
+        assert f"No space left on device{place}; free space or choose another folder" in ran.told
 
     def test_so_is_what_was_foreseen(self, offramp: Shell) -> None:
         with pytest.raises(OSError, match="is not there"):
             offramp("inspect", "no-such-folder", "--debug")
 
 
-def test_an_error_of_the_library_names_options_not_arguments(offramp: Shell) -> None:
+def test_an_error_of_the_library_names_the_options(offramp: Shell) -> None:
     ran = offramp("inspect", "--model", "workshop_models:make", "--data", "saved")
     assert ran.status == 1
-    assert "choose one: --split test" in ran.told
+    assert "choose one: split='test' On the command line: --split" in ran.told
 
 
 class TestHelp:
@@ -246,4 +246,4 @@ class TestQuick:
 
 
 def test_the_default_pooling_is_that_of_the_library() -> None:
-    assert options.DEFAULT_POOLING == backbone.DEFAULT_POOLING
+    assert options.DEFAULT_POOLING == pooling.DEFAULT_POOLING

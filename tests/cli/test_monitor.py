@@ -77,7 +77,7 @@ def test_what_is_recommended(
     assert ran.status == STATUSES[action]  # type: ignore[index]
     told = offramp(*line)
     assert told.status == ran.status
-    assert {"wait": "Wait:", "keep": "Keep:", "recalibrate": "Re-calibrate", "fall back": "Fall back"}[
+    assert {"wait": "Wait:", "keep": "Keep:", "recalibrate": "Recalibrate", "fall back": "Fall back"}[
         action
     ] in told.out
 
@@ -93,7 +93,7 @@ def test_every_number(offramp: Shell, files: dict[str, Path]) -> None:
     shadowed = [row for row in rows if row["full"]]
     assert found["traffic"]["shadowed"] == found["tests"]["disagreement"]["samples"] == len(shadowed)
     assert found["traffic"]["disagreement"] == pytest.approx(np.mean([row["full"] == "dog" for row in shadowed]))
-    assert found["tests"]["confidence"]["needed"] == pytest.approx(300)
+    assert found["tests"]["confidence"]["alarm_level"] == pytest.approx(300)
     assert 1500 < found["tests"]["confidence"]["alarmed_at"] < 2300
 
 
@@ -105,7 +105,7 @@ def test_looking_again_with_more_files_goes_on(offramp: Shell, files: dict[str, 
 
 
 def test_a_promise(offramp: Shell, files: dict[str, Path]) -> None:
-    line = ("monitor", files["differs"], "-r", files["reference"], "--promised")
+    line = ("monitor", files["differs"], "-r", files["reference"], "--max-disagreement")
     assert offramp(*line, "0.5").status == STATUSES["keep"]
     assert offramp(*line, "0.05").status == STATUSES["fall back"]
 
@@ -113,14 +113,17 @@ def test_a_promise(offramp: Shell, files: dict[str, Path]) -> None:
 def test_a_promise_that_nothing_looks_into(offramp: Shell, files: dict[str, Path], tmp_path: Path) -> None:
     full = write(tmp_path / "full.csv", 200, seed=9, shadow=0)
     assert (
-        "--promised was not looked into"
-        in offramp("monitor", full, "-r", files["reference"], "--promised", "0.05").told
+        "--max-disagreement was not tested"
+        in offramp("monitor", full, "-r", files["reference"], "--max-disagreement", "0.05").told
     )
-    assert "looked into" not in offramp("monitor", files["same"], "-r", files["reference"], "--promised", "0.05").told
+    assert (
+        "looked into"
+        not in offramp("monitor", files["same"], "-r", files["reference"], "--max-disagreement", "0.05").told
+    )
 
 
 def test_a_word_of_a_point_that_moves(offramp: Shell, files: dict[str, Path]) -> None:
-    told = "Careful: {} was answered within a budget: the operating point moved, and with it where inputs leave"
+    told = "Careful: {} was answered with --budget: the operating point moved, and so did the exits taken"
     assert told.format(files["moving"]) in offramp("monitor", files["moving"], "-r", files["moving"]).told
     assert "budget" not in offramp("monitor", files["same"], "-r", files["reference"]).told
 
@@ -136,7 +139,7 @@ def test_a_picture(offramp: Shell, files: dict[str, Path], tmp_path: Path, suffi
 
 def test_a_word_of_a_small_reference(offramp: Shell, files: dict[str, Path]) -> None:
     ran = offramp("monitor", files["same"], "-r", files["few"])
-    assert "Careful: a reference of 100 samples shows large changes only; 1,000 or more are best" in ran.told
+    assert "Careful: a reference of 100 samples shows only large changes; use 1,000 or more" in ran.told
 
 
 def test_from_answers_to_a_recommendation(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
@@ -160,9 +163,15 @@ def test_from_answers_to_a_recommendation(offramp: Shell, artifact: Path, tmp_pa
         (("same", "-r", "empty"), "expected reference samples to compare with, got none; 1,000 or more are best"),
         (("same", "elsewhere", "-r", "reference"), "got 'stopping 0.500 c0ffee00' in"),
         (("same", "elsewhere", "-r", "reference"), "make a reference with the artifact and options of the traffic"),
-        (("same", "-r", "reference", "--picture", "a.gif"), "expected --picture to end with .svg or .png, got 'a.gif'"),
+        (
+            ("same", "-r", "reference", "--picture", "a.gif"),
+            "expected a name that ends with .svg or .png, got 'a.gif'",
+        ),
         (("same", "-r", "reference", "--false-alarm", "5"), "expected a false-alarm rate between 0 and 1, got 5.0"),
-        (("same", "-r", "reference", "--promised", "0"), "expected a promised disagreement between 0 and 1, got 0.0"),
+        (
+            ("same", "-r", "reference", "--max-disagreement", "0"),
+            "expected max_disagreement between 0 and 1, got 0.0",
+        ),
     ],
 )
 def test_what_is_refused(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from offramp.artifact import write_artifact
-from tests.backbone.folder_examples import NAMES, save_text_folder, tiny_tokenizer
+from offramp.artifact._format import write_artifact
+from tests.backbone.adapters.folder_examples import NAMES, save_text_folder, tiny_tokenizer
 from tests.cases import each
 from tests.cli.workshop import MODELS, Shell
 
@@ -22,9 +22,9 @@ class TestMaking:
         [
             ("no_such_module:make", "no module 'no_such_module' in .*; --model takes package:function"),
             ("no_such_package.models:make", "no module 'no_such_package.models'"),
-            (f"{MODELS}:maek", "module 'workshop_models' has no 'maek'; did you mean 'make'"),
+            (f"{MODELS}:maek", "module 'workshop_models' has no 'maek'; did you mean 'workshop_models:make'"),
             (f"{MODELS}:zzz", "has no 'zzz'; it has Undecided, fails, leaves, make"),
-            (f"{MODELS}:silly", "expected 'workshop_models:silly' to give a backbone, got dict; let it end with"),
+            (f"{MODELS}:silly", "expected a backbone from 'workshop_models:silly', got dict; let it end with"),
             (f"{MODELS}:MODELS", "not callable"),
             (f"{MODELS}:fails", r"'layer1' \(KeyError, workshop_models.py line \d+\); --debug shows"),
             (f"{MODELS}:leaves", "ended the program .* under `if __name__ == '__main__':`"),
@@ -34,7 +34,7 @@ class TestMaking:
             (f"{MODELS}:refused", "depends on the values of the inputs|data-dependent|control flow"),
             ("workshop_broken:make", r"cannot import 'workshop_broken:make': .* \(SyntaxError"),
             ("workshop_needy:make", r"No module named 'no_such_library'.* \(ModuleNotFoundError, workshop_needy.py"),
-            ("workshop_empty:make", "it has no functions; write one that returns offramp.split"),
+            ("workshop_empty:make", "it defines no functions; write one"),
             ("workshop_script:make", "ended the program"),
             ("cifar_resnets,layers=8", "unknown backbone 'cifar_resnets'; did you mean 'cifar_resnet'"),
             ("cifar_resnet", "missing 1 required positional argument: 'layers'"),
@@ -49,7 +49,7 @@ class TestMaking:
         Path("workshop_script.py").write_text("import argparse\nargparse.ArgumentParser().parse_args(['--x'])\n")
         ran = offramp("inspect", "--model", spec, "--data", "test.npz")
         assert (ran.status, ran.out) == (1, "")
-        assert "not foreseen" not in ran.told
+        assert "unexpected error" not in ran.told
         assert re.search(told, ran.told), ran.told
 
     def test_two_make_a_cascade(self, offramp: Shell) -> None:
@@ -60,7 +60,7 @@ class TestMaking:
         ran = offramp("inspect", "-t", f"{MODELS}:make,classes=2", "-t", f"{MODELS}:make", "--data", "test.npz")
         assert ran.status == 1
         assert "classes" in ran.told
-        assert "not foreseen" not in ran.told
+        assert "unexpected error" not in ran.told
 
 
 class TestFolders:
@@ -115,7 +115,7 @@ class TestOpening:
     def test_somebodys_code_has_to_be_allowed(self, offramp: Shell, artifact: Path) -> None:
         ran = offramp("inspect", artifact)
         assert (ran.status, ran.out) == (1, "")
-        assert ran.told.endswith("allow it to run: --trust workshop_models:make")
+        assert ran.told.endswith("to run it, add --trust workshop_models:make")
         assert MODELS not in sys.modules
         assert offramp("inspect", artifact, "--trust", f"{MODELS}:make").status == 0
 
@@ -123,7 +123,7 @@ class TestOpening:
         ran = offramp("inspect", cascade)
         assert ran.told.endswith("--trust workshop_models:small --trust workshop_models:make")
         ran = offramp("inspect", cascade, "--trust", f"{MODELS}:small")
-        assert ran.told.endswith("allow it to run: --trust workshop_models:make")
+        assert ran.told.endswith("to run it, add --trust workshop_models:make")
 
     def test_the_code_may_be_gone(self, offramp: Shell, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir("/")
@@ -144,14 +144,14 @@ class TestOpening:
     @each(
         ("ruin", "told"),
         [
-            ("gone", "no frontier was saved in this folder"),
-            ("file", "no frontier was saved in this folder"),
-            ("empty", "no frontier was saved in this folder, or saving was interrupted"),
+            ("gone", "no model was saved in this folder"),
+            ("file", "no model was saved in this folder"),
+            ("empty", "no model was saved in this folder, or saving was interrupted"),
             ("changed", "is not the file that was saved"),
-            ("cut", "is not what `offramp.save` writes"),
+            ("cut", "is not what `save` of a model writes"),
             ("missing", ".safetensors is missing; copy the whole folder"),
             ("newer", "install the offramp that saved it"),
-            ("nameless", "in Python: offramp.load(path, backbone=...)"),
+            ("nameless", "give that network: offramp.load(path, backbone=...)"),
         ],
     )
     def test_ruins(self, offramp: Shell, artifact: Path, tmp_path: Path, ruin: str, told: str) -> None:
@@ -180,11 +180,11 @@ class TestOpening:
         ran = offramp("inspect", place, "--trust", f"{MODELS}:make")
         assert (ran.status, ran.out) == (1, "")
         assert told in ran.told
-        assert "not foreseen" not in ran.told
+        assert "unexpected error" not in ran.told
 
 
 def _rewrite(place: Path, how: str) -> None:
-    from offramp import artifact as form
+    from offramp.artifact import _format as form
 
     found = form.read_artifact(place)
     content = json.loads(json.dumps(found.content.value))
@@ -196,3 +196,33 @@ def _rewrite(place: Path, how: str) -> None:
         write_artifact(place, content, found.tensors)
     finally:
         form.VERSION = version
+
+
+class TestDevice:
+    """`--device`, wherever a network runs."""
+
+    def test_the_cpu(self, offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+        trust = ("--trust", f"{MODELS}:make", "--device", "cpu")
+        answers = offramp.json(
+            "predict", artifact, "--data", "test.npz", "--cost", "0.6", "--out", tmp_path / "a.csv", *trust
+        )
+        assert answers["rows"] == 90
+        assert offramp("evaluate", artifact, "--data", "test.npz", "--cost", "0.6", *trust).status == 0
+
+    @each("device", ["cdua", "meta", "cuda:99"])
+    @each("verb", ["estimate", "evaluate"])
+    def test_a_wrong_one(self, offramp: Shell, artifact: Path, verb: str, device: str) -> None:
+        first = (artifact,) if verb == "evaluate" else ("--model", f"{MODELS}:make")
+        ran = offramp(verb, *first, "--data", "test.npz", "--device", device)
+        assert (ran.status, ran.out) == (1, "")
+        assert f"--device: expected a device that PyTorch can use on this machine, got '{device}'" in ran.told
+        assert "leave --device out to use the CPU" in ran.told
+
+    @each("more", [("--backend", "onnx"), ("--workers", "2")])
+    def test_where_something_else_chooses(
+        self, offramp: Shell, artifact: Path, tmp_path: Path, more: tuple[str, str]
+    ) -> None:
+        out = tmp_path / ("a.parquet" if "--workers" in more else "a.csv")
+        ran = offramp("predict", artifact, "--data", "test.npz", "--out", out, "--device", "cpu", *more)
+        assert ran.status == 1
+        assert "expected --device without" in ran.told

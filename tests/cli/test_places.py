@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from offramp.artifact import write_artifact
+from offramp.artifact._format import write_artifact
 from offramp.cli.places import check_artifact, check_writable
 from offramp.errors import InputError
 from tests.cases import each

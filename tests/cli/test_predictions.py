@@ -9,7 +9,7 @@ import torch
 
 from offramp.cli.predictions import Predictions, read_traffic
 from offramp.errors import InputError
-from offramp.network import Answer
+from offramp.model._answer import Answer
 from tests.cases import each
 
 CLASSES = ('a "quote"', "two\nlines", "naïve, \u2028 really")
@@ -102,14 +102,14 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
     predictions = opened(tmp_path / "a.csv")
     (tmp_path / "a.csv.part").unlink()
     (tmp_path / "a.csv.part").mkdir()
-    with pytest.raises(InputError, match=r"cannot go on writing .*; make room, then run the same command again"):
+    with pytest.raises(InputError, match=r"cannot continue writing .*; make room, then run the same command again"):
         predictions.add(keys(4, 0), answer(4, 0))
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 class TestTraffic:
     """What is read back of answers, for a monitor."""
 
+    @each("suffix", [".csv", ".jsonl"])
     def test_read_back(self, tmp_path: Path, suffix: str) -> None:
         written(tmp_path / f"a{suffix}")
         traffic, points = read_traffic(tmp_path / f"a{suffix}")
@@ -118,6 +118,7 @@ class TestTraffic:
         assert traffic.confidence.tolist() == pytest.approx([0.8] * 12)
         assert len(traffic.shadowed) == 0
 
+    @each("suffix", [".csv", ".jsonl"])
     def test_the_full_networks_label_beside(self, tmp_path: Path, suffix: str) -> None:
         file = tmp_path / f"a{suffix}"
         how = {"point": "at", "batch_size": 4, "classes": CLASSES, "miscoverage": 0.1, "shadowed": True}
@@ -130,6 +131,7 @@ class TestTraffic:
         traffic, _ = read_traffic(file)
         assert np.array_equal(traffic.disagreement, [np.nan, 0, np.nan, 1, *[np.nan] * 4], equal_nan=True)
 
+    @each("suffix", [".csv", ".jsonl"])
     def test_answers_without_names(self, tmp_path: Path, suffix: str) -> None:
         file = tmp_path / f"a{suffix}"
         predictions = Predictions(file, "key", point="at", batch_size=4, classes=(), miscoverage=0.1, shadowed=True)
@@ -153,7 +155,7 @@ def test_answers_that_do_not_say_their_point(tmp_path: Path) -> None:
         ("a.csv", "exit,confidence,label\n0\n", "in row 0; give a file that offramp predict wrote, .csv or .jsonl"),
         ("a.jsonl", "3\n", "in row 0; give a file that offramp predict wrote"),
         ("a.jsonl", "{", "in row 0; give a file that offramp predict wrote"),
-        ("a.csv", b"\xff\xfe\x00", "a.csv is not a text"),
+        ("a.csv", b"\xff\xfe\x00", "a.csv is not a text file"),
         ("b.csv", None, "cannot read .*b.csv: No such file"),
     ],
 )

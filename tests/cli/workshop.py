@@ -21,8 +21,11 @@ from pyarrow import parquet
 import offramp as library
 from offramp.cli import main
 from offramp.features import ArraySource
-from offramp.frontier import Frontier, load
-from offramp.methods import FittedExits, JointSettings, fit_joint
+from offramp.methods import FittedExits
+from offramp.methods._joint import fit_joint
+from offramp.methods._settings import JointSettings
+from offramp.model._loading import load
+from offramp.model._model import EarlyExitModel
 
 MODELS = "workshop_models"
 QUICK = replace(library.DEFAULT, cost_weights=(0.1, 1.0), least_steps=10)
@@ -45,8 +48,9 @@ import torch
 from torch import nn
 
 import offramp
-from offramp.backbone import CifarResNet, image_preprocessing
-from offramp.backbone.text import text_preprocessing
+from offramp.backbone import CifarResNet
+from offramp.preprocessing._images import image_preprocessing
+from offramp.preprocessing._text import text_preprocessing
 
 MODELS = {}
 PREPARED = image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
@@ -90,7 +94,7 @@ def texts():
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import BertConfig, BertForSequenceClassification
 
-    from offramp.backbone.transformers import text_backbone
+    from offramp.backbone.adapters.transformers import text_backbone
 
     torch.manual_seed(0)
     words = Tokenizer(models.WordLevel({"?": 0, "good": 1, "bad": 2, "dull": 3, "day": 4, "very": 5}, unk_token="?"))
@@ -228,7 +232,7 @@ class Shell:
         return ran.json
 
 
-EXTRACTION = import_module("offramp.features.extract")
+EXTRACTION = import_module("offramp.features._extraction")
 """The module, not the function of the same name."""
 
 
@@ -254,7 +258,7 @@ def stopped_after(monkeypatch: pytest.MonkeyPatch, target: str, count: int) -> I
         yield
 
 
-def opened(artifact: Path) -> Frontier:
+def opened(artifact: Path) -> EarlyExitModel:
     sys.path.insert(0, str(Path.cwd()))
     return load(artifact, trust=[f"{MODELS}:make", f"{MODELS}:small", f"{MODELS}:pictures"])
 

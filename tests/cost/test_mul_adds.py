@@ -3,11 +3,17 @@ import torch
 from fvcore.nn import FlopCountAnalysis
 from torch import Tensor, nn
 
-from offramp.backbone import Axes, Backbone, CifarResNet, GridPooling, Hidden, MeanPooling, Pooling, Tokens
-from offramp.backbone.pooling import POOLINGS
-from offramp.cost import BackboneMulAdds, Costs, CostTable, count_backbone, count_mul_adds, price
-from offramp.exits import CumulativeLinearExits, LadderExits, LinearExits
-from offramp.policy import GatePolicy
+from offramp.backbone import Axes, CifarResNet
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._hidden import Hidden
+from offramp.cost import Costs, count_backbone
+from offramp.cost._mul_adds import BackboneMulAdds, count_mul_adds, price
+from offramp.cost._table import CostTable
+from offramp.exits import LadderExits, LinearExits
+from offramp.exits._linear import CumulativeLinearExits
+from offramp.policy._gates import GatePolicy
+from offramp.pooling import Pooling, Tokens
+from offramp.pooling._pooling import POOLINGS, GridPooling, MeanPooling
 from tests.cases import each
 
 

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,16 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from offramp.data import Dataset, Subset, open_data, sample
-from offramp.data.dataset import LARGEST, StoredDataset, first_unfit
-from offramp.data.labels import Labels, unlabelled
+from offramp.data import open_data, sample
+from offramp.data._dataset import LARGEST, Dataset, StoredDataset, Subset, find_unfit
+from offramp.data._labels import Labels
 from offramp.errors import InputError
-from offramp.features import Rows
+from offramp.features._source import Rows
 from tests.cases import each
 from tests.data.examples import NAMES, NUMBERS, TEXTS, WRITERS
 
-
-@pytest.fixture(params=WRITERS)
-def written(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    return WRITERS[request.param](tmp_path)
+of_every_format = each("write", WRITERS.values())
+Writer = Callable[[Path], Path]
 
 
 def plain(dataset: Dataset, start: int, stop: int) -> list[object]:
@@ -33,7 +32,9 @@ def plain(dataset: Dataset, start: int, stop: int) -> list[object]:
     return [row.tolist() if isinstance(row, np.ndarray) else row for row in inputs]
 
 
-def test_rows_are_what_was_written(written: Path) -> None:
+@of_every_format
+def test_rows_are_what_was_written(tmp_path: Path, write: Writer) -> None:
+    written = write(tmp_path)
     data = open_data(written)
     rows = data.read(0, 5)
     assert len(data) == 5
@@ -50,24 +51,30 @@ def test_rows_are_what_was_written(written: Path) -> None:
     assert len(set(rows.ids.tolist())) == 5
 
 
-@each(("start", "stop"), [(0, 1), (1, 4), (2, 5), (4, 5), (3, 3), (5, 5)])
-def test_a_range_is_a_piece_of_the_whole(written: Path, start: int, stop: int) -> None:
-    data = open_data(written)
-    rows, whole = data.read(start, stop), data.read(0, 5)
-    assert plain(data, start, stop) == plain(data, 0, 5)[start:stop]
-    np.testing.assert_array_equal(rows.labels, whole.labels[start:stop])
-    np.testing.assert_array_equal(rows.ids, whole.ids[start:stop])
+@of_every_format
+def test_a_range_is_a_piece_of_the_whole(tmp_path: Path, write: Writer) -> None:
+    data = open_data(write(tmp_path))
+    whole = data.read(0, 5)
+    for start, stop in ((0, 1), (1, 4), (2, 5), (4, 5), (3, 3), (5, 5)):
+        rows = data.read(start, stop)
+        assert plain(data, start, stop) == plain(data, 0, 5)[start:stop]
+        np.testing.assert_array_equal(rows.labels, whole.labels[start:stop])
+        np.testing.assert_array_equal(rows.ids, whole.ids[start:stop])
 
 
-@each(("start", "stop"), [(-1, 2), (0, 6), (3, 2)])
-def test_a_range_beyond_the_data_is_refused(written: Path, start: int, stop: int) -> None:
-    with pytest.raises(InputError, match="row range within 0 to 5"):
-        open_data(written).read(start, stop)
-    with pytest.raises(InputError, match="row range within 0 to 5"):
-        open_data(written).keys(start, stop)
+@of_every_format
+def test_a_range_beyond_the_data_is_refused(tmp_path: Path, write: Writer) -> None:
+    data = open_data(write(tmp_path))
+    for start, stop in ((-1, 2), (0, 6), (3, 2)):
+        with pytest.raises(InputError, match="row range within 0 to 5"):
+            data.read(start, stop)
+        with pytest.raises(InputError, match="row range within 0 to 5"):
+            data.keys(start, stop)
 
 
-def test_each_row_has_a_key(written: Path) -> None:
+@of_every_format
+def test_each_row_has_a_key(tmp_path: Path, write: Writer) -> None:
+    written = write(tmp_path)
     data = open_data(written)
     keys = ["0", "1", "2", "3", "4"]
     if (written / "cat").exists():
@@ -79,11 +86,13 @@ def test_each_row_has_a_key(written: Path) -> None:
 
 def test_a_key_can_be_written_whatever_bytes_the_name_of_a_file_is() -> None:
     name = b"caf\xe9.png".decode(errors="surrogateescape")
-    data = StoredDataset(lambda start, stop: [], unlabelled(1), stem="pets", content="c0ffee", keys=[name])
+    data = StoredDataset(lambda start, stop: [], Labels.missing(1), stem="pets", content="c0ffee", keys=[name])
     assert data.keys(0, 1) == ["caf\\udce9.png"]
 
 
-def test_what_read_gives_may_be_written_to(written: Path) -> None:
+@of_every_format
+def test_what_read_gives_may_be_written_to(tmp_path: Path, write: Writer) -> None:
+    written = write(tmp_path)
     data = open_data(written)
     rows = data.read(0, 2)
     rows.labels[:] = 7
@@ -93,7 +102,9 @@ def test_what_read_gives_may_be_written_to(written: Path) -> None:
     assert plain(data, 0, 2) != [[7, 7], [7, 7]]
 
 
-def test_the_name_can_be_a_folder_and_follows_the_content(written: Path, tmp_path: Path) -> None:
+@of_every_format
+def test_the_name_can_be_a_folder_and_follows_the_content(tmp_path: Path, write: Writer) -> None:
+    written = write(tmp_path)
     data = open_data(written)
     assert re.fullmatch(r"pets-[0-9a-f]{16}", data.name)
     for place in ("elsewhere", "moved"):
@@ -112,7 +123,9 @@ def test_the_name_can_be_a_folder_and_follows_the_content(written: Path, tmp_pat
         np.testing.assert_array_equal(open_data(target).read(0, 5).ids, data.read(0, 5).ids)
 
 
-def test_another_order_of_classes_is_another_name_for_the_same_samples(written: Path) -> None:
+@of_every_format
+def test_another_order_of_classes_is_another_name_for_the_same_samples(tmp_path: Path, write: Writer) -> None:
+    written = write(tmp_path)
     data, other = open_data(written), open_data(written, classes=["dog", "bird", "cat"])
     assert other.classes == ("dog", "bird", "cat")
     np.testing.assert_array_equal(other.read(0, 5).ids, data.read(0, 5).ids)
@@ -252,7 +265,7 @@ def test_the_name_says_which_rows() -> None:
 @each(
     ("rows", "message"),
     [
-        ([], "one row number or more"),
+        ([], "at least one row number"),
         ([0.5], "got float64"),
         ([True, False], "got bool"),
         ([[1]], "shape"),
@@ -293,17 +306,17 @@ def test_a_sample_of_more_than_there_is_is_refused(count: int) -> None:
 @each("value", [np.nan, np.inf, -np.inf])
 def test_the_first_that_is_not_finite_is_found(dtype: type, value: float) -> None:
     values: npt.NDArray[Any] = np.zeros((3, 2, 2), dtype)
-    assert first_unfit(values) is None
+    assert find_unfit(values) is None
     values[1, 0, 1] = values[2, 0, 0] = value
-    assert first_unfit(values) == (1, 0, 1)
+    assert find_unfit(values) == (1, 0, 1)
 
 
 def test_the_range_is_that_of_single_precision() -> None:
-    assert first_unfit(np.array([LARGEST, -LARGEST])) is None
-    assert first_unfit(np.array([0, np.nextafter(LARGEST, np.inf)])) == (1,)
-    assert first_unfit(np.array([0, 0, -1e300])) == (2,)
+    assert find_unfit(np.array([LARGEST, -LARGEST])) is None
+    assert find_unfit(np.array([0, np.nextafter(LARGEST, np.inf)])) == (1,)
+    assert find_unfit(np.array([0, 0, -1e300])) == (2,)
 
 
 @each("values", [np.array([1, 2]), np.array(["a"]), np.array([True]), np.zeros((0, 3))])
 def test_what_has_no_fractions_fits(values: npt.NDArray[Any]) -> None:
-    assert first_unfit(values) is None
+    assert find_unfit(values) is None

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from offramp.data import open_data
-from offramp.data.images import decode_files, decode_image, is_image_name, named_files
+from offramp.data._images import check_files, decode_image, is_image_name, make_reader
 from offramp.errors import InputError, UnknownNameError
 from tests.cases import each
 
@@ -140,16 +140,16 @@ def test_no_images_by_name(name: str) -> None:
 
 def test_only_the_rows_asked_for_are_decoded(tmp_path: Path) -> None:
     Image.new("L", (3, 2), 5).save(tmp_path / "good.png")
-    files = decode_files(tmp_path, ["none.png", "good.png", "none.png"])
+    files = make_reader(tmp_path, ["none.png", "good.png", "none.png"])
     assert [int(image.max()) for image in files(1, 2)] == [5]
 
 
 def test_files_that_a_table_names_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "a.png").touch()
-    assert named_files([("row 0", "a.png")], tmp_path) == ["a.png"]
+    assert check_files([("row 0", "a.png")], tmp_path) == ["a.png"]
     for name in ("none.png", "", "x" * 5000, "a\0.png"):
-        with pytest.raises(InputError, match=r"row 3 names the image .*but there is no file .*; add it"):
-            named_files([("row 0", "a.png"), ("row 3", name)], tmp_path)
+        with pytest.raises(InputError, match=r"row 3 names the image .*but there is no file"):
+            check_files([("row 0", "a.png"), ("row 3", name)], tmp_path)
 
 
 def save(root: Path, *names: str) -> None:

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from offramp.data.labels import named_labels, read_labels, unlabelled
+from offramp.data._labels import Labels, read_labels
 from offramp.errors import InputError, UnknownNameError
 from tests.cases import each
 
@@ -49,16 +49,16 @@ def test_numbers_with_names_of_their_own_follow_the_order_of_classes() -> None:
     assert read_labels(values, names=names, classes=["dog", "cat"]).numbers.tolist() == [1, 0, 0]
     with pytest.raises(UnknownNameError, match="did you mean 'dogs'"):
         read_labels(values, names=names, classes=["cat", "dogs"])
-    with pytest.raises(InputError, match="0 to 1, as there are 2 classes; got 2 at row 0"):
+    with pytest.raises(InputError, match="0 to 1, as there are 2 classes, got 2 at row 0"):
         read_labels(np.array([2]), names=names)
 
 
 @each(
     ("values", "classes", "message"),
     [
-        (np.array([0, -1]), (), "labels from 0 up; got -1 at row 1"),
+        (np.array([0, -1]), (), "labels from 0 up, got -1 at row 1"),
         (["0", "-1"], (), "got -1 at row 1"),
-        (np.array([0, 2]), ("a", "b"), "0 to 1, as there are 2 classes; got 2 at row 1"),
+        (np.array([0, 2]), ("a", "b"), "0 to 1, as there are 2 classes, got 2 at row 1"),
         (["0", "2"], ("a", "b"), "got 2 at row 1"),
         (["1", "2.0"], (), "whole numbers or names, got '2.0' at row 1"),
         (["1", "9" * 30], (), "whole numbers or names"),
@@ -67,7 +67,7 @@ def test_numbers_with_names_of_their_own_follow_the_order_of_classes() -> None:
         (["cat", None], (), "row 1 has no label"),
         ([1, None], (), "row 1 has no label"),
         ([0.5], (), "integers or names, got 0.5"),
-        (np.eye(2), (), "one label a row, got an array of shape"),
+        (np.eye(2), (), "one label per row, got an array of shape"),
     ],
 )
 def test_what_is_no_label_is_refused(values: object, classes: tuple[str, ...], message: str) -> None:
@@ -79,17 +79,17 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="unknown class 'cats'; did you mean 'cat'"):
         read_labels(["cats"], classes=["cat", "dog"])
     with pytest.raises(UnknownNameError, match="cow"):
-        named_labels(["cow"], ["cat", "dog"])
+        Labels.from_names(["cow"], ["cat", "dog"])
 
 
 def test_the_first_differences_of_both_are_told() -> None:
     classes = ["card_lost", "pin", "refund", "balance", "top_up", "fee", "limit"]
     told = (
-        r"unknown class 'card lost'; did you mean 'card_lost'\? 2 of 3 names of labels are no classes: 'card lost', "
-        r"'zzz'; 6 of 7 classes have no label: 'card_lost', 'refund', 'balance', 'top_up', 'fee', \.\.\.\. Rename"
+        r"unknown class 'card lost'; did you mean 'card_lost'\? 2 of 3 label names are not classes: 'card lost', "
+        r"'zzz'; 6 of 7 classes have no label: 'card_lost', 'refund', 'balance', 'top_up', 'fee', \.\.\.; rename"
     )
     with pytest.raises(UnknownNameError, match=told):
-        named_labels(["zzz", "pin", "card lost", "pin"], classes)
+        Labels.from_names(["zzz", "pin", "card lost", "pin"], classes)
 
 
 @each("values", [["0", "1", "2"], np.array([0, 1, 2])])
@@ -123,5 +123,5 @@ def test_messages_say_where() -> None:
 
 
 def test_no_labels_are_minus_one() -> None:
-    labels = unlabelled(3, ["cat"])
+    labels = Labels.missing(3, ["cat"])
     assert (labels.numbers.tolist(), labels.classes, labels.labelled) == ([-1, -1, -1], ("cat",), False)

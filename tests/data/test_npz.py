@@ -48,19 +48,19 @@ def test_labels_may_be_elsewhere_or_nowhere(path: Path) -> None:
     [
         ({"x": np.array([{}, None], object), "y": np.zeros(2, int)}, "without pickles"),
         ({"x": np.zeros(2), "y": np.array(["a", None], object)}, "without pickles"),
-        ({"x": np.zeros(3), "y": np.zeros(2, int)}, r"one row a sample in .*x \(3,\), y \(2,\)"),
-        ({"x": np.float64(3)}, "one row a sample"),
+        ({"x": np.zeros(3), "y": np.zeros(2, int)}, r"one row per sample in .*x \(3,\), y \(2,\)"),
+        ({"x": np.float64(3)}, "one row per sample"),
         ({"y": np.zeros(2, int)}, "array of inputs"),
         ({"x": np.zeros(2), "y": np.zeros(2, int), "labels": np.zeros(2, int)}, "one array of labels"),
         ({"x": np.zeros(2), "y": np.zeros(2)}, "integers or names, got 0.0 at row 0"),
-        ({"x": np.zeros(2), "y": np.eye(2, dtype=int)}, "one label a row"),
+        ({"x": np.zeros(2), "y": np.eye(2, dtype=int)}, "one label per row"),
         ({"x": np.array(["2020"], "datetime64[Y]"), "y": [0]}, "datetime64"),
         ({"x": np.zeros((0, 2)), "y": np.zeros(0, int)}, "is empty"),
         ({"x": np.zeros(2), "y": np.array([0, -1])}, "got -1 at row 1"),
         ({"x": np.zeros(2), "y": np.array(["a", ""])}, "row 1 of .* has no label"),
-        ({"x": np.array([[0, 1], [0, np.nan]])}, "number in row 1 of 'x' of .*, got nan"),
-        ({"x": np.array([0, np.inf], np.float16)}, "number in row 1 of 'x' of .*, got inf"),
-        ({"x": np.zeros(2), "z": np.array([-1e39, 0])}, r"number in row 0 of 'z' of .*, got -1e\+39"),
+        ({"x": np.array([[0, 1], [0, np.nan]])}, "row 1 of 'x' of .*, got nan"),
+        ({"x": np.array([0, np.inf], np.float16)}, "row 1 of 'x' of .*, got inf"),
+        ({"x": np.zeros(2), "z": np.array([-1e39, 0])}, r"row 0 of 'z' of .*, got -1e\+39"),
     ],
 )
 def test_what_is_no_data_is_refused(path: Path, arrays: dict[str, object], message: str) -> None:
@@ -130,5 +130,5 @@ def test_bombs_are_refused_before_they_go_off(path: Path, monkeypatch: pytest.Mo
     np.savez_compressed(path, x=np.zeros(1_000_000))
     assert len(open_data(path)) == 1_000_000
     monkeypatch.setenv("OFFRAMP_MAX_BYTES", "1000000")
-    with pytest.raises(InputError, match=r"takes 8,000,\d+ bytes or more unpacked.*set .*OFFRAMP_MAX_BYTES="):
+    with pytest.raises(InputError, match=r"got 8,000,\d+ or more.*set .*OFFRAMP_MAX_BYTES="):
         open_data(path)

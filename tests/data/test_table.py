@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from offramp.data import open_data
-from offramp.data.table import read_cells
+from offramp.data._table import read_cells
 from offramp.errors import InputError, UnknownNameError
 from tests.cases import each
 
@@ -174,7 +174,7 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
 @each(
     ("name", "content", "message"),
     [
-        ("a.csv", "a,b\n1,2\n1,2,3\n", "expected 2 cells in line 3 of .*, got 3"),
+        ("a.csv", "a,b\n1,2\n1,2,3\n", "line 3 of .*: expected 2 cells, .*, got 3"),
         ("a.csv", "a,b\n1\n", "line 2 of .*, got 1"),
         ("a.csv", "a,b\n\n1,2\n", "line 2 of .*, got 0"),
         ("a.tsv", "a\tb\n1\n", "line 2 of .*, got 1"),

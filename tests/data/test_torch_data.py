@@ -17,9 +17,10 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from offramp.data import TorchSource
+from offramp.data._torch_data import TorchSource
 from offramp.errors import InputError
-from offramp.features import ArraySource, hash_rows
+from offramp.features import ArraySource
+from offramp.features._ids import hash_rows
 from tests.cases import each
 
 INPUTS = torch.arange(24, dtype=torch.float32).reshape(8, 3)
@@ -144,11 +145,14 @@ def test_a_loader_pads_and_ids_stay() -> None:
         (DataLoader(Streamed()), "samples by number, got Streamed"),
         (DataLoader(PAIRS, batch_size=None), "batch_size=None"),
         (Listed([]), "is empty"),
-        (Listed([torch.zeros(2)]), r"expected samples \(input, label\), got Tensor"),
+        (Listed([torch.zeros(2)]), r"pairs \(input, label\), got Tensor"),
         (Listed([(torch.zeros(2), 0.5)]), "one integer or name per sample"),
         (Listed([(torch.zeros(2), torch.tensor([1, 0]))]), "one integer or name per sample"),
         (Listed([(object(), 0)]), "make no batch"),
-        (DataLoader(PAIRS, collate_fn=lambda samples: {"inputs": samples}), r"\(inputs, labels\) of collate_fn"),
+        (
+            DataLoader(PAIRS, collate_fn=lambda samples: {"inputs": samples}),
+            r"collate_fn: expected a pair \(inputs, labels\), got dict",
+        ),
         (Noisy(), "leave random transforms out"),
     ],
 )

@@ -5,9 +5,10 @@ import sys
 import numpy as np
 import pytest
 
-from offramp.demo.digits import PREPROCESSING, digits
+from offramp.demo._digits import PREPROCESSING, digits
 from offramp.errors import MissingExtraError
-from offramp.features import ArraySource, Rows
+from offramp.features import ArraySource
+from offramp.features._source import Rows
 
 
 def rows(source: ArraySource) -> Rows:

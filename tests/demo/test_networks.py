@@ -2,9 +2,10 @@
 
 import torch
 
-from offramp.backbone import BACKBONES, Tokens, build
-from offramp.cost import count_mul_adds
-from offramp.demo.networks import DigitsCnn, DigitsTransformer, as_backbone
+from offramp.backbone._making import BACKBONES, build
+from offramp.cost._mul_adds import count_mul_adds
+from offramp.demo._networks import DigitsCnn, DigitsTransformer, as_backbone
+from offramp.pooling import Tokens
 from offramp.testing import check_backbone
 from tests.cases import each
 

@@ -1,5 +1,6 @@
-"""The demo from end to end: small in the quick suite, the real thing in the slow one."""
+"""The demo from end to end, hardly trained and as it is."""
 
+import shutil
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -10,12 +11,14 @@ import torch
 
 import offramp
 from offramp.backbone import Cascade
-from offramp.demo import digits, run
+from offramp.demo import digits
+from offramp.demo._run import run
 from offramp.features import StoreSource, extract
-from offramp.frontier import Frontier
+from offramp.model._model import EarlyExitModel
 from tests.artifact_examples import assert_same
+from tests.demo.examples import trained
 
-MODULE = import_module("offramp.demo.run")
+MODULE = import_module("offramp.demo._run")
 TEST = digits().test.read(0, 497)
 
 
@@ -34,16 +37,21 @@ def test_what_is_saved_answers_as_what_was_fitted_every_time(tmp_path: Path) -> 
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
     assert_same(frontier, offramp.load(tmp_path / "one" / "artifact"), TEST.inputs)
-    run(tmp_path / "other", progress=False)
+    shutil.copytree(tmp_path / "one", tmp_path / "other")
+    run(tmp_path / "other", progress=False)  # over what is there
+    written = [tmp_path / name / "artifact" / "manifest.json" for name in ("one", "other")]
+    assert written[0].stat().st_mtime_ns < written[1].stat().st_mtime_ns
     files = sorted((tmp_path / "one" / "artifact").iterdir())
     assert len(files) > 2
     for file in files:
         assert file.read_bytes() == (tmp_path / "other" / "artifact" / file.name).read_bytes()
-    run(tmp_path / "one", progress=False)  # over what is there
 
 
 @pytest.mark.slow
-def test_the_cascade_keeps_the_transformers_accuracy_at_half_its_cost(tmp_path: Path) -> None:
+def test_the_cascade_keeps_the_transformers_accuracy_at_half_its_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MODULE, "trained_networks", lambda *_, **__: trained())
     frontier = run(tmp_path, progress=False)
     assert isinstance(frontier.backbone, Cascade)
     small, large = (_accuracy(member) for member in frontier.backbone.members)
@@ -64,9 +72,9 @@ def _accuracy(backbone: offramp.Backbone) -> float:
     return float((guesses == torch.as_tensor(TEST.labels)).double().mean())
 
 
-def _measured(frontier: Frontier, folder: Path, *, costs: tuple[float, ...]) -> list[tuple[float, float]]:
+def _measured(frontier: EarlyExitModel, folder: Path, *, costs: tuple[float, ...]) -> list[tuple[float, float]]:
     views = (frontier.preprocessing,)
     store = extract(frontier.backbone, digits().test, folder, views=views, progress=False)
-    points = [frontier.choose(cost=cost).point for cost in costs]
-    found = frontier.evaluate(StoreSource(store, pooling=frontier.pooling.name), points)
+    points = [frontier.at(cost=cost).point for cost in costs]
+    found = frontier.evaluate(StoreSource(store, pooling=frontier.pooling.name), points=points).rows
     return [(one.relative_cost, one.accuracy) for one in found]

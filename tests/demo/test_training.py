@@ -3,9 +3,9 @@
 import torch
 import torch.nn.functional as F
 
-from offramp.demo.digits import PREPROCESSING, digits
-from offramp.demo.networks import DigitsCnn
-from offramp.demo.training import _shifted, train
+from offramp.demo._digits import PREPROCESSING, digits
+from offramp.demo._networks import DigitsCnn
+from offramp.demo._training import _shifted, train
 
 
 def trained(*, seed: int) -> DigitsCnn:

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from offramp.backbone.timm import timm_preprocessing
+from offramp.backbone.adapters.timm import timm_preprocessing
 from offramp.cli import main
 from tests.end_to_end.guide import commands
 
@@ -67,4 +67,4 @@ def test_from_a_folder_of_images_to_predictions(
         found = list(csv.DictReader(file))
     right = [row["label"] == NAMES[(300 + place) % 3] for place, row in enumerate(found)]
     assert sum(right) / len(right) > 0.6
-    assert "of the cost it is right" in capsys.readouterr().out
+    assert "cost (counted Mul-Adds) it is right" in capsys.readouterr().out

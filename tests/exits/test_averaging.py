@@ -5,7 +5,10 @@ import copy
 import torch
 from torch import Tensor
 
-from offramp.exits import Averaging, CumulativeLinearExits, LadderExits, LinearExits, all_logits
+from offramp.exits import LadderExits, LinearExits
+from offramp.exits._averaging import Averaging
+from offramp.exits._exit_set import all_logits
+from offramp.exits._linear import CumulativeLinearExits
 from tests.cases import each
 
 STAGES = (1, 4, 6)
@@ -133,29 +136,29 @@ def banks() -> list[LinearExits | LadderExits]:
 class TestInABank:
     @each("kind", range(3))
     def test_own_heads_answer_averaged(self, kind: int) -> None:
-        bank = banks()[kind].double()
-        bank.averaging = averaging()
+        exits = banks()[kind].double()
+        exits.averaging = averaging()
         given = logits(5)
-        found = all_logits(bank, torch.randn(5, 21, dtype=torch.float64), given)
+        found = all_logits(exits, torch.randn(5, 21, dtype=torch.float64), given)
         for stage, expected in zip(STAGES[1:], closed_form(given)[1:], strict=True):
-            torch.testing.assert_close(found[:, :, stage].exp(), expected.expand(bank.stacked, -1, -1))
-        torch.testing.assert_close(found[:, :, 1], given[1].expand(bank.stacked, -1, -1))
+            torch.testing.assert_close(found[:, :, stage].exp(), expected.expand(exits.stacked, -1, -1))
+        torch.testing.assert_close(found[:, :, 1], given[1].expand(exits.stacked, -1, -1))
 
     @each("kind", range(3))
     def test_survives_copies_and_precisions(self, kind: int) -> None:
-        bank = banks()[kind]
-        bank.averaging = averaging(dtype=torch.float32)
-        made = [copy.deepcopy(bank), bank.take(0), bank.take(0).take(0)]
-        made += [bank.stack(3), bank.stack(3).take(2)] if isinstance(bank, LinearExits) else []
+        exits = banks()[kind]
+        exits.averaging = averaging(dtype=torch.float32)
+        made = [copy.deepcopy(exits), exits.take(0), exits.take(0).take(0)]
+        made += [exits.stack(3), exits.stack(3).take(2)] if isinstance(exits, LinearExits) else []
         for other in made:
             assert other.averaging.stages == STAGES
             assert torch.equal(other.averaging.shares, torch.tensor(SHARES))
             assert torch.equal(other.averaging.temperatures, torch.tensor(TEMPERATURES))
         again = banks()[kind]
         again.averaging = averaging((0.0, 0.0, 0.0), dtype=torch.float32)
-        again.load_state_dict(bank.state_dict())
+        again.load_state_dict(exits.state_dict())
         assert torch.equal(again.averaging.shares, torch.tensor(SHARES))
-        half = copy.deepcopy(bank).bfloat16()
+        half = copy.deepcopy(exits).bfloat16()
         given = logits(dtype=torch.bfloat16)
         found = all_logits(half, torch.zeros(7, 21), given)
         assert found.dtype == torch.bfloat16

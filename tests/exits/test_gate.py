@@ -1,8 +1,8 @@
 import torch
 from torch import nn
 
-from offramp.exits import Gates
-from offramp.functional import EVIDENCE_SIZE
+from offramp.exits._gate import Gates
+from offramp.functional._statistics import EVIDENCE_SIZE
 from tests.cases import each
 
 

@@ -25,11 +25,11 @@ def features(count: int, seed: int = 0) -> Tensor:
 def made(stages: tuple[int, ...] = (0, 1, 2), *, dropout: float = 0.1) -> LadderExits:
     """The same ladder every time, nothing at its initial value."""
     torch.manual_seed(0)
-    bank = LadderExits(WIDTHS, stages, K, width=WIDTH, dropout=dropout).double()
+    exits = LadderExits(WIDTHS, stages, K, width=WIDTH, dropout=dropout).double()
     with torch.no_grad():
-        for index, parameter in enumerate(bank.parameters()):
+        for index, parameter in enumerate(exits.parameters()):
             parameter.add_(0.3 * torch.randn(parameter.shape, dtype=torch.float64, generator=generator(index)))
-    return bank.eval()
+    return exits.eval()
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -42,13 +42,13 @@ def gelu(x: Tensor) -> Tensor:
     return x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-def by_formula(bank: LadderExits, rows: Tensor, sample: Tensor) -> list[Tensor]:
+def by_formula(exits: LadderExits, rows: Tensor, sample: Tensor) -> list[Tensor]:
     """s = s + C gelu(A z + B LN(s)), logits = H LN(s), on features standardised by `sample`."""
-    w = bank.state_dict()
+    w = exits.state_dict()
     standard = (rows - sample.mean(0)) / sample.std(0, correction=0)
     state = normed = torch.zeros(len(rows), WIDTH, dtype=torch.float64)
     answers = []
-    for rung, stage in enumerate(bank.stages):
+    for rung, stage in enumerate(exits.stages):
         start = sum(WIDTHS[:stage])
         read = standard[:, start : start + WIDTHS[stage]] @ w[f"read.{stage}"].T
         mixed = normed @ w["mix"][rung].T + w["mix_bias"][rung]
@@ -61,23 +61,23 @@ def by_formula(bank: LadderExits, rows: Tensor, sample: Tensor) -> list[Tensor]:
 class TestFormula:
     @each("stages", [(0, 1, 2), (0, 2), (1,)])
     def test_written_out(self, stages: tuple[int, ...]) -> None:
-        bank, sample, rows = made(stages), features(40, seed=1), features(7)
-        bank.standardize(sample)
-        for found, expected in zip(bank(rows), by_formula(bank, rows, sample), strict=True):
+        exits, sample, rows = made(stages), features(40, seed=1), features(7)
+        exits.standardize(sample)
+        for found, expected in zip(exits(rows), by_formula(exits, rows, sample), strict=True):
             torch.testing.assert_close(found[0], expected, rtol=1e-7, atol=1e-7)
 
     def test_without_standardising(self) -> None:
-        bank, rows = made(), torch.randn(7, 15, dtype=torch.float64, generator=generator())
+        exits, rows = made(), torch.randn(7, 15, dtype=torch.float64, generator=generator())
         neutral = torch.stack([torch.ones(15), -torch.ones(15)]).double()  # mean 0, deviation 1
-        for found, expected in zip(bank(rows), by_formula(bank, rows, neutral), strict=True):
+        for found, expected in zip(exits(rows), by_formula(exits, rows, neutral), strict=True):
             torch.testing.assert_close(found[0], expected)
 
     def test_gradients_reach_every_rung_through_the_state(self) -> None:
-        bank = made()
-        bank.standardize(features(40))
-        bank(features(7))[2].square().sum().backward()
+        exits = made()
+        exits.standardize(features(40))
+        exits(features(7))[2].square().sum().backward()
         for stage in (0, 1, 2):
-            gradient = bank.read[str(stage)].grad
+            gradient = exits.read[str(stage)].grad
             assert gradient is not None
             assert gradient.any()
 
@@ -94,50 +94,50 @@ class TestStandardising:
             torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
     def test_a_feature_silent_in_the_sample_takes_the_usual_scale_of_its_stage(self) -> None:
-        bank, sample = made(), torch.randn(40, 15, dtype=torch.float64, generator=generator())
+        exits, sample = made(), torch.randn(40, 15, dtype=torch.float64, generator=generator())
         sample[:, 3] = 2.5
-        bank.standardize(sample)
+        exits.standardize(sample)
         usual = sample[:, :6].std(0, correction=0).mean()
-        torch.testing.assert_close(bank.scale[3], 1 / usual)
+        torch.testing.assert_close(exits.scale[3], 1 / usual)
 
     def test_nothing_varies(self) -> None:
-        bank = made()
-        bank.standardize(torch.ones(3, 15, dtype=torch.float64))
-        assert all(torch.isfinite(answer).all() for answer in bank(features(7)))
+        exits = made()
+        exits.standardize(torch.ones(3, 15, dtype=torch.float64))
+        assert all(torch.isfinite(answer).all() for answer in exits(features(7)))
 
     @each("apart", [1e2, 1e6])
     def test_a_stage_of_small_numbers_is_heard(self, apart: float) -> None:
         # Stages differ in scale by orders of magnitude; that is what standardising is for.
         sample = torch.randn(40, 15, dtype=torch.float64, generator=generator())
         sample[:, 6:] *= apart
-        bank = made()
-        bank.standardize(sample)
+        exits = made()
+        exits.standardize(sample)
         rows = sample[:7].clone()
-        before = bank(rows)[0]
+        before = exits(rows)[0]
         rows[:, :6] += 1
-        assert (bank(rows)[0] - before).abs().max() > 1e-3
+        assert (exits(rows)[0] - before).abs().max() > 1e-3
 
     def test_is_saved(self) -> None:
-        bank, again = made(), made()
-        bank.standardize(features(40))
-        again.load_state_dict(bank.state_dict())
-        for found, expected in zip(again(features(7)), bank(features(7)), strict=True):
+        exits, again = made(), made()
+        exits.standardize(features(40))
+        again.load_state_dict(exits.state_dict())
+        for found, expected in zip(again(features(7)), exits(features(7)), strict=True):
             assert torch.equal(found, expected)
 
 
 class TestDropout:
     def test_only_while_training(self) -> None:
-        bank, rows = made(dropout=0.5), features(7)
-        bank.standardize(features(40))
-        assert torch.equal(bank(rows)[0], bank(rows)[0])
-        bank.train()
+        exits, rows = made(dropout=0.5), features(7)
+        exits.standardize(features(40))
+        assert torch.equal(exits(rows)[0], exits(rows)[0])
+        exits.train()
         torch.manual_seed(0)
-        assert not torch.equal(bank(rows)[0], bank(rows)[0])
+        assert not torch.equal(exits(rows)[0], exits(rows)[0])
 
     def test_none(self) -> None:
-        bank, rows = made(dropout=0.0), features(7)
-        expected = bank(rows)
-        for found, answer in zip(bank.train()(rows), expected, strict=True):
+        exits, rows = made(dropout=0.0), features(7)
+        expected = exits(rows)
+        for found, answer in zip(exits.train()(rows), expected, strict=True):
             assert torch.equal(found, answer)
 
 
@@ -145,18 +145,18 @@ class TestPoints:
     @each("points", [[False], [True], [False, True]])
     def test_copied_whole_or_not_at_all(self, points: list[bool]) -> None:
         # All cost weights share a ladder.
-        bank, other = made(), LadderExits(WIDTHS, (0, 1, 2), K, width=WIDTH).double().eval()
+        exits, other = made(), LadderExits(WIDTHS, (0, 1, 2), K, width=WIDTH).double().eval()
         other.standardize(features(40))
-        expected = (other if any(points) else bank)(features(7))
-        bank.copy_points(other, torch.tensor(points))
-        for found, answer in zip(bank(features(7)), expected, strict=True):
+        expected = (other if any(points) else exits)(features(7))
+        exits.copy_points(other, torch.tensor(points))
+        for found, answer in zip(exits(features(7)), expected, strict=True):
             assert torch.equal(found, answer)
 
 
 class TestCost:
     def test_by_hand(self) -> None:
         # Stage 0: A 6 x 8, B and C 8 x 8, two biases of 8, a layer norm of 8 at 5; H 8 x 3 and its bias.
-        bank = made()
-        assert bank.mul_adds(0) == (48 + 64 + 64 + 16 + 40, 24 + 3)
-        assert bank.mul_adds(1) == (40 + 64 + 64 + 16 + 40, 24 + 3)
-        assert bank.carries_state
+        exits = made()
+        assert exits.mul_adds(0) == (48 + 64 + 64 + 16 + 40, 24 + 3)
+        assert exits.mul_adds(1) == (40 + 64 + 64 + 16 + 40, 24 + 3)
+        assert exits.carries_state

@@ -3,7 +3,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from offramp.exits import CumulativeLinearExits, Gates, LinearExits
+from offramp.exits import LinearExits
+from offramp.exits._gate import Gates
+from offramp.exits._linear import CumulativeLinearExits
 from tests.cases import each
 
 WIDTHS = (6, 5, 4, 7)
@@ -22,12 +24,12 @@ def features(count: int) -> Tensor:
 
 def made(kind: type[LinearExits], stacked: int = W, seed: int = 1) -> LinearExits:
     """Exits whose cost weights all differ."""
-    bank = kind(WIDTHS, STAGES, K, stacked=stacked).double()
+    exits = kind(WIDTHS, STAGES, K, stacked=stacked).double()
     with torch.no_grad():
-        for index, parameter in enumerate(bank.parameters()):
+        for index, parameter in enumerate(exits.parameters()):
             draw = generator(seed + 10 * index)
             parameter.copy_(torch.randn(parameter.shape, dtype=torch.float64, generator=draw))
-    return bank
+    return exits
 
 
 def read_by_hand(kind: type[LinearExits], rows: Tensor, stage: int) -> Tensor:
@@ -41,29 +43,29 @@ def read_by_hand(kind: type[LinearExits], rows: Tensor, stage: int) -> Tensor:
 class TestAnswers:
     @both
     def test_are_linear_layers(self, kind: type[LinearExits]) -> None:
-        bank, rows = made(kind), features(7)
-        for stage, found in zip(STAGES, bank(rows), strict=True):
+        exits, rows = made(kind), features(7)
+        for stage, found in zip(STAGES, exits(rows), strict=True):
             assert found.shape == (W, 7, K)
             for w in range(W):
-                weight, bias = bank.weights[str(stage)][:, w], bank.biases[str(stage)][:, w]
+                weight, bias = exits.weights[str(stage)][:, w], exits.biases[str(stage)][:, w]
                 torch.testing.assert_close(found[w], F.linear(read_by_hand(kind, rows, stage), weight, bias))
 
     @both
     def test_each_sample_at_its_own_point(self, kind: type[LinearExits]) -> None:
-        bank, rows = made(kind), features(9)
+        exits, rows = made(kind), features(9)
         point = torch.randint(0, W, (9,), generator=generator(3))
         assert len(set(point.tolist())) > 2
-        state = bank.initial_state(9)
-        for stage, expected in zip(STAGES, bank(rows), strict=True):
-            answer, state = bank.step(stage, rows[:, bank.columns(stage)], state, point)
+        state = exits.initial_state(9)
+        for stage, expected in zip(STAGES, exits(rows), strict=True):
+            answer, state = exits.step(stage, rows[:, exits.columns(stage)], state, point)
             for sample in range(9):
                 torch.testing.assert_close(answer[sample], expected[point[sample], sample])
 
     @both
     def test_gradients_stay_with_their_cost_weight(self, kind: type[LinearExits]) -> None:
-        bank, rows = made(kind), features(7)
-        sum(answer[2].square().sum() for answer in bank(rows)).backward()
-        for weight in bank.weights.values():
+        exits, rows = made(kind), features(7)
+        sum(answer[2].square().sum() for answer in exits(rows)).backward()
+        for weight in exits.weights.values():
             assert weight.grad is not None
             assert weight.grad[:, 2].any()
             assert not weight.grad[:, [0, 1, 3]].any()
@@ -83,10 +85,10 @@ class TestStacking:
 
     @both
     def test_take_picks(self, kind: type[LinearExits]) -> None:
-        bank = made(kind)
-        expected = bank(features(3))
+        exits = made(kind)
+        expected = exits(features(3))
         for w in range(W):
-            taken = bank.take(w)
+            taken = exits.take(w)
             assert type(taken) is kind
             assert taken.stacked == 1
             for found, row in zip(taken(features(3)), expected, strict=True):
@@ -94,23 +96,23 @@ class TestStacking:
 
     @both
     def test_they_are_copies(self, kind: type[LinearExits]) -> None:
-        bank = made(kind, stacked=1)
-        before = [answer.detach().clone() for answer in bank(features(3))]
-        for copy in (bank.stack(2), bank.take(0)):
+        exits = made(kind, stacked=1)
+        before = [answer.detach().clone() for answer in exits(features(3))]
+        for copy in (exits.stack(2), exits.take(0)):
             assert all(parameter.requires_grad for parameter in copy.parameters())
             with torch.no_grad():
                 for parameter in copy.parameters():
                     parameter.zero_()
-        for found, expected in zip(bank(features(3)), before, strict=True):
+        for found, expected in zip(exits(features(3)), before, strict=True):
             assert torch.equal(found, expected)
 
     @both
     @each("points", [[True, False, False, True], [False] * 4, [True] * 4])
     def test_copy_points(self, kind: type[LinearExits], points: list[bool]) -> None:
-        bank, other = made(kind), made(kind, seed=2)
-        mine, theirs = bank(features(3)), other(features(3))
-        bank.copy_points(other, torch.tensor(points))
-        for found, kept, taken in zip(bank(features(3)), mine, theirs, strict=True):
+        exits, other = made(kind), made(kind, seed=2)
+        mine, theirs = exits(features(3)), other(features(3))
+        exits.copy_points(other, torch.tensor(points))
+        for found, kept, taken in zip(exits(features(3)), mine, theirs, strict=True):
             for w in range(W):
                 assert torch.equal(found[w], taken[w] if points[w] else kept[w])
         for found, expected in zip(other(features(3)), theirs, strict=True):
@@ -120,14 +122,14 @@ class TestStacking:
 class TestParameters:
     @both
     def test_by_exit(self, kind: type[LinearExits]) -> None:
-        bank = made(kind)
-        listed = [id(parameter) for stage in STAGES for parameter in bank.parameters_of(stage)]
-        assert sorted(listed) == sorted(map(id, bank.parameters()))
-        for stage, answer in zip(STAGES, bank(features(7)), strict=True):
+        exits = made(kind)
+        listed = [id(parameter) for stage in STAGES for parameter in exits.parameters_of(stage)]
+        assert sorted(listed) == sorted(map(id, exits.parameters()))
+        for stage, answer in zip(STAGES, exits(features(7)), strict=True):
             # An answer depends on the parameters of its exit and on those alone.
-            for parameter in bank.parameters():
+            for parameter in exits.parameters():
                 (gradient,) = torch.autograd.grad(answer.sum(), [parameter], retain_graph=True, allow_unused=True)
-                owned = any(parameter is own for own in bank.parameters_of(stage))
+                owned = any(parameter is own for own in exits.parameters_of(stage))
                 assert (gradient is not None) == owned
 
 
@@ -135,9 +137,9 @@ class TestStart:
     @both
     def test_as_a_linear_layer_and_alike_for_every_cost_weight(self, kind: type[LinearExits]) -> None:
         torch.manual_seed(0)
-        bank = kind((400, 100), (0, 1), 50, stacked=3)
+        exits = kind((400, 100), (0, 1), 50, stacked=3)
         for stage, reads in ((0, 400), (1, 100 if kind is LinearExits else 500)):
-            weight, bias = bank.weights[str(stage)], bank.biases[str(stage)]
+            weight, bias = exits.weights[str(stage)], exits.biases[str(stage)]
             assert weight.shape == (50, 3, reads)
             assert torch.equal(weight[:, 0], weight[:, 1])
             assert torch.equal(bias[:, 0], bias[:, 2])
@@ -156,15 +158,15 @@ class TestSizes:
     )
     def test_the_papers(self, num_exits: int, width: int, num_classes: int, im: int, total: int) -> None:
         # T2T-ViT-7 on CIFAR-10 and T2T-ViT-14 on CIFAR-100, gates included.
-        bank = LinearExits((width,) * num_exits, tuple(range(num_exits - 1)), num_classes)
+        exits = LinearExits((width,) * num_exits, tuple(range(num_exits - 1)), num_classes)
         gates = Gates(num_exits)
-        trained = [parameter for module in (bank, gates) for parameter in module.parameters()]
+        trained = [parameter for module in (exits, gates) for parameter in module.parameters()]
         assert all(parameter.requires_grad for parameter in trained)
         assert sum(parameter.numel() for parameter in trained) == total
-        assert {bank.mul_adds(stage) for stage in bank.stages} == {(0, im)}
+        assert {exits.mul_adds(stage) for stage in exits.stages} == {(0, im)}
 
     def test_cumulative_exits_grow(self) -> None:
-        bank = CumulativeLinearExits(WIDTHS, STAGES, K)
-        assert [bank.mul_adds(stage) for stage in STAGES] == [(0, 7 * K), (0, 11 * K), (0, 18 * K)]
-        assert bank.carries_state
+        exits = CumulativeLinearExits(WIDTHS, STAGES, K)
+        assert [exits.mul_adds(stage) for stage in STAGES] == [(0, 7 * K), (0, 11 * K), (0, 18 * K)]
+        assert exits.carries_state
         assert not LinearExits.carries_state

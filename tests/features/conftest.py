@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from offramp.features import Store, extract
+from offramp.features import extract
+from offramp.features._store import Store
 from tests.features.examples import CLEAN, SHIFTED, images, small_resnet
 
 

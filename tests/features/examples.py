@@ -7,8 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offramp.backbone import Axes, Backbone, CifarResNet, Hidden, Preprocessing, image_preprocessing
-from offramp.features import ArraySource, Rows, Source
+from offramp.backbone import Axes, CifarResNet
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._hidden import Hidden
+from offramp.features import ArraySource, Source
+from offramp.features._source import Rows
+from offramp.preprocessing import Preprocessing
+from offramp.preprocessing._images import image_preprocessing
 
 CLEAN = image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
 SHIFTED = Preprocessing((CLEAN.steps[0], ("shift_and_flip", {"shift": 4}), *CLEAN.steps[1:]))

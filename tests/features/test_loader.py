@@ -1,14 +1,22 @@
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from offramp.errors import InputError, UnknownNameError
-from offramp.features import Batch, BatchSource, Store, StoreSource, extract
-from tests.cases import each
+from offramp.features import BatchSource, StoreSource, extract
+from offramp.features._batch import Batch
+from offramp.features._loader import RowSelection, plan_turns
+from offramp.features._shard import Plan
+from offramp.features._store import Store
+from offramp.preprocessing import Preprocessing
+from tests.cases import each, refuses
 from tests.features.examples import VectorBackbone, vectors
 
 
@@ -72,8 +80,8 @@ def test_shuffled_has_every_row_once(
     buffer_mb: float,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("offramp.features.loader.CHUNK_BYTES", 0)
-    monkeypatch.setattr("offramp.features.loader.CHUNK_ROWS", 3)
+    monkeypatch.setattr("offramp.features._loader.CHUNK_BYTES", 0)
+    monkeypatch.setattr("offramp.features._loader.CHUNK_ROWS", 3)
     source = StoreSource(store, pooling="mean", rows=rows, buffer_mb=buffer_mb)
     batches = list(source.shuffled(batch_size=batch_size, seed=1, epoch=2))
     assert [len(batch.labels) for batch in batches[:-1]] == [batch_size] * (len(batches) - 1)
@@ -140,7 +148,7 @@ def _label_entropy(batches: Iterable[Batch]) -> float:
 
 def test_sorted_classes_are_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forty chunks in a buffer, ten classes: nearly as mixed as a full shuffle."""
-    monkeypatch.setattr("offramp.features.loader.CHUNK_BYTES", 16 * 128)
+    monkeypatch.setattr("offramp.features._loader.CHUNK_BYTES", 16 * 128)
     numbers, labels = np.zeros((4000, 64)), np.arange(4000) // 400
     store = extract(
         VectorBackbone([nn.Identity()], 64), vectors(numbers, labels), tmp_path, poolings=("mean",), shard_mb=0.05
@@ -170,7 +178,7 @@ def test_other_precisions(dtype: torch.dtype, tmp_path: Path) -> None:
 
 
 def test_few_shards_open_at_a_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offramp.features.store.OPEN_SHARDS", 2)
+    monkeypatch.setattr("offramp.features._store.OPEN_SHARDS", 2)
     opened = Store.open(store.path)
     assert shuffled(StoreSource(opened, pooling="mean")).ids.sort().values.tolist() == sorted(store.ids().tolist())
     assert len(opened._mapped) == 2
@@ -182,11 +190,11 @@ def test_all_rows_but_some(store: Store) -> None:
     named, others = StoreSource(store, pooling="mean", rows=rest), StoreSource(store, pooling="mean", without=without)
     assert others.num_samples == 64
     assert others.ids().tolist() == named.ids().tolist()
-    for one, other in (
+    for batches, expected in (
         (named.in_order(batch_size=9), others.in_order(batch_size=9)),
         (named.shuffled(batch_size=9, seed=0, epoch=0), others.shuffled(batch_size=9, seed=0, epoch=0)),
     ):
-        assert torch.equal(joined(one).features, joined(other).features)
+        assert torch.equal(joined(batches).features, joined(expected).features)
 
 
 def test_keys_come_shard_by_shard(store: Store) -> None:
@@ -207,19 +215,84 @@ def test_it_is_a_batch_source(store: Store) -> None:
 
 
 def test_what_makes_no_sense_is_refused(store: Store) -> None:
-    with pytest.raises(UnknownNameError, match="Known: grid, mean"):
+    with refuses(UnknownNameError, hint="Known: grid, mean"):
         StoreSource(store, pooling="max")
-    with pytest.raises(InputError, match="'first' or 'all'"):
+    with refuses(InputError, expected="'first' or 'all'"):
         StoreSource(store, pooling="mean", views="second")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="buffer"):
+    with refuses(InputError, problem="buffer_mb"):
         StoreSource(store, pooling="mean", buffer_mb=0)
     for rows in ([3, 2], [2, 2], [-1, 2], [0, 70]):
-        with pytest.raises(InputError, match="from 0 to 69"):
+        with refuses(InputError, expected="from 0 to 69"):
             StoreSource(store, pooling="mean", rows=np.array(rows))
     for none in (np.array([], np.int64), np.array([1.0]), np.array([[1]])):
-        with pytest.raises(InputError, match="at least one integer row"):
+        with refuses(InputError, expected="at least one integer row"):
             StoreSource(store, pooling="mean", rows=none)
-    with pytest.raises(InputError, match="batch size"):
+    with refuses(InputError, problem="batch_size"):
         next(StoreSource(store, pooling="mean").in_order(batch_size=0))
-    with pytest.raises(InputError, match="batch size"):
+    with refuses(InputError, problem="batch_size"):
         next(StoreSource(store, pooling="mean").shuffled(batch_size=0, seed=0, epoch=0))
+
+
+def plan(rows: int, shard_rows: int) -> Plan:
+    return Plan("5eed", 10, (1,), {"mean": (1, 1)}, (Preprocessing(),), "toy", rows, shard_rows, 1, 1, "float16")
+
+
+def read(selection: RowSelection, rows: int, shard_rows: int, step: int) -> list[int]:
+    """The row numbers, read some positions at a time."""
+    numbers_read: list[int] = []
+    for shard, count in enumerate(selection.counts.tolist()):
+        start = shard * shard_rows
+        numbers = np.arange(start, min(start + shard_rows, rows))
+        for first in range(0, count, step):
+            numbers_read += numbers[selection.rows(shard, first, min(first + step, count))].tolist()
+    return numbers_read
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 5), st.data())
+def test_named_rows_and_all_others(rows: int, shard_rows: int, step: int, data: st.DataObject) -> None:
+    named = sorted(data.draw(st.sets(st.integers(0, rows - 1), min_size=1)))
+    made = plan(rows, shard_rows)
+    assert read(RowSelection(made, rows=np.array(named)), rows, shard_rows, step) == named
+    others = [row for row in range(rows) if row not in named]
+    if others:
+        assert read(RowSelection(made, without=np.array(named)), rows, shard_rows, step) == others
+    assert read(RowSelection(made), rows, shard_rows, step) == list(range(rows))
+
+
+def test_nothing_left_and_both_at_once_are_refused() -> None:
+    with refuses(InputError, problem="all 3 rows"):
+        RowSelection(plan(3, 2), without=np.arange(3))
+    with refuses(InputError, got="both"):
+        RowSelection(plan(3, 2), rows=np.arange(2), without=np.arange(1))
+
+
+@each("kind", [np.int64, np.uint64, np.int8])
+def test_rows_in_another_order_are_refused(kind: type[np.integer[Any]]) -> None:
+    with refuses(InputError, expected="sorted, different row numbers"):
+        RowSelection(plan(5, 2), rows=np.array([3, 1], kind))
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=40), st.integers(1, 12), st.integers(0, 20))
+def test_every_row_comes_out_once_in_full_batches(lengths: list[int], batch_size: int, spare: int) -> None:
+    """Carry out the turns on a buffer of row numbers."""
+    room = min(batch_size + max(lengths) + spare, sum(lengths))
+    starts = np.cumsum([0, *lengths[:-1]])
+    buffer = np.full(room, -1)
+    out: list[int] = []
+    turns = list(
+        plan_turns(np.array(lengths), room=room, batch_size=batch_size, generator=torch.Generator().manual_seed(0))
+    )
+    for turn in turns:
+        chunks = [np.arange(starts[chunk], starts[chunk] + lengths[chunk]) for chunk in turn.chunks]
+        rows = np.concatenate([buffer[turn.left_over].copy(), *chunks])
+        assert sorted(turn.slots) == list(range(len(rows)))
+        buffer[turn.slots] = rows
+        assert turn is turns[-1] or (turn.num_out > 0 and turn.num_out % batch_size == 0)
+        out += buffer[: turn.num_out].tolist()
+    assert sorted(out) == list(range(sum(lengths)))
+
+
+def test_rows_of_a_turn_are_mixed() -> None:
+    generator = torch.Generator().manual_seed(0)
+    (turn,) = plan_turns(np.array([500, 500]), room=1000, batch_size=10, generator=generator)
+    assert abs(np.corrcoef(np.arange(1000), turn.slots)[0, 1]) < 0.15

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from offramp.errors import StoreError
-from offramp.features import Store, extract
+from offramp.features import extract
+from offramp.features._store import Store
 from tests.features.examples import CLEAN, SHIFTED, Slowly, contents, images, small_resnet
 
 
@@ -26,13 +27,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return contents(path)
 
 
-@pytest.mark.slow
-def test_killed_at_random_moments(undisturbed: dict[str, bytes], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [pytest.param(1, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.long)])
+def test_killed_at_random_moments(undisturbed: dict[str, bytes], tmp_path: Path, kills: int) -> None:
     command = [sys.executable, __file__, str(tmp_path / "store")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     moments = random.Random(0)
     unfinished = 0
-    for _ in range(3):
+    for _ in range(kills):
         child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
         assert child.stdout is not None
         with child.stdout:

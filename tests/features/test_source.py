@@ -1,10 +1,11 @@
 import numpy as np
-import pytest
 import torch
 
 from offramp.errors import InputError
-from offramp.features import ArraySource, hash_rows
-from offramp.features.source import read_ids
+from offramp.features import ArraySource
+from offramp.features._ids import hash_rows
+from offramp.features._source import read_ids
+from tests.cases import refuses
 
 
 def test_rows_read_apart_have_the_ids_of_the_whole() -> None:
@@ -38,9 +39,9 @@ def test_read_copies_from_arrays_tensors_and_memory_maps(tmp_path) -> None:  # t
 
 
 def test_arrays_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(InputError, match="labels"):
+    with refuses(InputError, problem="labels"):
         ArraySource(np.zeros((3, 2)), np.zeros(3), name="real labels")
-    with pytest.raises(InputError, match="as many labels"):
+    with refuses(InputError, expected="as many labels"):
         ArraySource(np.zeros((3, 2)), np.zeros(4, np.int64), name="too many labels")
-    with pytest.raises(InputError, match="ids"):
+    with refuses(InputError, problem="ids"):
         ArraySource(np.zeros((3, 2)), np.zeros(3, np.int64), name="ids of two columns", ids=np.zeros((3, 2), np.int64))

@@ -4,7 +4,8 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from offramp._files import _encode, file_sha256, read_checked_json, write_checked_json
 from offramp.errors import CorruptFileError, StoreError, UnknownNameError
-from offramp.features import Store, extract, split_by_id
-from offramp.features.sealed import _encode, file_sha256, read_sealed, write_sealed
+from offramp.features import extract, split_by_id
+from offramp.features._store import Store
+from tests.cases import each, refuses
 from tests.features.examples import VectorBackbone, contents, vectors
 
 
@@ -53,8 +56,16 @@ def test_a_file_cut_short_or_too_long_is_refused_by_name(small_store: Store) -> 
 def test_a_shard_cut_short_is_refused_on_opening(small_store: Store) -> None:
     file = small_store.path / "shards" / "000002.safetensors"
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(CorruptFileError, match=r"000002\.safetensors has \d+ bytes, expected \d+"):
+    with refuses(CorruptFileError, problem="000002.safetensors", got="bytes"):
         Store.open(small_store.path)
+
+
+@contextmanager
+def spoilt(file: Path) -> Iterator[Path]:
+    """A file that is put right again afterwards."""
+    whole = file.read_bytes()
+    yield file
+    file.write_bytes(whole)
 
 
 def test_a_missing_file_is_refused_by_name(small_store: Store) -> None:
@@ -70,29 +81,28 @@ def test_a_missing_file_is_refused_by_name(small_store: Store) -> None:
         (path / name).write_bytes(whole)
 
 
-@pytest.mark.parametrize("name", ["plan.json", "manifest.json", "shards/000000.json"])
-@pytest.mark.parametrize(
-    "garbage", [b"\xff\xfe", b"null", b"[1]", b"{}", b'{"seal": 1e999}', b"[" * 100_000, b'{"seal": "\\ud800"}']
-)
+@each("name", ["plan.json", "manifest.json", "shards/000000.json"])
+@each("garbage", [b"\xff\xfe", b"null", b"[1]", b"{}", b'{"seal": 1e999}', b"[" * 100_000, b'{"seal": "\\ud800"}'])
 def test_garbage_is_refused_by_name(small_store: Store, name: str, garbage: bytes) -> None:
-    (small_store.path / name).write_bytes(garbage)
-    with pytest.raises(CorruptFileError, match=name):
-        Store.open(small_store.path)
+    with spoilt(small_store.path / name) as file:
+        file.write_bytes(garbage)
+        with pytest.raises(CorruptFileError, match=name):
+            Store.open(small_store.path)
 
 
 def test_another_version_is_refused(small_store: Store) -> None:
     for name in ("plan.json", "manifest.json", "shards/000001.json"):
         file = small_store.path / name
         whole = file.read_bytes()
-        content = {**read_sealed(file), "version": 2}
-        # Sealed as the later version would: how files are sealed never changes.
+        content = {**read_checked_json(file), "version": 2}
+        # With a checksum as the later version would write it: the checksum never changes.
         file.write_bytes(_encode(content))
-        with pytest.raises(StoreError, match=rf"{name} has format version 2, this offramp reads 1"):
+        with refuses(StoreError, problem=name, expected="1", got="2"):
             Store.open(small_store.path)
         file.write_bytes(whole)
 
 
-@pytest.mark.parametrize(
+@each(
     ("field", "value"),
     [
         ("num_rows", 0),
@@ -119,26 +129,26 @@ def test_another_version_is_refused(small_store: Store) -> None:
 )
 def test_a_made_up_plan_is_refused(small_store: Store, field: str, value: Any) -> None:
     """Correctly sealed, but senseless."""
-    file = small_store.path / "plan.json"
-    write_sealed(file, {**read_sealed(file), field: value})
-    with pytest.raises(CorruptFileError, match=r"plan\.json does not describe"):
-        Store.open(small_store.path)
+    with spoilt(small_store.path / "plan.json") as file:
+        write_checked_json(file, {**read_checked_json(file), field: value})
+        with pytest.raises(CorruptFileError, match=r"plan\.json does not describe"):
+            Store.open(small_store.path)
 
 
 def test_a_plan_of_more_rows_than_there_are_is_refused(small_store: Store) -> None:
     file = small_store.path / "plan.json"
-    write_sealed(file, {**read_sealed(file), "num_rows": 10**15})
+    write_checked_json(file, {**read_checked_json(file), "num_rows": 10**15})
     with pytest.raises(CorruptFileError, match=r"manifest\.json"):
         Store.open(small_store.path)
 
 
-def _reseal(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    content = read_sealed(file)
+def _rewrite(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    content = read_checked_json(file)
     change(content)
-    write_sealed(file, content)
+    write_checked_json(file, content)
 
 
-@pytest.mark.parametrize(
+@each(
     ("name", "change"),
     [
         ("manifest.json", lambda content: content.pop("shards")),
@@ -154,9 +164,10 @@ def _reseal(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
 def test_files_that_do_not_agree_are_refused(
     small_store: Store, name: str, change: Callable[[dict[str, Any]], object]
 ) -> None:
-    _reseal(small_store.path / name, change)
-    with pytest.raises(CorruptFileError, match=name):
-        Store.open(small_store.path)
+    with spoilt(small_store.path / name) as file:
+        _rewrite(file, change)
+        with pytest.raises(CorruptFileError, match=name):
+            Store.open(small_store.path)
 
 
 @pytest.mark.parametrize("content", ["garbage", "another shape", "another type", "a column less"])
@@ -175,17 +186,17 @@ def test_a_made_up_shard_is_refused(small_store: Store, content: str) -> None:
             del columns["ids"]
         save_file(columns, file)
     entry = {"bytes": file.stat().st_size, "sha256": file_sha256(file)}
-    _reseal(small_store.path / "shards" / "000001.json", lambda content: content.update(entry))
-    _reseal(small_store.path / "manifest.json", lambda content: content["shards"][1].update(entry))
+    _rewrite(small_store.path / "shards" / "000001.json", lambda content: content.update(entry))
+    _rewrite(small_store.path / "manifest.json", lambda content: content["shards"][1].update(entry))
     store = Store.open(small_store.path)
     with pytest.raises(CorruptFileError, match=r"000001\.safetensors"):
         store.shard(1)
 
 
 def test_no_store_at_all(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="no feature store at"):
+    with refuses(StoreError, problem="no feature store at"):
         Store.open(tmp_path)
-    with pytest.raises(StoreError, match="no feature store at"):
+    with refuses(StoreError, problem="no feature store at"):
         Store.open(tmp_path / "nowhere")
 
 
@@ -198,14 +209,14 @@ def test_a_shard_of_another_store_is_refused(small_store: Store) -> None:
 
 
 def test_a_shard_is_verified_once(small_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offramp.features.store.OPEN_SHARDS", 1)
+    monkeypatch.setattr("offramp.features._store.OPEN_SHARDS", 1)
     hashed: list[Path] = []
 
     def watched(path: Path) -> str:
         hashed.append(path)
         return file_sha256(path)
 
-    monkeypatch.setattr("offramp.features.store.file_sha256", watched)
+    monkeypatch.setattr("offramp.features._store.file_sha256", watched)
     store = Store.open(small_store.path)
     for shard in (0, 1, 0, 2, 1, 0):
         assert store.shard(shard)["labels"].shape == (4,)

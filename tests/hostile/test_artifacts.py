@@ -5,6 +5,7 @@ import math
 import random
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +14,34 @@ import torch
 from torch import Tensor
 
 import offramp
-from offramp.backbone import Factory, build
+from offramp.backbone import Factory
+from offramp.backbone._making import build
 from offramp.errors import ArtifactError, InputError, UnknownNameError, UntrustedNameError
-from offramp.frontier import Frontier
+from offramp.model._model import EarlyExitModel
 from tests.artifact_examples import assert_same, at, change_manifest, change_tensors
 from tests.cases import each
-from tests.frontier.artifact_examples import PICTURES, resnet
+from tests.model.artifact_examples import PICTURES, resnet
 
 REFUSALS = (ArtifactError, UnknownNameError, UntrustedNameError)
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Frontier, Path]:
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[EarlyExitModel, Path]:
     frontier, folder = resnet(), tmp_path_factory.mktemp("saved")
-    offramp.save(frontier, folder, weights=True)
+    frontier.save(folder, weights=True)
     return frontier, folder
 
 
 @pytest.fixture
-def folder(saved: tuple[Frontier, Path], tmp_path: Path) -> Path:
+def folder(saved: tuple[EarlyExitModel, Path], tmp_path: Path) -> Path:
     return Path(shutil.copytree(saved[1], tmp_path / "copy"))
 
 
 OUT_OF_RANGE: dict[str, list[Any]] = {
     "full_accuracy": [7, 1.0001, -0.1],
     "full_ms": [0, -1.0, 1e31, 1e-31],
-    "points.threshold.0.promised.accuracy": [7, 1.5, -1e-9],
-    "points.threshold.0.promised.cost": [0, 0.0, -0.3, 1e31],
+    "points.threshold.0.tune_metrics.accuracy": [7, 1.5, -1e-9],
+    "points.threshold.0.tune_metrics.cost": [0, 0.0, -0.3, 1e31],
     "contributions.0.1": [2, -1.5, 1e31],
     "classes": [["a", "a", "b"]],
     "calibration.samples": [-1, 10**9],
@@ -95,7 +97,7 @@ def test_a_tensor_out_of_range_is_refused_by_its_name(
         offramp.load(folder)
 
 
-def assert_in_range(frontier: Frontier) -> None:
+def assert_in_range(frontier: EarlyExitModel) -> None:
     assert 0 <= frontier.full_accuracy <= 1
     assert frontier.full_ms is None or 0 < frontier.full_ms < math.inf
     for costs in frontier.costs.values():
@@ -105,14 +107,14 @@ def assert_in_range(frontier: Frontier) -> None:
                 assert bool((column >= 0).all() & column.isfinite().all())
     for points in frontier.points.values():
         for point in points:
-            assert 0 <= point.promised["accuracy"] <= 1
-            assert 0 < point.promised["cost"] < math.inf
+            assert 0 <= point.tune_metrics["accuracy"] <= 1
+            assert 0 < point.tune_metrics["cost"] < math.inf
             assert bool((point.temperatures > 0).all())
             assert all(bool(value.isfinite().all()) for value in point.parameters.values())
     assert all(-1 <= one.gain <= 1 for one in frontier.contributions)
-    answer = frontier._network(next(iter(frontier.points.values()))[0]).predict(PICTURES[:2])
+    answer = replace(frontier, chosen=next(iter(frontier.points.values()))[0]).predict(PICTURES[:2])
     assert bool(answer.probabilities.isfinite().all() & answer.relative_cost.isfinite().all())
-    assert str(frontier)
+    assert str(frontier.frontier)
 
 
 def flip(raw: bytes, draw: random.Random) -> bytes:
@@ -122,7 +124,7 @@ def flip(raw: bytes, draw: random.Random) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("times", [60, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [60, pytest.param(600, marks=pytest.mark.long)])
 def test_a_manifest_of_flipped_bytes_is_refused_or_in_range(folder: Path, times: int) -> None:
     file = folder / "manifest.json"
     whole, refused, loaded = file.read_bytes(), 0, 0
@@ -149,13 +151,11 @@ def test_a_manifest_cut_short_is_refused(folder: Path) -> None:
     whole = file.read_bytes()
     for length in range(0, len(whole) - 2, len(whole) // 50):
         file.write_bytes(whole[:length])
-        with pytest.raises(
-            ArtifactError, match=r"manifest\.json is not what `offramp\.save` writes.*save the frontier"
-        ):
+        with pytest.raises(ArtifactError, match=r"manifest\.json is not what `save` of a model writes.*save the model"):
             offramp.load(folder)
 
 
-def test_other_white_space_and_order_say_the_same(saved: tuple[Frontier, Path], folder: Path) -> None:
+def test_other_white_space_and_order_say_the_same(saved: tuple[EarlyExitModel, Path], folder: Path) -> None:
     file = folder / "manifest.json"
     whole = json.loads(file.read_bytes())
     file.write_text(json.dumps(dict(reversed(whole.items())), ensure_ascii=False))
@@ -176,7 +176,7 @@ class TestCascades:
     @pytest.mark.slow
     @pytest.mark.timeout(120)
     def test_of_parameters(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("offramp.backbone.factory.MOST_PARAMETERS", 10**7)
+        monkeypatch.setattr("offramp.backbone._factory.MOST_PARAMETERS", 10**7)
         with torch.device("meta"), pytest.raises(InputError, match="at most 10,000,000 parameters"):
             build(self.DEEP)
 
@@ -201,7 +201,7 @@ class TestCascades:
         }
         member = Factory(kind, options[kind])
         size = sum(tensor.numel() for tensor in build(member).state_dict().values())
-        monkeypatch.setattr("offramp.backbone.factory.MOST_PARAMETERS", 3 * size - 1)
+        monkeypatch.setattr("offramp.backbone._factory.MOST_PARAMETERS", 3 * size - 1)
         build(Factory("cascade", members=(member, member)))
         with pytest.raises(InputError, match="parameters and 4,000 modules, got"):
             build(Factory("cascade", members=(member, member, member)))
@@ -213,7 +213,7 @@ class TestCascades:
             cascade = {"name": "cascade", "options": {}, "preprocessing": [], "members": [factory] * 16}
             whole["content"]["backbone"]["factory"] = cascade
 
-        monkeypatch.setattr("offramp.backbone.factory.MOST_PARAMETERS", 10**6)  # one has 75,000
+        monkeypatch.setattr("offramp.backbone._factory.MOST_PARAMETERS", 10**6)  # one has 75,000
         change_manifest(folder, change)
         with pytest.raises(ArtifactError, match=r"content\.backbone\.factory': .*at most 1,000,000 parameters"):
             offramp.load(folder)

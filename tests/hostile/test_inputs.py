@@ -13,15 +13,15 @@ import transformers
 from torch import Tensor, nn
 
 import offramp
-from offramp.backbone import Backbone
-from offramp.backbone.preprocessing import AS_IS
-from offramp.backbone.transformers import text_backbone
+from offramp.backbone._backbone import Backbone
+from offramp.backbone.adapters.transformers import text_backbone
 from offramp.errors import InputError, OfframpError
-from offramp.frontier import estimate, recalibrated
+from offramp.model._estimation import estimate
+from offramp.preprocessing._preprocessing import AS_IS
 from tests.cases import each
-from tests.frontier import text_examples
-from tests.frontier.artifact_examples import FEW
-from tests.frontier.examples import PREPROCESSING, backbone, images
+from tests.model import text_examples
+from tests.model.artifact_examples import FEW
+from tests.model.examples import PREPROCESSING, backbone, images
 
 LIBRARY: Any = transformers
 
@@ -100,14 +100,14 @@ NETWORKS: Mapping[str, tuple[Callable[[], Backbone], Callable[..., Any]]] = {
 
 
 @cache
-def network(name: str) -> offramp.EarlyExitNetwork:
+def network(name: str) -> offramp.EarlyExitModel:
     make, data = NETWORKS[name]
     made = make()
     preparing = PREPROCESSING if name == "byte images" else made.preprocessing
     frontier = offramp.fit(
         made, data(60, seed=1), data(40, seed=2), preprocessing=preparing, settings=FEW, anyway=True, progress=False
     )
-    return frontier.choose(cost=1.1)
+    return frontier.at(cost=1.1)
 
 
 STRANGE: Mapping[str, Any] = {
@@ -291,8 +291,8 @@ def test_whatever_a_tokenizer_returns_is_fitted_alike(form: str) -> None:
     frontier = offramp.fit(made, *data, settings=FEW, anyway=True, progress=False)
     texts, labels = sentences(50, seed=6)
     for again in (
-        recalibrated(frontier, make(texts), progress=False),
-        recalibrated(frontier, (make(texts), labels), labelled=True, progress=False),
+        frontier.recalibrate(make(texts), progress=False),
+        frontier.recalibrate((make(texts), labels), labelled=True, progress=False),
     ):
         assert len(again.points["threshold"][0].losses["disagreement"].samples) == 50
     assert estimate(made, (make(texts), labels), folds=2, settings=FEW, anyway=True, progress=False).samples == 50
@@ -341,7 +341,7 @@ def test_a_network_that_cannot_be_cut() -> None:
         with pytest.raises(InputError, match=told):
             use()
     cascade = offramp.fit(offramp.cascade(by_hand(), whole), *data, settings=FEW, anyway=True, progress=False)
-    assert len(cascade.choose(accuracy=0.01).predict(data[0][0]).labels) == 60
+    assert len(cascade.at(accuracy=0.01).predict(data[0][0]).labels) == 60
 
 
 def test_every_refusal_is_an_error_of_ours() -> None:

@@ -14,20 +14,22 @@ import torch
 from safetensors.torch import load_file
 
 import offramp
-from offramp.artifact import read_artifact, write_artifact
+from offramp.artifact._format import read_artifact, write_artifact
 from offramp.data import open_data
 from offramp.errors import ArtifactError, OverlapWarning, SplitError
-from offramp.features import ArraySource, IdSketch, StoreSource, extract, hash_rows
-from offramp.features.source import read_ids
-from offramp.features.splits import find_overlap
-from offramp.frontier import Frontier, compare, recalibrated
+from offramp.features import ArraySource, StoreSource, extract
+from offramp.features._ids import IdSketch, hash_rows
+from offramp.features._source import read_ids
+from offramp.features._splits import find_overlap
 from offramp.methods import METHODS
+from offramp.model import compare_models
+from offramp.model._model import EarlyExitModel
 from offramp.report import find, write_report
 from tests.cases import each
 from tests.cli.workshop import MODELS, SOURCE, Shell, quick, samples
-from tests.frontier.examples import PREPROCESSING, SMALL, backbone, images
+from tests.model.examples import PREPROCESSING, SMALL, backbone, images
 
-NEXT = r"Give '\w+' other rows, or take the shared ones out of it"
+NEXT = r"give '\w+' other rows, or take the shared ones out of it"
 """The next step that every refusal names."""
 
 Data = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
@@ -43,30 +45,32 @@ def rows(data: Data, chosen: slice | npt.NDArray[Any]) -> Data:
     return data[0][chosen], data[1][chosen]
 
 
-def fit(train: Data, validation: Any) -> Frontier:
+def fit(train: Data, validation: Any) -> EarlyExitModel:
     return offramp.fit(backbone(), train, validation, preprocessing=PREPROCESSING, settings=SMALL, progress=False)
 
 
 @pytest.fixture(scope="module")
-def fitted() -> Frontier:
+def fitted() -> EarlyExitModel:
     return fit(TRAIN, VALIDATION)
 
 
 @pytest.fixture(scope="module", params=["fitted", "loaded"])
-def frontier(request: pytest.FixtureRequest, fitted: Frontier, tmp_path_factory: pytest.TempPathFactory) -> Frontier:
+def frontier(
+    request: pytest.FixtureRequest, fitted: EarlyExitModel, tmp_path_factory: pytest.TempPathFactory
+) -> EarlyExitModel:
     if request.param == "fitted":
         return fitted
     folder = tmp_path_factory.mktemp("saved") / "artifact"
-    offramp.save(fitted, folder)
+    fitted.save(folder)
     return offramp.load(folder, backbone=fitted.backbone)
 
 
-def half(frontier: Frontier, name: str) -> Data:
+def half(frontier: EarlyExitModel, name: str) -> Data:
     """The validation samples that tuned, or those that calibrated."""
     return rows(VALIDATION, frontier.splits[name].contains(hash_rows(VALIDATION[0])))
 
 
-def features(frontier: Frontier, data: Data, folder: Path) -> StoreSource:
+def features(frontier: EarlyExitModel, data: Data, folder: Path) -> StoreSource:
     source = ArraySource(*data, name="features")
     pooling = frontier.pooling.name
     store = extract(frontier.backbone, source, folder, poolings=(pooling,), views=(PREPROCESSING,), progress=False)
@@ -123,47 +127,51 @@ def test_rows_that_repeat_within_a_split_do_no_harm() -> None:
 
 @each("labelled", [True, False])
 @each("name", ["fit", "tune"])
-def test_recalibration_refuses_samples_that_made_the_points(frontier: Frontier, name: str, labelled: bool) -> None:
+def test_recalibration_refuses_samples_that_made_the_points(
+    frontier: EarlyExitModel, name: str, labelled: bool
+) -> None:
     used = TRAIN if name == "fit" else half(frontier, "tune")
     for data in (used, rows(used, BACKWARDS), joined(rows(used, slice(0, 50)), rows(TEST, slice(0, 50)))):
         with pytest.raises(SplitError, match=f"rows of 'recalibrate' are in '{name}' too.*{NEXT}"):
-            recalibrated(frontier, data if labelled else data[0], labelled=labelled, progress=False)
+            frontier.recalibrate(data if labelled else data[0], labelled=labelled, progress=False)
     with pytest.raises(SplitError, match=NEXT):  # all of validation: half of it has tuned
-        recalibrated(frontier, VALIDATION, labelled=True, progress=False)
+        frontier.recalibrate(VALIDATION, labelled=True, progress=False)
 
 
-def test_recalibration_on_other_samples_or_those_that_calibrated(frontier: Frontier) -> None:
-    assert recalibrated(frontier, half(frontier, "calibrate"), labelled=True, progress=False).points
+def test_recalibration_on_other_samples_or_those_that_calibrated(frontier: EarlyExitModel) -> None:
+    assert frontier.recalibrate(half(frontier, "calibrate"), labelled=True, progress=False).points
     few = joined(rows(TEST, slice(0, 199)), rows(TRAIN, slice(3, 4)))
     with pytest.warns(OverlapWarning, match="1 of the 200 rows of 'recalibrate' is in 'fit' too"):
-        found = recalibrated(frontier, few, labelled=True, progress=False)
+        found = frontier.recalibrate(few, labelled=True, progress=False)
     assert found.provenance["recalibrated"]["samples"] == 199
     assert found.points["threshold"][0].losses["accuracy"].samples.shape == (199,)
 
 
-def test_evaluation_refuses_samples_that_were_used(frontier: Frontier, tmp_path: Path) -> None:
-    point = frontier.choose(cost=0.9).point
+def test_evaluation_refuses_samples_that_were_used(frontier: EarlyExitModel, tmp_path: Path) -> None:
+    chosen = frontier.at(cost=0.9)
+    point = chosen.point
     for name, data in (("fit", TRAIN), ("tune", half(frontier, "tune")), ("calibrate", half(frontier, "calibrate"))):
         used = features(frontier, rows(data, BACKWARDS), tmp_path / name)
         for measure in (
-            lambda source: frontier.evaluate(source, [point]),
+            lambda source: frontier.evaluate(source, points=[point]).rows,
             lambda source: find(frontier, source, point=point),
-            lambda source: compare((frontier, point, source), (frontier, point, source)),
+            lambda source: compare_models((chosen, source), (chosen, source)),
         ):
             with pytest.raises(SplitError, match=f"rows of 'test' are in '{name}.*{NEXT}"):
                 measure(used)
 
 
-def test_evaluation_is_of_the_rest(frontier: Frontier, tmp_path: Path) -> None:
+def test_evaluation_is_of_the_rest(frontier: EarlyExitModel, tmp_path: Path) -> None:
     """One row in two hundred was used: every figure is that of the other 199."""
-    point = frontier.choose(cost=0.9).point
+    chosen = frontier.at(cost=0.9)
+    point = chosen.point
     few = features(frontier, joined(rows(TRAIN, slice(9, 10)), rows(TEST, slice(0, 199))), tmp_path / "few")
     rest = features(frontier, rows(TEST, slice(0, 199)), tmp_path / "rest")
     told = "1 of the 200 rows of 'test' is in 'fit"
     with pytest.warns(OverlapWarning, match=told):
-        assert frontier.evaluate(few, [point]) == frontier.evaluate(rest, [point])
+        assert frontier.evaluate(few, points=[point]).rows == frontier.evaluate(rest, points=[point]).rows
     with pytest.warns(OverlapWarning, match=told):
-        assert compare((frontier, point, few), (frontier, point, few)).samples == 199
+        assert compare_models((chosen, few), (chosen, few)).samples == 199
     with pytest.warns(OverlapWarning, match=told):
         found = find(frontier, few, point=point)
     expected = find(frontier, rest, point=point)
@@ -174,16 +182,16 @@ def test_evaluation_is_of_the_rest(frontier: Frontier, tmp_path: Path) -> None:
     assert write_report(found, tmp_path / "report", source=source).exists()
 
 
-def test_samples_of_a_recalibration_are_used_too(frontier: Frontier, tmp_path: Path) -> None:
-    found = recalibrated(frontier, TEST[0], progress=False)
-    offramp.save(found, tmp_path / "artifact")
+def test_samples_of_a_recalibration_are_used_too(frontier: EarlyExitModel, tmp_path: Path) -> None:
+    found = frontier.recalibrate(TEST[0], progress=False)
+    found.save(tmp_path / "artifact")
     found = offramp.load(tmp_path / "artifact", backbone=frontier.backbone)
     with pytest.raises(SplitError, match=f"in 'recalibrate' too.*{NEXT}"):
-        found.evaluate(features(found, TEST, tmp_path / "features"), [found.choose(cost=0.9).point])
+        found.at(cost=0.9).evaluate(features(found, TEST, tmp_path / "features"))
 
 
-def test_hashed_ids_are_what_an_artifact_holds_of_the_samples(fitted: Frontier, tmp_path: Path) -> None:
-    offramp.save(fitted, tmp_path)
+def test_hashed_ids_are_what_an_artifact_holds_of_the_samples(fitted: EarlyExitModel, tmp_path: Path) -> None:
+    fitted.save(tmp_path)
     saved = [file for file in tmp_path.glob("*.safetensors") if set(load_file(file)) == {"fit", "tune", "calibrate"}]
     (ranks,) = (load_file(file) for file in saved)
     assert [len(ranks[name]) for name in ("fit", "tune", "calibrate")] == [200, 150, 150]
@@ -308,8 +316,8 @@ def test_files_and_arrays_meet(shop: Path, artifact: Path) -> None:
         sys.path.insert(0, str(shop))
         found = offramp.load(artifact, trust=[f"{MODELS}:make"])
     with pytest.raises(SplitError, match=NEXT):
-        recalibrated(found, samples(200, seed=0)[0], progress=False)
-    assert recalibrated(found, samples(200, seed=2)[0], progress=False).points
+        found.recalibrate(samples(200, seed=0)[0], progress=False)
+    assert found.recalibrate(samples(200, seed=2)[0], progress=False).points
 
 
 @pytest.mark.data
@@ -345,16 +353,18 @@ def test_real_data_repeats_itself(data_dir: Path, task: str, earlier: str, later
         ("test", torch.tensor([1, 2])),
     ],
 )
-def test_saved_ids_out_of_range_are_refused(fitted: Frontier, tmp_path: Path, name: str, ranks: torch.Tensor) -> None:
-    offramp.save(fitted, tmp_path / "whole")
+def test_saved_ids_out_of_range_are_refused(
+    fitted: EarlyExitModel, tmp_path: Path, name: str, ranks: torch.Tensor
+) -> None:
+    fitted.save(tmp_path / "whole")
     artifact = read_artifact(tmp_path / "whole")
     tensors = {**artifact.tensors, "splits": {name: ranks}}
     write_artifact(tmp_path / "changed", artifact.content.value, tensors)
-    with pytest.raises(ArtifactError, match=f"tensor '{name}': expected .*save the frontier again"):
+    with pytest.raises(ArtifactError, match=f"tensor '{name}': expected .*save the model again"):
         offramp.load(tmp_path / "changed", backbone=fitted.backbone)
 
 
-def test_an_artifact_without_saved_ids_is_read(fitted: Frontier, tmp_path: Path) -> None:
+def test_an_artifact_without_saved_ids_is_read(fitted: EarlyExitModel, tmp_path: Path) -> None:
     """Who does not want to give hashes away saves none."""
-    offramp.save(replace(fitted, splits={}), tmp_path)
+    replace(fitted, splits={}).save(tmp_path)
     assert not offramp.load(tmp_path, backbone=fitted.backbone).splits

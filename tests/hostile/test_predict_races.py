@@ -18,7 +18,7 @@ from offramp.cli.places import lock_output
 from offramp.cli.predictions import Predictions
 from offramp.errors import BusyError, InputError, StoreError
 from offramp.methods import METHODS
-from offramp.network import Answer
+from offramp.model._answer import Answer
 from tests.cases import each
 from tests.cli.workshop import MODELS, furnish, quick
 
@@ -189,7 +189,7 @@ def test_a_part_taken_away_is_not_begun_in_the_middle(tmp_path: Path) -> None:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from offramp.files import hold_lock
+from offramp._files import hold_lock
 with hold_lock(Path(sys.argv[1]), wait_s=0):
     print("held", flush=True)
     time.sleep(600)
@@ -250,7 +250,7 @@ class TestCommands:
             assert sorted(inputs_in(out)) == list(range(90))
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("verb", ["predict", "fit"])
+    @each("verb", ["predict", "fit"])
     def test_refused_while_another_holds_the_place(
         self, workshop: Path, verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
@@ -266,10 +266,11 @@ class TestCommands:
 
     @pytest.mark.slow
     def test_two_extractions_into_one_store(self, workshop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        from offramp.backbone import Backbone
-        from offramp.features import ArraySource, Store, extract
+        from offramp.backbone._backbone import Backbone
+        from offramp.features import ArraySource, extract
+        from offramp.features._store import Store
 
-        monkeypatch.setattr("offramp.features.store.WAIT_S", 0.1)
+        monkeypatch.setattr("offramp.features._store.WAIT_S", 0.1)
         torch.manual_seed(0)
         backbone = Backbone("tiny", [torch.nn.Linear(4, 4)], {0: torch.nn.Linear(4, 2)}, num_classes=2)
         source = ArraySource(torch.randn(50, 4), torch.arange(50) % 2, name="rows")

@@ -9,7 +9,7 @@ DRIVER = """
 import os, signal, subprocess, sys, time
 import ray
 from offramp.errors import WorkerLostError
-from offramp.scale import cluster
+from offramp.scale._workers import open_workers
 
 
 def work(job):
@@ -30,7 +30,7 @@ def kill(kind):
 
 def run(jobs, kind=None):
     done = []
-    with cluster(2) as workers:
+    with open_workers(1) as workers:
         for job, _ in workers.run(range(jobs), work):
             done.append(job)
             if kind and len(done) == 3:
@@ -47,9 +47,11 @@ print("again", flush=True)
 """
 
 
-@pytest.mark.slow
-def test_is_an_error_that_says_to_run_the_same_call_again() -> None:
-    kinds = ("raylet", "gcs_server", "agent")
+@pytest.mark.parametrize(
+    "kinds",
+    [pytest.param(("raylet",), marks=pytest.mark.slow), pytest.param(("gcs_server", "agent"), marks=pytest.mark.long)],
+)
+def test_is_an_error_that_says_to_run_the_same_call_again(kinds: tuple[str, ...]) -> None:
     command = [sys.executable, "-c", DRIVER]
     # Side by side: most of it is waiting.
     drivers = [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from offramp.artifact import is_artifact_file, read_artifact, write_artifact
+from offramp.artifact._format import is_artifact_file, read_artifact, write_artifact
 from offramp.errors import ArtifactError, BusyError
 from tests.artifact_examples import tensor_file
 from tests.cases import each
@@ -22,7 +22,7 @@ PRELUDE = """
 import json, os, random, resource, signal, sys, time
 from pathlib import Path
 import torch
-from offramp.artifact import read_artifact, write_artifact
+from offramp.artifact._format import read_artifact, write_artifact
 from offramp.errors import ArtifactError
 
 torch.set_num_threads(1)  # this process forks
@@ -59,7 +59,7 @@ def ended(child):
 
 KILLS = """
 def lines_of(work, stop=None):
-    # Count the lines that run of artifact.py and files.py; die at the one of number `stop`.
+    # Count the lines that run of the two files that write artifacts; die at the one of number `stop`.
     counted = 0
     def line(frame, event, argument):
         nonlocal counted
@@ -68,7 +68,7 @@ def lines_of(work, stop=None):
             os.kill(os.getpid(), signal.SIGKILL)
         return line
     def call(frame, event, argument):
-        return line if frame.f_code.co_filename.endswith(("offramp/artifact.py", "offramp/files.py")) else None
+        return line if frame.f_code.co_filename.endswith(("offramp/artifact/_format.py", "offramp/_files.py")) else None
     sys.settrace(call)
     try:
         work()
@@ -152,7 +152,7 @@ def run(scenario: str, folder: Path, times: int = 0) -> Any:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("times", [9, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [9, pytest.param(50, marks=pytest.mark.long)])
 def test_a_kill_at_any_moment_leaves_the_old_or_the_new_artifact(tmp_path: Path, times: int) -> None:
     found = run(KILLS, tmp_path / "saved", times)
     assert found["old"] + found["new"] == times
@@ -163,12 +163,12 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new_artifact(tmp_path: Path,
     assert left == {".lock", "exits", "manifest.json", "points"}  # the next save removes what killed ones left
 
 
-@pytest.mark.parametrize("times", [5, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [5, pytest.param(100, marks=pytest.mark.long)])
 def test_of_two_savers_at_once_one_is_left_whole(tmp_path: Path, times: int) -> None:
     assert len(run(SAVERS, tmp_path / "saved", times)["found"]) == times
 
 
-@pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [10, pytest.param(100, marks=pytest.mark.long)])
 def test_who_reads_while_another_saves_gets_the_old_or_the_new_artifact(tmp_path: Path, times: int) -> None:
     found = run(READERS, tmp_path / "saved", times)
     assert found["different"] > 1
@@ -237,7 +237,7 @@ class TestLinks:
 
 class TestLock:
     def test_who_waits_too_long_is_told_who_saves(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("offramp.artifact.WAIT_S", 0.1)
+        monkeypatch.setattr("offramp.artifact._format.WAIT_S", 0.1)
         with holder(folder / ".lock") as process:
             try:
                 with pytest.raises(BusyError, match=f"process {process.pid} .*wait until it has finished"):
@@ -263,7 +263,7 @@ class TestLock:
 def test_a_file_that_is_missing_is_read_for_once_more_only_if_the_manifest_was_replaced(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from offramp import artifact
+    from offramp.artifact import _format as artifact
 
     read, calls = artifact._read, []
 

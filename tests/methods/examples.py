@@ -3,9 +3,10 @@
 import torch
 import torch.nn.functional as F
 
-from offramp.cost import BackboneMulAdds
-from offramp.features import MemorySource
-from offramp.methods import FittedExits, JointSettings
+from offramp.cost._mul_adds import BackboneMulAdds
+from offramp.features._batch import MemorySource
+from offramp.methods import FittedExits
+from offramp.methods._settings import JointSettings
 
 WIDTHS = (4, 6, 8)
 QUICK = JointSettings(

@@ -7,10 +7,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from offramp.cost import BackboneMulAdds
-from offramp.features import MemorySource
-from offramp.methods import ExitKind, JointSettings, fit_joint
-from offramp.methods.averaging import SHARES, fit_averaging
+from offramp.cost._mul_adds import BackboneMulAdds
+from offramp.features._batch import MemorySource
+from offramp.methods._initialization import SHARES, fit_averaging
+from offramp.methods._joint import fit_joint
+from offramp.methods._settings import ExitKind, JointSettings
 from tests.cases import each
 
 K = 5

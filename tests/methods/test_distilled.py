@@ -5,9 +5,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from offramp.features import MemorySource
-from offramp.methods import distilled, fit_distilled
-from offramp.methods.distilled import RISE, distillation_loss, raised_temperature
+from offramp.features._batch import MemorySource
+from offramp.methods import _distilled as distilled
+from offramp.methods._distilled import RISE, distillation_loss, fit_distilled, raise_temperature
 from tests.cases import each
 from tests.methods.examples import COSTS, QUICK, WIDTHS, clusters, costs
 
@@ -35,7 +35,7 @@ def test_the_temperature_rises_until_the_teacher_is_half_sure(num_classes: int) 
     teacher = 20 * F.one_hot(torch.arange(16) % num_classes, num_classes).float()
     temperature, before = 1.0, 0.0
     while temperature != before:
-        before, temperature = temperature, raised_temperature(teacher, temperature)
+        before, temperature = temperature, raise_temperature(teacher, temperature)
 
     def confidence(temperature: float) -> float:
         return float((teacher / temperature).softmax(1).amax(1).mean())

@@ -7,28 +7,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from offramp.cost import BackboneMulAdds, price
+from offramp.cost._mul_adds import BackboneMulAdds, price
 from offramp.errors import CorruptFileError, InputError, StoreError, UnknownNameError
-from offramp.exits import Gates, LinearExits, all_logits
-from offramp.features import MemorySource
-from offramp.functional import (
-    GateTarget,
-    cross_entropies,
-    evidence,
-    first_exit,
-    leaves,
-    log_probabilities,
-    priced_losses,
-)
-from offramp.methods import (
-    ClassifierTraining,
-    EpochRecord,
-    ExitKind,
-    FittedExits,
-    JointSettings,
-    fit_classifiers,
-    fit_joint,
-)
+from offramp.exits import LinearExits
+from offramp.exits._exit_set import all_logits
+from offramp.exits._gate import Gates
+from offramp.features._batch import MemorySource
+from offramp.functional import evidence
+from offramp.functional._leaving import first_exit, should_leave
+from offramp.functional._objective import GateTarget, cross_entropies, priced_losses
+from offramp.functional._statistics import log_probabilities
+from offramp.methods import FittedExits
+from offramp.methods._joint import EpochRecord, fit_classifiers, fit_joint
+from offramp.methods._settings import ClassifierTraining, ExitKind, JointSettings
 from tests.cases import each
 
 WIDTHS = (4, 6, 8)
@@ -200,7 +191,7 @@ def test_early_stopping_keeps_the_best_epoch_of_each_cost_weight() -> None:
         log_p = log_probabilities(all_logits(fitted.bank, batch.features, batch.own_logits))
         scores = Gates.scores(fitted.trained_gates(evidence(log_p[..., :-1, :])))
         paid = priced_losses(cross_entropies(log_p, batch.labels), relative, prices)
-    kept = paid.gather(-1, first_exit(leaves(scores))[..., None]).mean((1, 2))
+    kept = paid.gather(-1, first_exit(should_leave(scores))[..., None]).mean((1, 2))
     assert torch.allclose(kept, judged.min(0).values.double(), atol=1e-6)
 
 

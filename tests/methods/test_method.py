@@ -7,9 +7,13 @@ import torch
 from torch import Tensor
 
 from offramp.errors import InputError
-from offramp.exits import Gates, LinearExits, all_logits
-from offramp.features import MemorySource
-from offramp.functional import evidence, first_exit, leaves, log_probabilities
+from offramp.exits import LinearExits
+from offramp.exits._exit_set import all_logits
+from offramp.exits._gate import Gates
+from offramp.features._batch import MemorySource
+from offramp.functional import evidence
+from offramp.functional._leaving import first_exit, should_leave
+from offramp.functional._statistics import log_probabilities
 from offramp.methods import METHODS, FittedExits
 from offramp.policy import POLICIES
 from tests.cases import each
@@ -74,7 +78,7 @@ def test_dearer_compute_leaves_earlier(name: str) -> None:
     logits, _ = answers(fitted, clusters(600, seed=5))
     with torch.no_grad():
         scores = Gates.scores(fitted.trained_gates(evidence(log_probabilities(logits)[..., :-1, :])))
-    left = first_exit(leaves(scores) if fitted.gate_policy == "gates" else scores >= 0.5).double().mean(1)
+    left = first_exit(should_leave(scores) if fitted.gate_policy == "gates" else scores >= 0.5).double().mean(1)
     assert left[1] < 0.2 < left[0]
 
 

@@ -8,7 +8,7 @@ from torch.optim import SGD
 
 from offramp.errors import InputError
 from offramp.exits import LadderExits, LinearExits
-from offramp.methods.steps import batches_of, check_finite, classifier_optimizer, cosine_step, remember_rates, seeded
+from offramp.methods._steps import batches_of, check_finite, classifier_optimizer, cosine_step, remember_rates, seeded
 from tests.cases import each
 from tests.methods.examples import QUICK, clusters
 

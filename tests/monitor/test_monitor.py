@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from offramp.errors import InputError
-from offramp.monitor import Monitor, Traffic, Verdict
+from offramp.monitor import Monitor, Traffic
+from offramp.monitor._monitor import Verdict
 
 
 def traffic(
@@ -24,8 +25,8 @@ def traffic(
     return Traffic(exits, random.beta(sure, 1, samples), disagreement)
 
 
-def seen(*parts: Traffic, reference: Traffic, promised: float | None = None) -> Verdict:
-    monitor = Monitor(reference, promised=promised)
+def seen(*parts: Traffic, reference: Traffic, max_disagreement: float | None = None) -> Verdict:
+    monitor = Monitor(reference, max_disagreement=max_disagreement)
     for part in parts:
         monitor.update(part)
     return monitor.verdict
@@ -59,10 +60,10 @@ def test_less_disagreement_is_no_alarm(random: np.random.Generator) -> None:
     assert seen(traffic(random, 3000, shadow=1, differs=0.0), reference=reference).action == "keep"
 
 
-@pytest.mark.parametrize(("promised", "action"), [(0.02, "fall back"), (0.3, "keep")])
-def test_a_promise_decides_what_is_too_much(random: np.random.Generator, promised: float, action: str) -> None:
+@pytest.mark.parametrize(("max_disagreement", "action"), [(0.02, "fall back"), (0.3, "keep")])
+def test_a_limit_decides(random: np.random.Generator, max_disagreement: float, action: str) -> None:
     late = traffic(random, 1000, differs=0.25)
-    assert seen(late, reference=traffic(random, 1000, shadow=0), promised=promised).action == action
+    assert seen(late, reference=traffic(random, 1000, shadow=0), max_disagreement=max_disagreement).action == action
 
 
 def test_the_alarm_stays_and_the_first_sample_of_it_is_told(random: np.random.Generator) -> None:
@@ -75,13 +76,13 @@ def test_the_alarm_stays_and_the_first_sample_of_it_is_told(random: np.random.Ge
     assert 2000 < found < 2400
     verdict = monitor.update(after)
     assert (verdict.action, verdict.tests["confidence"].alarmed_at, verdict.samples) == ("recalibrate", found, 5000)
-    assert verdict.tests["confidence"].most >= verdict.tests["confidence"].needed == 300
+    assert verdict.tests["confidence"].max_wealth >= verdict.tests["confidence"].alarm_level == 300
 
 
 def test_the_sample_of_an_alarm_is_counted_in_all_traffic(random: np.random.Generator) -> None:
     """One in ten is shadowed: where they all disagree, a handful of them is enough."""
     quiet, loud = traffic(random, 500, shadow=0), traffic(random, 300, differs=1.0)
-    verdict = seen(quiet, loud, reference=traffic(random, 1000), promised=0.02)
+    verdict = seen(quiet, loud, reference=traffic(random, 1000), max_disagreement=0.02)
     found = verdict.tests["disagreement"].alarmed_at
     assert found is not None
     where = 500 + np.flatnonzero(~np.isnan(loud.disagreement)) + 1
@@ -97,7 +98,7 @@ def test_batches_do_not_matter(random: np.random.Generator, step: int) -> None:
         monitor.update(all_of_it[start : start + step])
     whole = Monitor(reference).update(all_of_it)
     for name, test in monitor.verdict.tests.items():
-        assert test.fortune == pytest.approx(whole.tests[name].fortune)
+        assert test.wealth == pytest.approx(whole.tests[name].wealth)
         assert test.alarmed_at == whole.tests[name].alarmed_at
 
 
@@ -113,7 +114,7 @@ def test_data_drawn_from_the_same_seed_is_no_different() -> None:
         random = np.random.default_rng(seed)
         exits = random.integers(0, 2, 2000)
         monitor = Monitor(Traffic(exits[1000:], np.full(1000, 0.5)), seed=seed)
-        fortunes.append(monitor.update(Traffic(exits[:1000], np.full(1000, 0.5))).tests["exit"].most)
+        fortunes.append(monitor.update(Traffic(exits[:1000], np.full(1000, 0.5))).tests["exit"].max_wealth)
     assert max(fortunes) < 200
 
 
@@ -122,7 +123,7 @@ def test_one_exit_for_all_is_no_reason_for_alarm(random: np.random.Generator) ->
     verdict = seen(alike, reference=alike[:100])
     assert verdict.action == "keep"
     assert set(verdict.tests) == {"exit", "confidence"}
-    assert verdict.tests["exit"].needed == 200
+    assert verdict.tests["exit"].alarm_level == 200
 
 
 def test_an_exit_that_the_reference_never_took(random: np.random.Generator) -> None:
@@ -133,14 +134,14 @@ def test_an_exit_that_the_reference_never_took(random: np.random.Generator) -> N
 def test_no_traffic_is_no_alarm(random: np.random.Generator) -> None:
     verdict = seen(Traffic([], []), reference=traffic(random, 10))
     assert (verdict.action, verdict.samples) == ("wait", 0)
-    assert {test.fortune for test in verdict.tests.values()} == {1.0}
+    assert {test.wealth for test in verdict.tests.values()} == {1.0}
 
 
 def test_what_is_refused(random: np.random.Generator) -> None:
     with pytest.raises(InputError, match=r"false-alarm rate between 0 and 1, got 0; 1 % is 0.01"):
         Monitor(traffic(random, 10), false_alarm=0)
-    with pytest.raises(InputError, match=r"promised disagreement between 0 and 1, got 2; 2 % is 0.02"):
-        Monitor(traffic(random, 10), promised=2)
+    with pytest.raises(InputError, match=r"max_disagreement between 0 and 1, got 2; 2 % is 0.02"):
+        Monitor(traffic(random, 10), max_disagreement=2)
     with pytest.raises(InputError, match="expected reference samples"):
         Monitor(Traffic([], []))
     with pytest.raises(InputError, match=r"run to full depth, as in this traffic, got none; make one with them"):

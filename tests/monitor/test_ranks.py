@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from offramp.errors import InputError
-from offramp.monitor.ranks import Ranks
+from offramp.monitor._ranks import Ranks
 from tests.cases import each
 
 
@@ -37,7 +37,7 @@ def by_definition(
 @each("values", [2, 5, 10**6])
 @each("samples", [1, 127, 128, 129, 700])
 def test_as_defined(values: int, samples: int, most_edges: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offramp.monitor.ranks._MOST_EDGES", most_edges)
+    monkeypatch.setattr("offramp.monitor._ranks._MOST_EDGES", most_edges)
     random = np.random.default_rng(values + samples)
     reference, scores = (random.integers(0, values, size).astype(np.float64) for size in (40, samples))
     assert np.allclose(
@@ -62,7 +62,7 @@ def test_uniform_and_independent_though_reference_or_bins_are_few(
     reference: int, most_edges: int, values: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over many references; ranks among the reference alone, or among bins of its quantiles, would be neither."""
-    monkeypatch.setattr("offramp.monitor.ranks._MOST_EDGES", most_edges)
+    monkeypatch.setattr("offramp.monitor._ranks._MOST_EDGES", most_edges)
     random, ties = np.random.default_rng(1), np.random.default_rng(2)
     ranks = np.array(
         [

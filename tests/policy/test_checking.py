@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from offramp.errors import InputError
-from offramp.policy import POLICIES, Observation, OperatingPoint, Policy, Tuning, check_points, check_policy
-from tests.cases import each
+from offramp.policy import POLICIES, Observation, OperatingPoint, Policy, Tuning
+from offramp.policy._checking import check_points, check_policy
+from tests.cases import each, refuses
 
 SIZES = {"num_exits": 3, "num_classes": 4}
 
@@ -22,9 +23,9 @@ class Rule(Policy):
         for name, value in changed.items():
             setattr(self, name, value)
 
-    def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
-        assert seen.confidence is not None
-        return seen.confidence >= parameters["threshold"], carry
+    def step(self, observation: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
+        assert observation.confidence is not None
+        return observation.confidence >= parameters["threshold"], carry
 
     def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
         return []
@@ -33,8 +34,8 @@ class Rule(Policy):
         return 0
 
 
-def reads_margin(seen: Observation, carry: Any, parameters: Any) -> Any:
-    return seen.margin > parameters["threshold"], carry
+def reads_margin(observation: Observation, carry: Any, parameters: Any) -> Any:
+    return observation.margin > parameters["threshold"], carry
 
 
 def test_every_policy_passes() -> None:
@@ -45,19 +46,23 @@ def test_every_policy_passes() -> None:
 
 
 @each(
-    ("policy", "told"),
+    ("policy", "got"),
     [
-        (3, "expected a subclass of offramp.policy.Policy, got a int"),
-        (Rule(reads=frozenset({"surprise"})), "'mine:rule' reads 'surprise', expected some of confidence"),
-        (Rule(step=reads_margin), "policy 'mine:rule' failed with TypeError.*test_checking.py; add to `reads`"),
-        (Rule(step=lambda seen, carry, parameters: (True, carry)), "for 2 samples it returned True"),
-        (Rule(step=lambda seen, carry, parameters: (seen.confidence, carry)), "returned torch.float32"),
-        (Rule(step=lambda seen, carry, parameters: (seen.confidence.mean() > 0, carry)), r"of shape \(\)"),
+        (3, "a int"),
+        (Rule(reads=frozenset({"surprise"})), "'surprise'"),
+        (Rule(step=lambda observation, carry, parameters: (True, carry)), "True for 2 samples"),
+        (Rule(step=lambda observation, carry, parameters: (observation.confidence, carry)), "torch.float32"),
+        (Rule(step=lambda observation, carry, parameters: (observation.confidence.mean() > 0, carry)), "of shape ()"),
     ],
 )
-def test_what_is_wrong_with_a_policy_is_said(policy: Any, told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_refuses_a_wrong_policy(policy: Any, got: str) -> None:
+    with refuses(InputError, got=got):
         check_policy(policy, **SIZES)
+
+
+def test_refuses_a_policy_that_reads_more_than_it_declares() -> None:
+    with pytest.raises(InputError, match=r"policy 'mine:rule' failed with TypeError.*test_checking.py; add to `reads`"):
+        check_policy(Rule(step=reads_margin), **SIZES)
 
 
 def test_a_policy_without_a_part() -> None:
@@ -65,7 +70,7 @@ def test_a_policy_without_a_part() -> None:
         name = "mine:unfinished"
         step, candidates, mul_adds = Rule.step, Rule.candidates, Rule.mul_adds
 
-    with pytest.raises(InputError, match="lacks reads, parameters, per_exit"):
+    with refuses(InputError, got="reads, parameters, per_exit"):
         check_policy(Unfinished(), **SIZES)
 
 
@@ -74,16 +79,16 @@ def point(**parameters: Any) -> OperatingPoint:
 
 
 @each(
-    ("points", "told"),
+    ("points", "got"),
     [
-        ([], "'mine:rule' offered no points; let candidates return tuning.point"),
-        ([point(level=torch.tensor(0.5))], r"\{'threshold': \(\)\}, got \{'level': \(\)\}"),
-        ([point(threshold=0.5)], "got {'threshold': 'a float'}"),
-        ([point(threshold=torch.ones(3))], r"got \{'threshold': \(3,\)\}"),
+        ([], "none"),
+        ([point(level=torch.tensor(0.5))], "{'level': ()}"),
+        ([point(threshold=0.5)], "{'threshold': 'a float'}"),
+        ([point(threshold=torch.ones(3))], "{'threshold': (3,)}"),
     ],
 )
-def test_what_is_wrong_with_points_is_said(points: list[OperatingPoint], told: str) -> None:
-    with pytest.raises(InputError, match=told):
+def test_refuses_wrong_points(points: list[OperatingPoint], got: str) -> None:
+    with refuses(InputError, got=got):
         check_points(Rule(), points, **SIZES)
 
 

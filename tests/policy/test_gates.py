@@ -5,8 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offramp.functional import exit_distribution, first_exit, leaves
-from offramp.policy import GatePolicy, Observation, Policy, SampledGatePolicy
+from offramp.functional import exit_distribution
+from offramp.functional._leaving import first_exit, should_leave
+from offramp.policy import Observation, Policy
+from offramp.policy._gates import GatePolicy, SampledGatePolicy
 from tests.cases import each
 
 
@@ -70,7 +72,7 @@ class TestGatePolicy:
         scores = scores_of(evidence, given)
         found = run(GatePolicy(), evidence, given, range(num_exits))
         tie = ((scores + scores.cumsum(1) - 1).abs() < 1e-9).any(1)
-        assert torch.equal(found[~tie], first_exit(leaves(scores))[~tie])
+        assert torch.equal(found[~tie], first_exit(should_leave(scores))[~tie])
         assert found.tolist() == [by_equation_4(row) for row in scores.tolist()]
 
     @each("active", [(0, 1, 2, 3, 4, 5), (0, 2, 5), (1, 3, 4, 5), (5,)])
@@ -82,7 +84,7 @@ class TestGatePolicy:
         assert found.tolist() == expected
         if 1 < len(active) < 6:
             # Carrying the others' scores along would let some leave earlier.
-            closed = leaves(scores)
+            closed = should_leave(scores)
             closed[:, [exit for exit in range(5) if exit not in active]] = False
             careless = first_exit(closed)
             assert (careless <= found).all()

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from offramp.errors import InputError, UnknownNameError
-from offramp.policy import POLICIES, OperatingPoint, ThresholdPolicy
-from tests.cases import each
+from offramp.policy import POLICIES, Guarantee, OperatingPoint
+from offramp.policy._threshold import ThresholdPolicy
+from tests.cases import each, refuses
 
 
 def made(active: tuple[int, ...], *, num_exits: int = 4, policy: str = "threshold") -> OperatingPoint:
@@ -19,7 +20,7 @@ class TestOperatingPoint:
 
     @each("active", [(), (0,), (0, 1, 2), (1, 0, 3), (0, 0, 3), (3, 3), (0, 3, 4), (4,), (3, 0)])
     def test_refuses_other_exits(self, active: tuple[int, ...]) -> None:
-        with pytest.raises(InputError, match="must ascend and end with the final one, 3"):
+        with refuses(InputError, expected="end with the final one, 3", got=repr(active)):
             made(active)
 
     @each("active", [(-1, 3), (-4, 0, 3)])
@@ -43,5 +44,24 @@ class TestOperatingPoint:
 
     def test_starts_without_guarantees(self) -> None:
         assert made((3,)).conformal_thresholds == {}
-        assert made((3,)).promised == {}
+        assert made((3,)).tune_metrics == {}
         assert made((3,)).classifier == 0
+
+
+@each(
+    ("loss", "at_most", "told"),
+    [
+        (
+            "accuracy",
+            0.01,
+            "with 95 % confidence it loses at most 1 point of accuracy to the full network (0.5 lost on 2,000",
+        ),
+        ("accuracy", 0.005, "at most 0.5 points of accuracy"),
+        ("disagreement", 0.02, "it answers at most 2 % of the samples otherwise than the full network (0.5 on 2,000"),
+        ("brier", 0.02, "it has a Brier score at most 0.02 above the full network's (0.005 on 2,000"),
+    ],
+)
+def test_told_in_one_line(loss: str, at_most: float, told: str) -> None:
+    made = Guarantee(loss, at_most, confidence=0.95, bound="ltt", samples=2000, measured=0.005)
+    assert told in str(made)
+    assert "drawn as those of the calibrate split" in made.assumes

@@ -7,7 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from offramp.policy import OFFERED, POLICIES, Observation, Policy, Reading
+from offramp.policy import POLICIES, Observation, Policy
+from offramp.policy._observation import Reading
+from offramp.policy._policy import DEFAULT_POLICIES
 from tests.cases import each
 from tests.policy.examples import at, drawn, observed
 
@@ -56,7 +58,7 @@ class TestContract:
         carry = policy.initial_carry(torch.zeros(N))
         for exit in range(L - 1):
             values = {
-                key: torch.full(policy.shape(key, num_exits=L, num_classes=K), policy.staying.get(key, 0.0))
+                key: torch.full(policy.shape(key, num_exits=L, num_classes=K), policy.stay_values.get(key, 0.0))
                 for key in policy.parameters
             }
             here = {key: value[exit] if key in policy.per_exit else value for key, value in values.items()}
@@ -134,4 +136,4 @@ def _taken(carry: Any, stay: Tensor) -> Any:
 
 
 def test_what_is_offered_is_registered() -> None:
-    assert set(OFFERED) <= set(POLICIES)
+    assert set(DEFAULT_POLICIES) <= set(POLICIES)

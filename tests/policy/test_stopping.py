@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from offramp.policy import Observation, StoppingPolicy
-from offramp.policy.stopping import BASIS_SIZE, basis
+from offramp.policy import Observation
+from offramp.policy._stopping import BASIS_SIZE, StoppingPolicy, basis
 
 
 def seen(confidence: list[float], prediction: list[int], evidence: Tensor | None = None) -> Observation:

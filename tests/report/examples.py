@@ -5,13 +5,20 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from offramp.backbone import POOLINGS, Backbone, cascade
-from offramp.cost import Costs, CostTable
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._cascading import cascade
+from offramp.cost import Costs
+from offramp.cost._table import CostTable
 from offramp.exits import LinearExits
-from offramp.features import MemorySource
-from offramp.frontier import Frontier, outcomes, thin
-from offramp.policy import OperatingPoint, threshold_candidates
-from offramp.report import Findings, find
+from offramp.features._batch import MemorySource
+from offramp.model._model import EarlyExitModel
+from offramp.model._outcomes import compute_outcomes
+from offramp.model._points import thin
+from offramp.policy import OperatingPoint
+from offramp.policy._threshold import threshold_candidates
+from offramp.pooling import POOLINGS
+from offramp.report import find
+from offramp.report._findings import Findings
 
 STAGE, ANSWER, DECIDE = 10.0, 1.0, 0.5
 """What a stage, an exit's answer and a decision cost in every example."""
@@ -26,7 +33,7 @@ def drawn(samples: int, exits: int, classes: int, *, seed: int = 0) -> tuple[Ten
     return told * ease + torch.randn(samples, exits, classes, generator=generator), labels
 
 
-def toy(logits: Tensor, labels: Tensor, *, members: tuple[int, ...] = ()) -> tuple[Frontier, MemorySource]:
+def toy(logits: Tensor, labels: Tensor, *, members: tuple[int, ...] = ()) -> tuple[EarlyExitModel, MemorySource]:
     """A frontier whose exits answer with the logits given; the own heads too, the last of each member's stages."""
     _, exits, classes = logits.shape
     members = members or (exits,)
@@ -50,15 +57,15 @@ def toy(logits: Tensor, labels: Tensor, *, members: tuple[int, ...] = ()) -> tup
     full = torch.tensor(members[-1] * STAGE + ANSWER, dtype=torch.float64)
     costs = Costs((CostTable(STAGE * ones, 0 * ones, ANSWER * ones, decide, full, carries_state=False),))
     temperatures = torch.ones(1, exits)
-    seen = outcomes(bank, source, temperatures)
+    seen = compute_outcomes(bank, source, temperatures)
     sets = {0.1: torch.full((exits,), 0.9), 0.05: torch.full((exits,), 0.99)}
     points = thin(threshold_candidates(seen.confidence[0], temperatures[0], 0), seen, costs)
     backbone = backbones[0] if len(backbones) == 1 else cascade(*backbones)
-    frontier = Frontier(
+    frontier = EarlyExitModel(
         backbone=backbone,
         preprocessing=backbone.preprocessing,
         pooling=POOLINGS.get("auto"),
-        bank=bank,
+        exits=bank,
         costs={"threshold": costs},
         points={"threshold": [replace(point, conformal_thresholds=sets) for point in points]},
         temperatures=temperatures,
@@ -67,7 +74,7 @@ def toy(logits: Tensor, labels: Tensor, *, members: tuple[int, ...] = ()) -> tup
     return frontier, source
 
 
-def with_gates(frontier: Frontier) -> Frontier:
+def with_gates(frontier: EarlyExitModel) -> EarlyExitModel:
     """The same with a second policy, whose gates look at confidence alone."""
     exits = frontier.backbone.num_exits
     parameters = {"weight": torch.tensor([[1.0, 0, 0, 0]]).repeat(exits, 1), "bias": torch.zeros(exits)}
@@ -80,7 +87,7 @@ def with_gates(frontier: Frontier) -> Frontier:
     return replace(frontier, points={**frontier.points, "gates": points}, costs={"threshold": costs, "gates": costs})
 
 
-def at(frontier: Frontier, threshold: float, *, active: tuple[int, ...] | None = None) -> OperatingPoint:
+def at(frontier: EarlyExitModel, threshold: float, *, active: tuple[int, ...] | None = None) -> OperatingPoint:
     """The point of one threshold."""
     first = frontier.points["threshold"][0]
     active = first.active if active is None else active

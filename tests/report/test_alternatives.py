@@ -4,15 +4,16 @@ import pytest
 import torch
 
 from offramp.cost import Costs
-from offramp.features import MemorySource
-from offramp.frontier import Frontier, outcomes
-from offramp.report.alternatives import Alternative, alternatives, network_names
-from offramp.report.answers import Answers, answers_at
+from offramp.features._batch import MemorySource
+from offramp.model._model import EarlyExitModel
+from offramp.model._outcomes import compute_outcomes
+from offramp.report._alternatives import Alternative, alternatives, network_names
+from offramp.report._answers import Answers, answers_at
 from tests.report.examples import ANSWER, DECIDE, STAGE, at, drawn, toy
 
 
-def of(frontier: Frontier, source: MemorySource) -> tuple[dict[str, Alternative], Answers]:
-    seen = outcomes(frontier.bank, source, frontier.temperatures)
+def of(frontier: EarlyExitModel, source: MemorySource) -> tuple[dict[str, Alternative], Answers]:
+    seen = compute_outcomes(frontier.exits, source, frontier.temperatures)
     table = frontier.costs["threshold"].of(seen.sizes)
     given = answers_at(at(frontier, 0.7), seen, seed=0)
     found = alternatives(frontier.backbone, source, seen, table, given, classifier=0)

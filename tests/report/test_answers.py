@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from offramp.frontier import outcomes
-from offramp.report.answers import (
+from offramp.model._outcomes import compute_outcomes
+from offramp.report._answers import (
     Answers,
     answers_at,
     changes_by_class,
     coverages,
+    exit_uses,
     leavers,
     reliability,
-    uses_of_exits,
 )
 from offramp.uncertainty import calibration_error
 from tests.cases import each
@@ -23,7 +23,7 @@ def given_by(threshold: float = 0.8, *, samples: int = 200) -> tuple[Answers, to
     """Answers of a drawn example, and its logits."""
     logits, labels = drawn(samples, 4, 3)
     frontier, source = toy(logits, labels)
-    seen = outcomes(frontier.bank, source, frontier.temperatures)
+    seen = compute_outcomes(frontier.exits, source, frontier.temperatures)
     return answers_at(at(frontier, threshold), seen, seed=0), logits
 
 
@@ -42,7 +42,7 @@ def test_answers_are_those_of_the_first_confident_exit() -> None:
 def test_exits_are_counted_by_hand() -> None:
     given, logits = given_by()
     right = logits.argmax(-1) == given.labels[:, None]
-    uses = uses_of_exits(given, right, (0, 1, 2, 3), ("a", "a", "b", "b"))
+    uses = exit_uses(given, right, (0, 1, 2, 3), ("a", "a", "b", "b"))
     assert sum(use.samples for use in uses) == 200
     assert [use.network for use in uses] == ["a", "a", "b", "b"]
     for use in uses:
@@ -59,7 +59,7 @@ def test_exits_are_counted_by_hand() -> None:
 
 def test_an_exit_that_nobody_uses_says_nothing() -> None:
     given, logits = given_by(2.0)
-    first = uses_of_exits(given, logits.argmax(-1) == given.labels[:, None], (0, 3), ("a",) * 4)[0]
+    first = exit_uses(given, logits.argmax(-1) == given.labels[:, None], (0, 3), ("a",) * 4)[0]
     assert (first.samples, first.share, first.accuracy, first.accuracy_interval, first.full) == (0, 0, None, None, None)
     assert first.everyone > 0
 

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from offramp.errors import InputError
-from offramp.report import VERSION, find
+from offramp.report import find
+from offramp.report._findings import VERSION
+from tests.cases import refuses
 from tests.report.examples import at, drawn, found, toy, with_gates
 
 
@@ -28,10 +30,10 @@ def test_points_are_measured_as_the_frontier_does() -> None:
     for policy, curve in findings.curves.items():
         points = frontier.points[policy]
         assert len(curve) == min(24, len(points))
-        ends = frontier.evaluate(source, [points[0], points[-1]])
+        ends = frontier.evaluate(source, points=[points[0], points[-1]]).rows
         for measured, expected in zip((curve[0], curve[-1]), ends, strict=True):
             assert (measured.accuracy, measured.relative_cost) == (expected.accuracy, expected.relative_cost)
-    expected = frontier.evaluate(source, [point], seed=3)[0]
+    expected = frontier.evaluate(source, points=[point], seed=3).rows[0]
     assert findings.chosen.exit_shares == expected.exit_shares
     assert [use.share for use in findings.exits] == pytest.approx(expected.exit_shares)
     assert findings.chosen.calibration_error == expected.calibration_error
@@ -84,6 +86,13 @@ def test_better_are_those_cheaper_and_no_worse() -> None:
     assert not better(cheap * 2, 0.1)
 
 
+def test_costs_are_counted_or_measured() -> None:
+    frontier, source = toy(*drawn(40, 3, 3))
+    point = at(frontier, 0.9)
+    assert find(frontier, source, point=point).cost_kind == "counted Mul-Adds"
+    assert find(replace(frontier, full_ms=2.0), source, point=point).cost_kind == "measured time"
+
+
 def test_names_come_from_the_caller_then_from_the_frontier() -> None:
     frontier, source = toy(*drawn(40, 3, 3))
     point = at(frontier, 0.8)
@@ -91,7 +100,7 @@ def test_names_come_from_the_caller_then_from_the_frontier() -> None:
     named = replace(frontier, classes=("a", "b", "c"))
     assert find(named, source, point=point).classes == ("a", "b", "c")
     assert find(named, source, point=point, classes=["x", "y", "z"], name="mine").classes == ("x", "y", "z")
-    with pytest.raises(InputError, match="names of 3 classes, got 2"):
+    with refuses(InputError, expected="3 names", got="2: "):
         find(frontier, source, point=point, classes=["x", "y"])
 
 
@@ -100,9 +109,9 @@ def test_what_is_not_of_the_frontier_is_refused() -> None:
     point = at(frontier, 0.8)
     with pytest.raises(InputError, match="cached features, got list"):
         find(frontier, [], point=point)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="not of this frontier"):
+    with refuses(InputError, expected="an operating point of this model"):
         find(frontier, source, point=replace(point, classifier=3))
-    with pytest.raises(InputError, match="not of this frontier"):
+    with refuses(InputError, expected="an operating point of this model"):
         find(frontier, source, point=replace(point, policy="gates"))
     source.backbone_fingerprint = "other"  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="another network"):

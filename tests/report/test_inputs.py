@@ -1,14 +1,14 @@
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from offramp.errors import InputError
-from offramp.features import ArraySource, Rows
-from offramp.report.answers import Sample
-from offramp.report.inputs import as_image, as_text, look_up
-from tests.cases import each
+from offramp.features import ArraySource
+from offramp.features._source import Rows
+from offramp.report._answers import Sample
+from offramp.report._inputs import as_image, as_text, look_up
+from tests.cases import each, refuses
 
 LABELS = np.array([0, 1, 2])
 SAMPLES = [Sample(2, 2, 0, 0, 0.9), Sample(0, 0, 0, 1, 0.8)]
@@ -92,5 +92,5 @@ def test_other_inputs_are_not_shown() -> None:
 
 
 def test_another_source_is_noticed() -> None:
-    with pytest.raises(InputError, match="row 2 of 'a' is of class 0, but of 2"):
+    with refuses(InputError, problem="row 2 of 'a'", expected="class 2", got="0"):
         look_up(ArraySource(COLOURS, LABELS[::-1].copy(), name="a"), SAMPLES)

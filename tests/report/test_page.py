@@ -3,14 +3,20 @@ import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from offramp.errors import InputError
 from offramp.features import ArraySource
-from offramp.report import Findings, find, gallery, write_report
-from offramp.report.palette import PALETTE
+from offramp.report import find, write_report
+from offramp.report._canvas import to_svg
+from offramp.report._findings import Findings
+from offramp.report._page import inline_svg
+from offramp.report._palette import PALETTE
+from offramp.report._pictures import accuracy_against_cost, draw_samples
+from tests.cases import each, refuses
 from tests.report.examples import at, drawn, found, toy
 
 NAMES = ("<script>alert(1)</script>", "\" onload='x' $5 {}", "喵 & co", "--> http://evil.example/\x00")
@@ -81,8 +87,8 @@ def test_the_page_is_well_formed_and_says_what_it_shows(page: str) -> None:
     assert [value for key, value in parsed.attributes if key == "role"].count("img") == 7
     assert all(value for key, value in parsed.attributes if key == "aria-label")
     assert parsed.tags.count("figcaption") == 7
-    assert "of the cost it is right" in parsed.text
-    assert "Points of the frontier by threshold" in parsed.text
+    assert "cost (counted Mul-Adds) it is right" in parsed.text
+    assert "Operating points of threshold" in parsed.text
 
 
 def test_the_page_needs_nothing_from_outside(page: str) -> None:
@@ -134,7 +140,7 @@ def labelled(findings: Findings) -> list[int]:
 def test_texts_become_tables() -> None:
     findings = found(samples=60, exits=2, classes=2)
     texts = np.array([f"<u>text {row}</u>" for row in range(60)])
-    shown = list(gallery.samples(findings, ArraySource(texts, labelled(findings), name="t")))
+    shown = list(draw_samples(findings, ArraySource(texts, labelled(findings), name="t")))
     assert len(shown) == 2
     for part, samples in zip(shown, (findings.first, findings.last), strict=True):
         assert isinstance(part, str)
@@ -145,12 +151,12 @@ def test_texts_become_tables() -> None:
 
 def test_without_samples_to_show_the_page_says_why() -> None:
     findings = found(samples=40, exits=2, classes=2)
-    (why,) = gallery.samples(findings, None)
+    (why,) = draw_samples(findings, None)
     assert "written without their source" in str(why)
-    (why,) = gallery.samples(findings, ArraySource(np.zeros((40, 5)), labelled(findings), name="t"))
+    (why,) = draw_samples(findings, ArraySource(np.zeros((40, 5)), labelled(findings), name="t"))
     assert "neither images nor texts" in str(why)
     together = found(samples=40, exits=2, classes=2, threshold=0.0)
-    _, why = gallery.samples(together, ArraySource(np.array(["x"] * 40), labelled(together), name="t"))
+    _, why = draw_samples(together, ArraySource(np.array(["x"] * 40), labelled(together), name="t"))
     assert "All samples leave at exit 0" in str(why)
 
 
@@ -162,6 +168,65 @@ def test_samples_of_an_earlier_report_do_not_stay(tmp_path: Path) -> None:
 
 
 def test_a_source_of_other_samples_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="'t' has 60 rows, the findings are of 300"):
+    with refuses(InputError, problem="'t'", expected="at least 300 rows", got="60"):
         write_report(found(), tmp_path, source=ArraySource(np.zeros(60), [0] * 60, name="t"))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def drawn_svg() -> str:
+    return to_svg(accuracy_against_cost(found()))
+
+
+def test_the_palette_has_no_colour_twice() -> None:
+    for shade in ("light", "dark"):
+        colours = [getattr(colour, shade) for colour in PALETTE.values()]
+        assert len(set(colours)) == len(colours)
+        assert all(re.fullmatch("#[0-9a-f]{6}", colour) for colour in colours)
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG's contrast of two colours."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@each("shade", ["light", "dark"])
+def test_text_and_marks_stand_out(shade: str) -> None:
+    colours = {name: getattr(colour, shade) for name, colour in PALETTE.items()}
+    for name in ("ink", "muted", "orange", "blue", "green", "purple"):
+        assert contrast(colours[name], colours["paper"]) >= 4.5, name  # WCAG AA of text
+    assert contrast(colours["grey"], colours["paper"]) >= 3 * 0.99  # of marks
+
+
+def test_every_colour_is_a_variable(drawn_svg: str) -> None:
+    inlined = inline_svg(drawn_svg, name="one", label="what it shows")
+    used = {name for name, colour in PALETTE.items() if colour.light in drawn_svg}
+    assert {"paper", "ink", "muted", "orange"} <= used
+    assert set(re.findall(r"var\(--(\w+)\)", inlined)) == used
+    assert not re.search(r"(?<!\()#[0-9a-fA-F]{3,8}\b(?![^<]*</text>)", re.sub(r'href="#[^"]*"', "", inlined))
+
+
+def test_ids_are_its_own_and_references_lead_somewhere(drawn_svg: str) -> None:
+    one, other = (inline_svg(drawn_svg, name=name, label="") for name in ("one", "other"))
+    ids = re.findall(r'\bid="([^"]+)"', one)
+    assert ids
+    assert len(set(ids)) == len(ids)
+    assert not set(ids) & set(re.findall(r'\bid="([^"]+)"', other))
+    assert set(re.findall(r'href="#([^"]+)"', one)) | set(re.findall(r"url\(#([^)]+)\)", one)) <= set(ids)
+
+
+def test_nothing_of_the_file_leaks_into_the_page(drawn_svg: str) -> None:
+    inlined = inline_svg(drawn_svg, name="one", label='<b> & "quoted"')
+    root = ElementTree.fromstring(inlined)
+    assert (root.get("role"), root.get("aria-label")) == ("img", '<b> & "quoted"')
+    assert set(root.attrib) == {"viewBox", "role", "aria-label", "style"}
+    assert "<style" not in inlined
+    assert "<!--" not in inlined
+    assert "http" not in inlined

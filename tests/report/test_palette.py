@@ -1,6 +1,6 @@
 from itertools import permutations
 
-from offramp.report.palette import PALETTE, policy_colours
+from offramp.report._palette import PALETTE, policy_colours
 
 
 def test_a_policy_has_one_colour_whatever_is_beside_it() -> None:

@@ -8,15 +8,17 @@ from xml.etree import ElementTree
 import matplotlib
 import numpy as np
 
-from offramp.report import Findings, find
-from offramp.report.answers import Sample
-from offramp.report.canvas import Figure, to_png, to_svg
-from offramp.report.palette import PALETTE
-from offramp.report.pictures import (
+from offramp.report import find
+from offramp.report._answers import Sample
+from offramp.report._canvas import Figure, to_png, to_svg
+from offramp.report._findings import Findings
+from offramp.report._palette import PALETTE
+from offramp.report._pictures import (
     accuracy_against_cost,
     accuracy_by_exit,
     change_by_class,
     contact_sheet,
+    evidence_over_time,
     exits_used,
     reliability_diagram,
 )
@@ -53,7 +55,7 @@ def test_of_many_classes_the_worst_and_the_best_are_shown() -> None:
     findings = found(samples=900, classes=60, names=tuple(f"class {index}" for index in range(60)))
     known = [one for one in findings.by_class if one.samples]
     written = texts(change_by_class(findings))
-    assert f"Who pays: 15 worst and 5 best of {len(known)}" in written
+    assert f"Change by class: 15 worst and 5 best of {len(known)}" in written
     shown = [text for text in written if re.fullmatch(r"class \d+", text)]
     assert shown == [one.name for one in [*known[:15], *known[-5:]]]
 
@@ -107,3 +109,18 @@ def test_low_points_are_cut_off_and_the_axis_says_so() -> None:
     low = replace(findings.alternatives[-1], accuracy=0.01)
     cut = replace(findings, alternatives=(*findings.alternatives, low))
     assert any("the low end is cut" in text for text in texts(accuracy_against_cost(cut)))
+
+
+@each(
+    ("counts", "curves"),
+    [
+        ([100, 200], {"exit": [1.0, 0.5], "confidence": [3.0, 1e300], "disagreement": [1.0, 0.0]}),
+        ([1], {"exit": [1.0]}),
+        ([], {"exit": [], "confidence": []}),
+    ],
+)
+def test_evidence_is_drawn(counts: list[int], curves: dict[str, list[float]]) -> None:
+    root = ElementTree.fromstring(to_svg(evidence_over_time(counts, curves, needed=300)))
+    written = ["".join(element.itertext()) for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"Evidence of a change", "alarm", *curves} <= set(written)
+    assert not any("$" in text for text in written)

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
-from offramp.report import tables
-from offramp.report.answers import Sample
+from offramp.report import _tables as tables
+from offramp.report._answers import Sample
 from tests.report.examples import found
 
 

@@ -2,9 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from offramp.frontier import Measured
-from offramp.report import Coverage, Findings, cautions, notes, verdict
-from offramp.report.words import change, clean, cost
+from offramp.model import Measured
+from offramp.report._answers import Coverage
+from offramp.report._findings import Findings
+from offramp.report._words import cautions, change, clean, cost, notes, verdict
 from tests.report.examples import found
 
 
@@ -25,8 +26,8 @@ def findings() -> Findings:
 
 def test_the_verdict_is_one_sentence_with_intervals(findings: Findings) -> None:
     assert verdict(findings).replace("\N{NO-BREAK SPACE}", " ") == (
-        "At 0.55 of the cost it is right 93.1 % of the time (92.5 to 93.7); the full network 93.4 %: change "
-        "\N{MINUS SIGN}0.3 points (\N{MINUS SIGN}0.6 to 0.0)."
+        "At 0.55 of the full network's cost (counted Mul-Adds) it is right 93.1 % of the time (92.5 to 93.7); the full "
+        "network 93.4 %: change \N{MINUS SIGN}0.3 points (\N{MINUS SIGN}0.6 to 0.0)."
     )
 
 
@@ -44,15 +45,17 @@ def test_promises_not_kept_are_told(findings: Findings) -> None:
     kept, broken = Coverage(0.1, 0.88, (0.85, 0.91)), Coverage(0.05, 0.9, (0.87, 0.93))
     assert cautions(replace(findings, coverage=(kept,))) == ()
     (told,) = cautions(replace(findings, coverage=(kept, broken)))
-    assert "less often than promised: 90.0\N{NO-BREAK SPACE}% (87.0 to 93.0) instead of 95.0" in told
+    assert "less often than guaranteed: 90.0\N{NO-BREAK SPACE}% (87.0 to 93.0) instead of 95.0" in told
 
 
 def test_notes_say_how_many_samples_and_when_it_may_be_chance(findings: Findings) -> None:
     told = " ".join(notes(findings))
-    assert "within what chance does" in told
+    assert "it may be chance" in told
+    assert "Costs are counted Mul-Adds" in told
+    assert "Costs are measured time" in " ".join(notes(replace(findings, cost_kind="measured time")))
     assert "300 samples of 3 classes" in told
     surely: Measured = replace(findings.chosen, change_interval=(-0.006, -0.001))
-    assert "within what chance does" not in " ".join(notes(replace(findings, chosen=surely)))
+    assert "it may be chance" not in " ".join(notes(replace(findings, chosen=surely)))
     fewer = (*findings.by_class[:-1], replace(findings.by_class[-1], samples=0))
     assert "1 of the classes has no samples" in " ".join(notes(replace(findings, by_class=fewer)))
 

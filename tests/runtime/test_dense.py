@@ -5,10 +5,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offramp.backbone import POOLINGS, Backbone, CifarResNet, split
+from offramp.backbone import CifarResNet
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._splitting import split
 from offramp.exits import LinearExits
 from offramp.policy import OperatingPoint
-from offramp.runtime import Compaction, EagerBackend, Engine, run_dense
+from offramp.pooling import POOLINGS
+from offramp.runtime._batch import Compaction
+from offramp.runtime._dense import run_dense
+from offramp.runtime._eager import EagerBackend
+from offramp.runtime._engine import Engine
 from tests.backbone.examples import Words, texts
 from tests.cases import each
 

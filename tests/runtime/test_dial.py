@@ -3,23 +3,25 @@
 import math
 from dataclasses import replace
 
-import pytest
 import torch
 
 from offramp.errors import BudgetError, InputError
 from offramp.policy import Guarantee, OperatingPoint
-from offramp.runtime import Dial, same_setting, undominated
-from tests.cases import each
+from offramp.runtime import Dial
+from offramp.runtime._dial import find_pareto_front, is_same_setting
+from tests.cases import each, refuses
 
 
 def point(cost: float, accuracy: float = 0.9) -> OperatingPoint:
-    promised = {"cost": cost, "accuracy": accuracy}
-    return OperatingPoint("threshold", {"threshold": torch.tensor(cost)}, (0, 1), torch.ones(2), promised=promised)
+    tune_metrics = {"cost": cost, "accuracy": accuracy}
+    return OperatingPoint(
+        "threshold", {"threshold": torch.tensor(cost)}, (0, 1), torch.ones(2), tune_metrics=tune_metrics
+    )
 
 
 def picked(dial: Dial, budget: float) -> float:
-    row = int(dial.rows(torch.tensor([budget]))[0])
-    return dial.points[row].promised["cost"]
+    row = int(dial.pick_rows(torch.tensor([budget]))[0])
+    return dial.points[row].tune_metrics["cost"]
 
 
 class TestDial:
@@ -29,11 +31,13 @@ class TestDial:
         accuracies = (torch.randint(10, (40,), generator=generator) / 10).tolist()
         dial = Dial([point(cost, accuracy) for cost, accuracy in zip(costs, accuracies, strict=True)])
         budgets = (min(costs) + (1.5 - min(costs)) * torch.rand(500, generator=generator, dtype=torch.float64)).tolist()
-        for budget, row in zip(budgets, dial.rows(torch.tensor(budgets, dtype=torch.float64)).tolist(), strict=True):
+        for budget, row in zip(
+            budgets, dial.pick_rows(torch.tensor(budgets, dtype=torch.float64)).tolist(), strict=True
+        ):
             within = [place for place in range(40) if costs[place] <= budget]
             best = max(accuracies[place] for place in within)
             assert row == min((p for p in within if accuracies[p] == best), key=lambda place: costs[place])
-            assert dial.within(budget) is dial.points[row]
+            assert dial.pick_by_cost(budget) is dial.points[row]
 
     def test_budgets_beyond_the_dearest_are_not_spent(self) -> None:
         dial = Dial([point(0.4, 0.8), point(0.8, 0.9)])
@@ -52,55 +56,60 @@ class TestDial:
     def test_of_equal_costs_the_more_accurate_is_a_setting_and_of_equal_points_the_first(self) -> None:
         points = [point(0.3, 0.7), point(0.3, 0.9), point(0.3, 0.9)]
         assert Dial(points).settings == (points[1],)
-        assert Dial(points).rows(torch.tensor([0.3])).tolist() == [1]
+        assert Dial(points).pick_rows(torch.tensor([0.3])).tolist() == [1]
 
     def test_a_cost_in_single_precision_is_enough(self) -> None:
         generator = torch.Generator().manual_seed(0)
         costs = torch.rand(200, generator=generator, dtype=torch.float64).sort().values
         dial = Dial([point(cost, 0.5 + place / 1000) for place, cost in enumerate(costs.tolist())])
-        assert dial.rows(costs.float()).tolist() == list(range(200))
+        assert dial.pick_rows(costs.float()).tolist() == list(range(200))
         assert picked(dial, float(costs[7]) * (1 - 1e-5)) == float(costs[6])
 
     def test_the_cheapest_that_reaches_an_accuracy(self) -> None:
         points = [point(0.5, 0.9), point(0.2, 0.8), point(0.4, 0.9)]
         dial = Dial(points)
-        assert [dial.reaching(one) for one in (0.1, 0.8, 0.85, 0.9)] == [points[1], points[1], points[2], points[2]]
-        assert dial.reaching(0.91) is None
+        assert [dial.pick_by_accuracy(one) for one in (0.1, 0.8, 0.85, 0.9)] == [
+            points[1],
+            points[1],
+            points[2],
+            points[2],
+        ]
+        assert dial.pick_by_accuracy(0.91) is None
 
     def test_what_the_message_tells_to_ask_for_is_enough(self) -> None:
         dial = Dial([point(0.123456)])
-        with pytest.raises(BudgetError, match=r"no point costs 0.1 ms or less; the cheapest costs 0.247 ms") as told:
-            dial.within(0.05, full=2.0, unit=" ms")
-        named = float(str(told.value).partition("the cheapest costs ")[2].partition(" ")[0])
-        assert dial.within(named / 2.0) is dial.points[0]
+        with refuses(BudgetError, expected="0.247 ms", got="0.1 ms") as raised:
+            dial.pick_by_cost(0.05, full=2.0, unit=" ms")
+        enough = float(raised.value.expected.partition(" ")[0])
+        assert dial.pick_by_cost(enough / 2.0) is dial.points[0]
 
     def test_one_point_serves_every_budget_from_its_cost_on(self) -> None:
         dial = Dial([point(0.4)])
-        assert dial.rows(torch.tensor([0.4, 0.5, 2.0])).tolist() == [0, 0, 0]
-        assert dial.rows(torch.zeros(0)).tolist() == []
+        assert dial.pick_rows(torch.tensor([0.4, 0.5, 2.0])).tolist() == [0, 0, 0]
+        assert dial.pick_rows(torch.zeros(0)).tolist() == []
 
     @each("budget", [0.0, -0.5, math.nan, math.inf])
     def test_what_is_no_share_is_refused(self, budget: float) -> None:
-        with pytest.raises(InputError, match=r"expected a budget as a share of the network's cost, .* got"):
-            Dial([point(0.4)]).rows(torch.tensor([0.5, budget]))
+        with refuses(InputError, problem="budget", got=str(budget)):
+            Dial([point(0.4)]).pick_rows(torch.tensor([0.5, budget]))
 
     def test_budgets_below_the_cheapest_name_it(self) -> None:
-        with pytest.raises(BudgetError, match=r"no point costs 0.3 or less; the cheapest costs 0.4: ask for that"):
-            Dial([point(0.4), point(0.8)]).rows(torch.tensor([0.5, 0.3]))
+        with refuses(BudgetError, expected="0.4", got="0.3"):
+            Dial([point(0.4), point(0.8)]).pick_rows(torch.tensor([0.5, 0.3]))
 
     def test_points_that_promise_nothing_are_refused(self) -> None:
         full = OperatingPoint("threshold", {"threshold": torch.tensor(0.5)}, (0, 1), torch.ones(2))
         for points in ([], [point(0.4), full]):
-            with pytest.raises(InputError, match="with their cost and accuracy on the tune split"):
+            with refuses(InputError, expected="cost and accuracy on the tune split"):
                 Dial(points)
 
 
 def test_a_setting_is_the_same_whatever_is_promised_of_it() -> None:
     one, other = point(0.4), point(0.4)
     guarantee = Guarantee("accuracy", 0.01, 0.95, "ltt", 1000, 0.002)
-    assert same_setting(one, replace(one, guarantee=guarantee, promised={}))
-    assert not same_setting(one, other)  # as good, and made apart: nobody knows
-    assert not same_setting(one, replace(one, active=(1,)))
+    assert is_same_setting(one, replace(one, guarantee=guarantee, tune_metrics={}))
+    assert not is_same_setting(one, other)  # as good, and made apart: nobody knows
+    assert not is_same_setting(one, replace(one, active=(1,)))
 
 
 def test_undominated_against_all_pairs() -> None:
@@ -119,4 +128,4 @@ def test_undominated_against_all_pairs() -> None:
                 if other != one
             )
         ]
-        assert undominated(costs, accuracies) == sorted(expected, key=lambda place: costs[place])
+        assert find_pareto_front(costs, accuracies) == sorted(expected, key=lambda place: costs[place])

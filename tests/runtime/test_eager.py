@@ -10,13 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import offramp
-from offramp.backbone import POOLINGS, Backbone, cascade, scores, split
+from offramp.backbone import callable_backbone
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._cascading import cascade
+from offramp.backbone._splitting import split
 from offramp.errors import InputError
-from offramp.exits import LinearExits
-from offramp.runtime import EagerBackend
-from offramp.runtime.narrow import narrowed
-from tests.cases import each
-from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
+from offramp.exits import LadderExits, LinearExits
+from offramp.exits._averaging import Averaging
+from offramp.pooling import POOLINGS
+from offramp.runtime._eager import EagerBackend, FoldedAveraging, FoldedLadder, with_weights_as
+from tests.cases import each, refuses
+from tests.model.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
 
 POOLING = POOLINGS.get("auto")
 
@@ -101,7 +105,7 @@ def test_the_backbone_is_not_touched() -> None:
 def test_norms_and_buffers_stay_and_are_shared() -> None:
     norms = nn.LayerNorm(4), nn.PReLU(4), nn.LayerNorm(4, bias=False), nn.RMSNorm(4)
     stages = nn.ModuleList([nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), *norms]).train()
-    made = narrowed(stages, torch.bfloat16)
+    made = with_weights_as(stages, torch.bfloat16)
     assert not any(module.training for module in made.modules())
     narrow_names = {name for name, value in made.named_parameters() if value.dtype == torch.bfloat16}
     assert narrow_names == {"0.0.weight", "0.0.bias", "2.weight"}
@@ -161,7 +165,7 @@ def test_functions_in_a_cascade_are_not_copied() -> None:
         def __call__(self, inputs: Any) -> Any:
             return np.asarray(inputs.float()).mean((2, 3))
 
-    both = cascade(scores(Scorer(), 3, name="colours", mul_adds=1), backbone())
+    both = cascade(callable_backbone(Scorer(), 3, name="colours", mul_adds=1), backbone())
     inputs = PREPROCESSING(images(4, seed=1)[0])
     backend = EagerBackend(both, POOLING, LinearExits((3, 256, 512, 1024), (1, 2), 3), dtype=torch.bfloat16)
     with torch.inference_mode():
@@ -175,7 +179,7 @@ def test_functions_in_a_cascade_are_not_copied() -> None:
 def test_few_samples_leave_elsewhere(settings: offramp.JointSettings) -> None:
     data = images(200, seed=1), images(120, seed=2)
     frontier = offramp.fit(backbone(), *data, preprocessing=PREPROCESSING, settings=settings, progress=False)
-    network = frontier.choose(cost=0.8, policy="threshold")
+    network = frontier.at(cost=0.8, policy="threshold")
     inputs = images(200, seed=3)[0]
     plain, rounded = network.predict(inputs), network.on("bfloat16").predict(inputs)
     assert len(set(plain.exits.tolist())) > 1
@@ -186,7 +190,7 @@ def test_few_samples_leave_elsewhere(settings: offramp.JointSettings) -> None:
 
 @each("dtype", [torch.float16, torch.float64, torch.int8])
 def test_other_precisions_are_refused(dtype: torch.dtype) -> None:
-    with pytest.raises(InputError, match=r"expected torch.bfloat16, or None .* got torch\."):
+    with refuses(InputError, problem="dtype", got=str(dtype)):
         EagerBackend(backbone(), POOLING, LinearExits((256, 512, 1024), (0, 1), 3), dtype=dtype)
 
 
@@ -217,3 +221,36 @@ def test_on_a_named_device() -> None:
     backend = narrow(network, PREPROCESSING(images(2, seed=1)[0]))
     with torch.device("cpu"):
         assert backend.stage(0, torch.zeros(1, 3, 32, 32)).device.type == "cpu"
+
+
+def test_a_folded_ladder_computes_as_the_ladder() -> None:
+    torch.manual_seed(0)
+    bank = LadderExits((6, 4, 5), (0, 2), 3, width=8).eval()
+    bank.standardize(3 + 5 * torch.randn(50, 15))
+    for parameter in bank.parameters():
+        torch.nn.init.normal_(parameter)
+    folded = FoldedLadder(bank)
+    state = folded_state = bank.initial_state(7)
+    with torch.no_grad():
+        for stage in (0, 2):
+            features = 3 + 5 * torch.randn(7, bank.widths[stage])
+            expected, state = bank.step(stage, features, state, None)
+            found, folded_state = folded.step(stage, features, folded_state, answer=True)
+            assert found is not None
+            torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(folded_state, state, atol=1e-4, rtol=1e-4)
+
+
+def test_folded_averaging_computes_as_the_averaging() -> None:
+    averaging = Averaging((1, 3, 4, 6), torch.tensor([0.0, 0.3, 0.0, 0.6]), torch.tensor([1.5, 0.7, 1.0, 2.0]))
+    folded = FoldedAveraging(averaging)
+    assert folded.read == averaging.read == {1, 4}
+    draw = torch.Generator().manual_seed(0)
+    state: Any = ()
+    folded_state: Any = ()
+    for stage in (1, 3, 4, 6):
+        logits = 3 * torch.randn(5, 4, generator=draw)
+        expected, state = averaging.step(stage, logits, state)
+        found, folded_state = folded.step(stage, logits, folded_state)
+        torch.testing.assert_close(found, expected)
+    assert folded.step(6, logits.bfloat16(), folded_state)[0].dtype == torch.float32

@@ -1,4 +1,4 @@
-"""The engine answers as the simulator says, however samples are batched, mixed, joined or left riding along."""
+"""The engine agrees with the simulator, for any batching, mix of points, joining of batches and compaction."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,16 +10,20 @@ import torch
 from torch import Tensor, nn
 
 import offramp
-from offramp.backbone import POOLINGS, Backbone
+from offramp.backbone._backbone import Backbone
 from offramp.errors import InputError
-from offramp.exits import CumulativeLinearExits, ExitBank, LadderExits, LinearExits
-from offramp.frontier import Frontier, Outcomes, outcomes, simulate
+from offramp.exits import ExitSet, LadderExits, LinearExits
+from offramp.exits._linear import CumulativeLinearExits
+from offramp.model._model import EarlyExitModel
+from offramp.model._outcomes import Outcomes, compute_outcomes, simulate
 from offramp.policy import POLICIES, OperatingPoint
-from offramp.runtime import Compaction, Engine
-from offramp.runtime.passes import staying
-from tests.cases import each
-from tests.frontier.cascade_examples import FEW, pair, vectors
-from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
+from offramp.pooling import POOLINGS
+from offramp.runtime._batch import Compaction
+from offramp.runtime._batch_timer import make_staying_point
+from offramp.runtime._engine import Engine
+from tests.cases import each, refuses
+from tests.model.cascade_examples import FEW, pair, vectors
+from tests.model.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
 from tests.policy.examples import drawn
 
 COUNT = 90
@@ -27,7 +31,7 @@ COUNT = 90
 
 @dataclass(frozen=True)
 class Example:
-    frontier: Frontier
+    frontier: EarlyExitModel
     inputs: Tensor
     points: tuple[OperatingPoint, ...]
     seen: Outcomes
@@ -54,9 +58,9 @@ def example(kind: str) -> Example:
     return Example(frontier, inputs, points, seen, simulate(points, seen))
 
 
-def _seen(frontier: Frontier, inputs: Tensor, labels: Tensor) -> Outcomes:
+def _seen(frontier: EarlyExitModel, inputs: Tensor, labels: Tensor) -> Outcomes:
     """What exits say of features in full precision."""
-    from offramp.features import MemorySource
+    from offramp.features._batch import MemorySource
 
     features, own = [], {}
     with torch.inference_mode():
@@ -67,12 +71,12 @@ def _seen(frontier: Frontier, inputs: Tensor, labels: Tensor) -> Outcomes:
             if index in frontier.backbone.own_heads:
                 own[index] = frontier.backbone.own_logits(hidden, index)
     source = MemorySource(torch.cat(features, 1), own, labels, tuple(one.shape[1] for one in features))
-    return outcomes(frontier.bank, source, frontier.temperatures, probabilities=True)
+    return compute_outcomes(frontier.exits, source, frontier.temperatures, probabilities=True)
 
 
 def engine(example: Example, *points: OperatingPoint, compaction: Compaction | None = None) -> Engine:
     frontier = example.frontier
-    return Engine(frontier.backbone, frontier.pooling, frontier.bank, points, compaction=compaction)
+    return Engine(frontier.backbone, frontier.pooling, frontier.exits, points, compaction=compaction)
 
 
 KINDS = each("kind", ["ladder", "linear", "cascade"])
@@ -122,10 +126,10 @@ def test_all_policies_in_one_batch(kind: str) -> None:
 
 
 @each("policy", list(POLICIES))
-def test_nobody_leaves_while_a_policy_is_timed(policy: str) -> None:
+def test_no_sample_leaves_while_a_policy_is_timed(policy: str) -> None:
     given = example("ladder")
     last = given.frontier.backbone.num_exits - 1
-    point = staying(POLICIES.get(policy), range(last + 1), given.frontier.bank)
+    point = make_staying_point(POLICIES.get(policy), range(last + 1), given.frontier.exits)
     assert (engine(given, point).run(given.inputs)[1] == last).all()
 
 
@@ -163,36 +167,36 @@ def test_every_sample_may_have_a_point_of_its_own(kind: str) -> None:
 
 
 @KINDS
-def test_newcomers_join_where_flights_meet(kind: str) -> None:
+def test_batches_at_one_depth_can_be_joined(kind: str) -> None:
     given = example(kind)
     runs = engine(given, *given.points)
     point = torch.arange(COUNT) % len(given.points)
     expected, exits = runs.run(given.inputs, point=point)
     half = COUNT // 2
-    flights = [
+    batches = [
         runs.start(given.inputs[rows], point=point[rows], rows=torch.arange(COUNT)[rows])
         for rows in (slice(half), slice(half, None))
     ]
     found, left = torch.zeros_like(expected), torch.full((COUNT,), -1)
 
-    def note(departed: object) -> None:
-        if departed is not None:
-            found[departed.rows] = departed.probabilities  # type: ignore[attr-defined]
-            left[departed.rows] = departed.exit  # type: ignore[attr-defined]
+    def note(finished: object) -> None:
+        if finished is not None:
+            found[finished.rows] = finished.probabilities  # type: ignore[attr-defined]
+            left[finished.rows] = finished.exit  # type: ignore[attr-defined]
 
     for index in range(2):
-        flights[index], departed = runs.step(flights[index])
-        note(departed)
-    together = runs.join(flights)
+        batches[index], finished = runs.step(batches[index])
+        note(finished)
+    together = runs.join(batches)
     while len(together):
-        together, departed = runs.step(together)
-        note(departed)
+        together, finished = runs.step(together)
+        note(finished)
     assert torch.equal(left, exits)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 @each("make", [LinearExits, CumulativeLinearExits, partial(LadderExits, width=8)])
-def test_flights_with_no_point_in_common_join(make: Callable[..., ExitBank]) -> None:
+def test_batches_with_no_point_in_common_join(make: Callable[..., ExitSet]) -> None:
     torch.manual_seed(0)
     simple = Backbone("simple", [nn.Linear(4, 4) for _ in range(3)], {2: nn.Linear(4, 3)}, num_classes=3)
     bank = make((4, 4, 4), (0, 1), 3).eval()
@@ -201,12 +205,12 @@ def test_flights_with_no_point_in_common_join(make: Callable[..., ExitBank]) -> 
     runs, inputs = Engine(simple, POOLINGS.get("mean"), bank, [last, early]), torch.randn(6, 4)
     expected, _ = runs.run(inputs)
     at = [torch.zeros(3, dtype=torch.long), torch.ones(3, dtype=torch.long)]
-    flights = [runs.start(inputs[3 * i : 3 * i + 3], point=at[i], rows=torch.arange(3) + 3 * i) for i in range(2)]
-    together = runs.join([runs.step(flight)[0] for flight in flights])
+    batches = [runs.start(inputs[3 * i : 3 * i + 3], point=at[i], rows=torch.arange(3) + 3 * i) for i in range(2)]
+    together = runs.join([runs.step(batch)[0] for batch in batches])
     while len(together):
-        together, departed = runs.step(together)
-    assert departed is not None
-    torch.testing.assert_close(departed.probabilities[departed.rows.argsort()], expected)
+        together, finished = runs.step(together)
+    assert finished is not None
+    torch.testing.assert_close(finished.probabilities[finished.rows.argsort()], expected)
 
 
 class Never(Compaction):
@@ -215,7 +219,7 @@ class Never(Compaction):
 
 
 @KINDS
-def test_those_who_ride_along_are_answered_once(kind: str) -> None:
+def test_riders_are_answered_once(kind: str) -> None:
     given = example(kind)
     expected, exits = engine(given, given.points[0]).run(given.inputs)
     found, left = engine(given, given.points[0], compaction=Never()).run(given.inputs)
@@ -223,18 +227,18 @@ def test_those_who_ride_along_are_answered_once(kind: str) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_exits_out_of_force_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inactive_exits_do_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     given = example("linear")
     last = given.frontier.backbone.num_exits - 1
     sure = OperatingPoint("threshold", {"threshold": torch.tensor(2.0)}, (last,), torch.ones(last + 1))
     asked: list[int] = []
-    monkeypatch.setattr(type(given.frontier.bank), "step", lambda self, stage, *rest: asked.append(stage))
+    monkeypatch.setattr(type(given.frontier.exits), "step", lambda self, stage, *rest: asked.append(stage))
     exits = engine(given, sure).run(given.inputs[:5])[1]
     assert exits.tolist() == [last] * 5
     assert asked == []
 
 
-def test_a_ladder_is_climbed_as_far_as_somebody_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ladder_runs_up_to_the_last_early_exit(monkeypatch: pytest.MonkeyPatch) -> None:
     given = example("ladder")
     pooled: list[object] = []
     pooling = given.frontier.pooling
@@ -325,28 +329,28 @@ def test_carries_may_be_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(found, expected)
 
 
-def test_a_flight_that_everybody_left_joins_nobody() -> None:
+def test_an_empty_batch_is_ignored() -> None:
     given = example("ladder")
     last = given.frontier.backbone.num_exits - 1
     at_once = OperatingPoint("threshold", {"threshold": torch.tensor(0.0)}, (0, last), torch.ones(last + 1))
     runs = engine(given, at_once, given.points[0])
-    gone, _ = runs.step(runs.start(given.inputs[:3]))
-    assert len(gone) == 0
+    empty, _ = runs.step(runs.start(given.inputs[:3]))
+    assert len(empty) == 0
     there, _ = runs.step(runs.start(given.inputs[3:9], point=torch.ones(6, dtype=torch.long)))
-    assert runs.join([gone, there]) is there
-    assert len(runs.join([gone])) == 0
+    assert runs.join([empty, there]) is there
+    assert len(runs.join([empty])) == 0
 
 
-def test_plans_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_plans_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     given = example("ladder")
-    monkeypatch.setattr("offramp.runtime.engine.MOST_PLANS", 4)
+    monkeypatch.setattr("offramp.runtime._engine.MOST_PLANS", 4)
     runs = engine(given, *given.points)
     for index in range(len(given.points)):
         runs.run(given.inputs[:8], point=torch.arange(8) % (index + 1))
         assert len(runs._plans) <= 4
 
 
-def test_nobody_at_all() -> None:
+def test_an_empty_input() -> None:
     given = example("ladder")
     probabilities, exits = engine(given, given.points[0]).run(given.inputs[:0])
     assert probabilities.shape == (0, 3)
@@ -356,13 +360,13 @@ def test_nobody_at_all() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     given = example("ladder")
     other = OperatingPoint("threshold", {"threshold": torch.tensor(0.5)}, (0, 1), torch.ones(2))
-    with pytest.raises(InputError, match="expected operating points of 3 exits"):
+    with refuses(InputError, expected="3 exits", got="2"):
         engine(given, other)
     for point in (torch.ones(5, dtype=torch.long), torch.zeros(5), torch.zeros(4, dtype=torch.long), 0):
-        with pytest.raises(InputError, match="expected a tensor of 5 numbers of operating points, 0 to 0"):
+        with refuses(InputError, expected="a tensor of 5 indices in 0 to 0"):
             engine(given, given.points[0]).run(given.inputs[:5], point=point)  # type: ignore[arg-type]
     never = OperatingPoint("threshold", {"threshold": torch.tensor(2.0)}, (0, 1, 2), torch.ones(3))
     runs = engine(given, never)
     early, late = runs.start(given.inputs[:2]), runs.start(given.inputs[2:4])
-    with pytest.raises(InputError, match="passed the same stages"):
+    with refuses(InputError, expected="passed the same stages", got="[0, 1]"):
         runs.join([runs.step(early)[0], late])

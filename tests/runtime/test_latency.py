@@ -10,10 +10,13 @@ import pytest
 import torch
 
 from offramp.errors import InputError
-from offramp.exits import Averaging, LadderExits, LinearExits
-from offramp.policy import ThresholdPolicy
-from offramp.runtime import Compaction, LatencyTable, Milliseconds
-from tests.cases import each
+from offramp.exits import LadderExits, LinearExits
+from offramp.exits._averaging import Averaging
+from offramp.policy._threshold import ThresholdPolicy
+from offramp.runtime import LatencyTable
+from offramp.runtime._batch import Compaction
+from offramp.runtime._latency import LatencyPrices
+from tests.cases import each, refuses
 
 TABLE = LatencyTable(
     backend="eager",
@@ -23,9 +26,9 @@ TABLE = LatencyTable(
     answer=((0.1, 0.2, 0.3), (0.5, 0.6, 0.7), (0.2, 0.2, 0.2)),
     carry=((0.04, 0.04, 0.04), (0.05, 0.06, 0.07), (0.0, 0.0, 0.0)),
     select=((0.5, 0.8, 0.5),) * 3,
-    engine={"start": (0.2, 0.2, 0.2), "pass": (0.01, 0.01, 0.01), "land": (0.03, 0.03, 0.03)},
+    engine={"start": (0.2, 0.2, 0.2), "pass": (0.01, 0.01, 0.01), "finish": (0.03, 0.03, 0.03)},
     decide={"threshold": (0.02, 0.02, 0.02), "gates": (0.3, 0.3, 0.3)},
-    whole=(5.5, 30.0, 150.0),
+    full=(5.5, 30.0, 150.0),
     network="three",
     stage_weights=(7, 8, 9),
     exits="LadderExits of width 2 for 3 classes",
@@ -42,10 +45,10 @@ def test_sizes_between_and_beyond(size: int, expected: float) -> None:
 
 
 def test_the_full_network_as_it_was_measured() -> None:
-    assert TABLE.full(8) == 30.0
-    assert TABLE.full(36) == pytest.approx(90.0)
-    with pytest.raises(InputError, match="full network measured"):
-        replace(TABLE, whole=()).full(1)
+    assert TABLE.full_ms(8) == 30.0
+    assert TABLE.full_ms(36) == pytest.approx(90.0)
+    with refuses(InputError, expected="the full network"):
+        replace(TABLE, full=()).full_ms(1)
 
 
 def test_one_batch_size_is_for_all() -> None:
@@ -110,7 +113,7 @@ class TestCosts:
                 name: {key: tuple(factor * value for value in row) for key, row in getattr(TABLE, name).items()}
                 for name in ("engine", "decide")
             }
-            return replace(TABLE, **grown, **named, whole=tuple(factor * value for value in TABLE.whole), size=size)
+            return replace(TABLE, **grown, **named, full=tuple(factor * value for value in TABLE.full), size=size)
 
         table = replace(of_size(40.0), others=(of_size(10.0), of_size(20.0)))
         costs = table.costs(LADDER)
@@ -126,20 +129,20 @@ class TestCosts:
         assert len(two.tables) == 3  # the square is 0
 
     def test_as_prices(self) -> None:
-        one, other = Milliseconds(TABLE, 8).price(LADDER, ThresholdPolicy()), TABLE.costs(LADDER, batch_size=8)
+        one, other = LatencyPrices(TABLE, 8).price(LADDER, ThresholdPolicy()), TABLE.costs(LADDER, batch_size=8)
         assert torch.equal(one.tables[0].cumulative_costs(), other.tables[0].cumulative_costs())
 
     @each(
         ("asked", "told"),
         [
-            ({"bank": LinearExits((4, 5, 6), (0, 1), 3)}, "LinearExits for 3 classes, got one of .* LadderEx"),
-            ({"bank": LadderExits((4, 5), (0,), 3, width=2)}, r"see \(4, 5\) features.*got one of \(4, 5, 6\)"),
+            ({"bank": LinearExits((4, 5, 6), (0, 1), 3)}, "LinearExits for 3 classes, got .* LadderEx"),
+            ({"bank": LadderExits((4, 5), (0,), 3, width=2)}, r"see \(4, 5\) features.*got \(4, 5, 6\)"),
             ({"bank": LadderExits((4, 5, 7), (0, 1), 3, width=2)}, r"see \(4, 5, 7\) features"),
             ({"bank": LadderExits((4, 5, 6), (0, 1), 3, width=3)}, "of width 3 for 3 classes, got .* of width 2 for 3"),
             ({"bank": LadderExits((4, 5, 6), (0, 1), 4, width=2)}, "of width 2 for 4 classes"),
-            ({"bank": LADDER, "batch_size": 65}, r"within those measured, \(1, 8, 64\), got 65; measure that too"),
+            ({"bank": LADDER, "batch_size": 65}, r"within those measured, \(1, 8, 64\), got 65; measure it too"),
             ({"bank": LADDER, "batch_size": 0}, "within those measured"),
-            ({"bank": LADDER, "policy": "dice"}, "policy 'dice' measured, got one with threshold, gates"),
+            ({"bank": LADDER, "policy": "dice"}, "policy 'dice', got threshold, gates"),
         ],
     )
     def test_what_was_not_measured_is_refused(self, asked: dict[str, Any], told: str) -> None:
@@ -149,31 +152,34 @@ class TestCosts:
         with pytest.raises(InputError, match=told):
             replace(TABLE, others=(replace(TABLE, size=9.0),)).costs(bank, **asked)
 
-    @each("missing", [{"engine": {}}, {"whole": ()}, {"engine": {"start": (0.2, 0.2, 0.2)}}])
+    @each("missing", [{"engine": {}}, {"full": ()}, {"engine": {"start": (0.2, 0.2, 0.2)}}])
     def test_tables_made_by_hand_need_all_of_it(self, missing: dict[str, Any]) -> None:
-        with pytest.raises(InputError, match="expected engine and full network measured, got a table without"):
+        with refuses(InputError, expected="engine and full network"):
             replace(TABLE, **missing).costs(LADDER)
-        with pytest.raises(InputError, match="expected engine and full network measured, got a table without"):
+        with refuses(InputError, expected="engine and full network"):
             replace(TABLE, others=(replace(TABLE, size=9.0, **missing),)).costs(LADDER)
 
     def test_every_size_has_every_policy(self) -> None:
         other = replace(TABLE, size=9.0, decide={"gates": TABLE.decide["gates"]})
-        with pytest.raises(InputError, match="policy 'threshold' measured, got one with gates"):
+        with refuses(InputError, expected="policy 'threshold'", got="gates"):
             replace(TABLE, others=(other,)).costs(LADDER)
 
 
-def test_times_that_do_not_add_up_are_doubtful() -> None:
-    assert TABLE.doubtful is None  # unknown
-    assert replace(TABLE, adds_up=(0.81, 1.0, 1.19)).doubtful is None
-    assert replace(TABLE, adds_up=(0.9, 1.3, 0.75)).doubtful == 1.3
-    assert replace(TABLE, adds_up=(1.0, 1.0, 1.0), others=(replace(TABLE, adds_up=(0.5, 1.0, 1.0)),)).doubtful == 0.5
+def test_times_that_do_not_add_up_are_suspect() -> None:
+    assert TABLE.suspect_ratio is None  # unknown
+    assert replace(TABLE, sum_ratio=(0.81, 1.0, 1.19)).suspect_ratio is None
+    assert replace(TABLE, sum_ratio=(0.9, 1.3, 0.75)).suspect_ratio == 1.3
+    assert (
+        replace(TABLE, sum_ratio=(1.0, 1.0, 1.0), others=(replace(TABLE, sum_ratio=(0.5, 1.0, 1.0)),)).suspect_ratio
+        == 0.5
+    )
 
 
 def test_fewer_stages() -> None:
-    table = replace(TABLE, others=(replace(TABLE, size=9.0),)).taking((0, 2), "two")
+    table = replace(TABLE, others=(replace(TABLE, size=9.0),)).with_stages((0, 2), "two")
     assert (table.network, table.stage) == ("two", (TABLE.stage[0], TABLE.stage[2]))
     assert table.others[0].answer == (TABLE.answer[0], TABLE.answer[2])
-    assert table.whole == TABLE.whole
+    assert table.full == TABLE.full
     assert (table.stage_weights, table.widths) == ((7, 9), (4, 6))
 
 
@@ -185,51 +191,48 @@ class TestFiles:
 
     def test_what_is_saved_is_what_is_loaded(self, path: Path) -> None:
         assert LatencyTable.load(path) == replace(TABLE, others=(replace(TABLE, size=9.0),))
-        whole = json.loads(path.read_text())
-        path.write_text(json.dumps({**whole, "adds_up": [1, 1.5, 1]}))
-        assert LatencyTable.load(path).adds_up == (1.0, 1.5, 1.0)
-        del whole["adds_up"]
-        path.write_text(json.dumps(whole))
-        assert LatencyTable.load(path).adds_up == ()  # written before they were recorded
-        assert (whole["format"], whole["version"], whole["machine"]) == ("offramp latency", 1, "an abacus")
+        content = json.loads(path.read_text())
+        path.write_text(json.dumps({**content, "sum_ratio": [1, 1.5, 1]}))
+        assert LatencyTable.load(path).sum_ratio == (1.0, 1.5, 1.0)
+        assert (content["format"], content["version"], content["machine"]) == ("offramp latency", 1, "an abacus")
 
     @each(
         ("change", "told"),
         [
-            (lambda whole: whole.update(version=2), "expected in .* version 1, got 2; measure again"),
-            (lambda whole: whole.update(format="else"), "a latency table, got something else"),
-            (lambda whole: whole.pop("stage"), "no whole latency table: 'stage'"),
-            (lambda whole: whole.update(stage=[]), "as many rows each"),
-            (lambda whole: whole["stage"].pop(), "as many rows each"),
-            (lambda whole: whole["stage"][0].pop(), "field 'stage': expected 3 milliseconds"),
-            (lambda whole: whole["answer"][0].insert(0, "1"), "field 'answer'"),
-            (lambda whole: whole["carry"][0].__setitem__(0, -1), "field 'carry'"),
-            (lambda whole: whole["carry"][0].__setitem__(0, float("nan")), "field 'carry'"),
-            (lambda whole: whole.update(whole=[0, 1, 2]), "field 'whole': expected milliseconds above 0"),
-            (lambda whole: whole.update(adds_up=[1, 1]), "field 'adds_up'"),
-            (lambda whole: whole.update(batch_sizes=[8, 1, 64]), "ascend"),
-            (lambda whole: whole.update(batch_sizes=[True, 8, 64]), "whole numbers"),
-            (lambda whole: whole.update(batch_sizes=7), "whole numbers"),
-            (lambda whole: whole.update(threads="1"), "threads"),
-            (lambda whole: whole.update(network=7), "expected texts"),
-            (lambda whole: whole.update(size=0), "size"),
-            (lambda whole: whole["widths"].pop(), "field 'widths'"),
-            (lambda whole: whole.update(stage_weights=[1, 2, -3]), "field 'stage_weights'"),
-            (lambda whole: whole.update(stage_weights=[1, 2, 3.5]), "field 'stage_weights'"),
-            (lambda whole: whole.pop("widths"), "no whole latency table: 'widths'"),
-            (lambda whole: whole.update(widths=7), "no whole latency table"),
-            (lambda whole: whole["engine"].pop("land"), "field 'engine'"),
-            (lambda whole: whole.update(decide=[]), "no whole latency table"),
-            (lambda whole: whole["decide"].update(gates=[1]), r"field 'decide\.gates'"),
-            (lambda whole: whole["others"][0].update(size=1.0), "samples of other sizes"),
-            (lambda whole: whole["others"][0].update(others=[dict(whole["others"][0])]), "none in them"),
-            (lambda whole: whole.update(others=[7]), "no whole latency table"),
+            (lambda table: table.update(version=2), "expected version 1, got 2; measure again"),
+            (lambda table: table.update(format="else"), "a latency table, got another file"),
+            (lambda table: table.pop("stage"), "no complete latency table: 'stage'"),
+            (lambda table: table.update(stage=[]), "the same number of rows"),
+            (lambda table: table["stage"].pop(), "the same number of rows"),
+            (lambda table: table["stage"][0].pop(), "field 'stage': expected 3 milliseconds"),
+            (lambda table: table["answer"][0].insert(0, "1"), "field 'answer'"),
+            (lambda table: table["carry"][0].__setitem__(0, -1), "field 'carry'"),
+            (lambda table: table["carry"][0].__setitem__(0, float("nan")), "field 'carry'"),
+            (lambda table: table.update(full=[0, 1, 2]), "field 'full': expected milliseconds above 0"),
+            (lambda table: table.update(sum_ratio=[1, 1]), "field 'sum_ratio'"),
+            (lambda table: table.update(batch_sizes=[8, 1, 64]), "ascending"),
+            (lambda table: table.update(batch_sizes=[True, 8, 64]), "whole numbers"),
+            (lambda table: table.update(batch_sizes=7), "whole numbers"),
+            (lambda table: table.update(threads="1"), "threads"),
+            (lambda table: table.update(network=7), "expected texts"),
+            (lambda table: table.update(size=0), "size"),
+            (lambda table: table["widths"].pop(), "field 'widths'"),
+            (lambda table: table.update(stage_weights=[1, 2, -3]), "field 'stage_weights'"),
+            (lambda table: table.update(stage_weights=[1, 2, 3.5]), "field 'stage_weights'"),
+            (lambda table: table.pop("widths"), "no complete latency table: 'widths'"),
+            (lambda table: table.update(widths=7), "no complete latency table"),
+            (lambda table: table["engine"].pop("finish"), "field 'engine'"),
+            (lambda table: table.update(decide=[]), "no complete latency table"),
+            (lambda table: table["decide"].update(gates=[1]), r"field 'decide\.gates'"),
+            (lambda table: table["others"][0].update(size=1.0), "samples of other sizes"),
+            (lambda table: table["others"][0].update(others=[dict(table["others"][0])]), "without tables of their own"),
+            (lambda table: table.update(others=[7]), "no complete latency table"),
         ],
     )
-    def test_files_that_are_not_whole(self, path: Path, change: Callable[[Any], object], told: str) -> None:
-        whole = json.loads(path.read_text())
-        change(whole)
-        path.write_text(json.dumps(whole))
+    def test_incomplete_files(self, path: Path, change: Callable[[Any], object], told: str) -> None:
+        content = json.loads(path.read_text())
+        change(content)
+        path.write_text(json.dumps(content))
         with pytest.raises(InputError, match=told):
             LatencyTable.load(path)
 

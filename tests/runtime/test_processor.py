@@ -1,4 +1,4 @@
-"""Whether a narrow type is worth choosing here: by the processor's instructions, else by a short measurement."""
+"""Warnings about slow types: by the processor's instructions, else by a short measurement."""
 
 import warnings
 from typing import Any, Literal
@@ -6,10 +6,11 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from offramp.runtime import BACKENDS, processor
-from offramp.runtime.processor import INSTRUCTIONS, measured_slowdown, missing_instructions, warn_if_slow
+from offramp.runtime import BACKENDS
+from offramp.runtime import _processor as processor
+from offramp.runtime._processor import INSTRUCTIONS, find_missing_instructions, measure_slowdown, warn_if_slow
 from tests.cases import each
-from tests.runtime.test_backends import POOLING, network
+from tests.runtime.test_backend import POOLING, network
 
 KINDS: tuple[Literal["bfloat16", "int8"], ...] = ("bfloat16", "int8")
 
@@ -27,18 +28,18 @@ def without(*names: str) -> dict[str, Any]:
 def test_any_of_the_instructions_is_enough(kind: Literal["bfloat16", "int8"], monkeypatch: pytest.MonkeyPatch) -> None:
     names = INSTRUCTIONS[kind]
     pretend(monkeypatch, without(*names[:-1]))
-    assert missing_instructions(kind) == ()
+    assert find_missing_instructions(kind) == ()
     pretend(monkeypatch, without(*names))
-    assert missing_instructions(kind) == names
+    assert find_missing_instructions(kind) == names
     pretend(monkeypatch, {"architecture": "aarch64"})
-    assert missing_instructions(kind) is None
+    assert find_missing_instructions(kind) is None
     monkeypatch.delattr(torch.cpu, "get_capabilities")
-    assert missing_instructions(kind) is None
+    assert find_missing_instructions(kind) is None
 
 
 def test_torch_knows_this_processor() -> None:
     for kind in KINDS:
-        missing = missing_instructions(kind)
+        missing = find_missing_instructions(kind)
         assert missing is None or missing in ((), INSTRUCTIONS[kind])
 
 
@@ -55,15 +56,15 @@ def test_the_backend_warns_when_it_is_chosen(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_where_nothing_is_known_of_the_processor_bfloat16_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, {})
-    monkeypatch.setattr(processor, "measured_slowdown", lambda: 2.04)
+    monkeypatch.setattr(processor, "measure_slowdown", lambda: 2.04)
     with pytest.warns(UserWarning, match=r"takes 2.0 times as long; use 'eager'"):
         warn_if_slow("bfloat16")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_if_slow("int8")
-        monkeypatch.setattr(processor, "measured_slowdown", lambda: 1.05)
+        monkeypatch.setattr(processor, "measure_slowdown", lambda: 1.05)
         warn_if_slow("bfloat16")
 
 
 def test_the_measurement_is_a_ratio_of_times() -> None:
-    assert 0.01 < measured_slowdown() < 1000
+    assert 0.01 < measure_slowdown() < 1000

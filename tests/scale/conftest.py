@@ -4,18 +4,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from offramp.scale import Workers, cluster
+from offramp.scale._workers import Workers, open_workers
 
 
 @pytest.fixture(scope="session")
 def _ray() -> Iterator[None]:
-    """Two workers on this machine, which `cluster` then finds and leaves running."""
-    with cluster(2):
+    """Two workers on this machine, which `open_workers` then finds and leaves running."""
+    with open_workers(2):
         yield
 
 
 @pytest.fixture
 def workers(_ray: None) -> Iterator[Workers]:
     """Two workers of one thread."""
-    with cluster() as found:
+    with open_workers() as found:
         yield found

@@ -1,4 +1,4 @@
-"""Extraction by many: the bytes of one process, whatever is lost, spoilt or interrupted on the way."""
+"""Extraction by many workers: the bytes of one process, whatever is lost, damaged or interrupted."""
 
 import os
 import shutil
@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 from offramp.errors import InputError, StoreError
-from offramp.features import ArraySource, Rows, Store, extract
+from offramp.features import ArraySource, extract
+from offramp.features._source import Rows
+from offramp.features._store import Store
 from offramp.scale import extract_on_cluster
 from tests.cases import each
 from tests.features.examples import CLEAN, SHIFTED, Slowly, contents, images, small_resnet
@@ -181,7 +183,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_written(tmp_path: Pat
 
 
 def test_what_is_refused_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="must be positive, got 0 and 1"):
+    with pytest.raises(InputError, match="at least 1 each, got 0 and 1"):
         by_many(tmp_path / "store", workers=0)
     with pytest.raises(InputError, match="expected a folder to write to, got the address s3://bucket/store"):
         extract_on_cluster(small_resnet(), images(5), "s3://bucket/store", views=(CLEAN,))

@@ -1,4 +1,4 @@
-"""Batch inference by many: the answers of one process, one part a block, whatever is lost or spoilt on the way."""
+"""Batch inference by many workers: the answers of one process, one part per block, whatever is lost or damaged."""
 
 import os
 import shutil
@@ -16,11 +16,13 @@ from pyarrow import parquet
 
 import offramp
 from offramp.errors import BudgetError, InputError, StoreError, UnknownNameError
-from offramp.features import ArraySource, Rows
-from offramp.scale import JobSummary, predict_on_cluster
-from offramp.scale.parts import fingerprint
-from tests.cases import each
-from tests.frontier.cascade_examples import FEW, pair, vectors
+from offramp.features import ArraySource
+from offramp.features._source import Rows
+from offramp.scale import predict_on_cluster
+from offramp.scale._parts import fingerprint
+from offramp.scale._predict import JobSummary
+from tests.cases import each, refuses
+from tests.model.cascade_examples import FEW, pair, vectors
 
 ROWS = 230
 OPTIONS: dict[str, Any] = {"batch_size": 8, "block_rows": 40, "progress": False}
@@ -28,19 +30,23 @@ OPTIONS: dict[str, Any] = {"batch_size": 8, "block_rows": 40, "progress": False}
 
 
 @cache
-def frontier() -> offramp.Frontier:
+def frontier() -> offramp.EarlyExitModel:
     return offramp.fit(pair(), vectors(300, seed=1), vectors(200, seed=2), settings=FEW, progress=False)
 
 
-def network() -> offramp.EarlyExitNetwork:
-    return frontier().choose(cost=0.5, policy="threshold")
+def network() -> offramp.EarlyExitModel:
+    return frontier().at(cost=0.5, policy="threshold")
 
 
-def dialled() -> offramp.EarlyExitNetwork:
-    """All of whose points are settings, as if the tune split had found them as accurate as one another."""
-    given = frontier().choose(cost=1.1, policy="threshold")
-    points = [replace(point, promised={**point.promised, "accuracy": 0.9}) for point in given.points]
-    return replace(given, point=points[-1], points=points)
+def dialled() -> offramp.EarlyExitModel:
+    """Return a model all of whose points are settings: the dearer the more accurate."""
+    given = frontier().at(cost=1.1, policy="threshold")
+    points = [
+        replace(point, tune_metrics={**point.tune_metrics, "accuracy": point.tune_metrics["cost"] / 2})
+        for point in given.points["threshold"]
+        if point.classifier == given.point.classifier
+    ]
+    return replace(given, chosen=points[-1], points={"threshold": points})
 
 
 def source(rows: int = ROWS) -> ArraySource:
@@ -112,7 +118,7 @@ class TestOnWorkers:
         sets = [list(map(bool, row)) for row in answer.prediction_sets[0.05].tolist()]
         assert [[label in row["set"] for label in range(3)] for row in found] == sets
 
-    def test_one_part_a_block(self, whole: Path) -> None:
+    def test_one_part_per_block(self, whole: Path) -> None:
         assert sorted(contents(whole)) == [f"part-{part:09d}.parquet" for part in range(6)]
         counts = [parquet.read_metadata(whole / name).num_rows for name in sorted(contents(whole))]
         assert counts == [40] * 5 + [30]
@@ -125,9 +131,9 @@ class TestOnWorkers:
         torn.write_bytes(torn.read_bytes()[:-100])
         (folder / "part-000000003.parquet.0123.tmp").write_bytes(b"of a writer that was killed")
         kept = {part: os.stat(folder / f"part-{part:09d}.parquet").st_ino for part in (0, 3, 5)}
-        summary = predicted(folder, block_rows=None)
+        summary = predicted(folder)
         assert contents(folder) == contents(whole)
-        assert (summary.found, summary.mended) == (3, ("part-000000001.parquet", "part-000000004.parquet"))
+        assert summary.reused == 3
         assert len(table(folder)) == ROWS
         for part, inode in kept.items():
             assert os.stat(folder / f"part-{part:09d}.parquet").st_ino == inode, "answered again"
@@ -149,24 +155,24 @@ class TestOnWorkers:
         predicted(tmp_path / "job", given)
         assert contents(tmp_path / "job") == contents(whole)
 
-    @pytest.mark.parametrize(
-        ("change", "told"),
+    @each(
+        ("change", "expected", "got"),
         [
-            ({"batch_size": 4}, "batch_size was 8, now 4"),
-            ({"block_rows": 48}, "block_rows was 40, now 48"),
-            ({"miscoverage": 0.1}, r"miscoverage was 0\.05, now 0\.1"),
-            ({"classes": ("a", "b", "c")}, r"classes was \[\], now \['a', 'b', 'c'\]"),
-            ({"backend": "bfloat16"}, "backend was 'eager', now 'bfloat16'"),
-            ({"given": source(60)}, "num_rows was 230, now 60"),
+            ({"batch_size": 4}, "batch_size 8", "4"),
+            ({"block_rows": 48}, "block_rows 40", "48"),
+            ({"miscoverage": 0.1}, "miscoverage 0.05", "0.1"),
+            ({"classes": ("a", "b", "c")}, "classes []", "['a', 'b', 'c']"),
+            ({"backend": "bfloat16"}, "backend 'eager'", "'bfloat16'"),
+            ({"given": source(60)}, "num_rows 230", "60"),
         ],
     )
-    def test_answers_of_another_job_are_refused(self, change: Any, told: str, whole: Path) -> None:
-        with pytest.raises(StoreError, match=f"holds answers of another job: .*{told}.*choose another folder"):
+    def test_answers_of_another_job_are_refused(self, change: Any, expected: str, got: str, whole: Path) -> None:
+        with refuses(StoreError, problem="another job", expected=expected, got=got):
             predicted(whole, **change)
 
     def test_another_network_is_refused(self, whole: Path) -> None:
-        other = frontier().choose(cost=1.1, policy="threshold")
-        with pytest.raises(StoreError, match=r"network was '.*', now '"):
+        other = frontier().at(cost=1.1, policy="threshold")
+        with refuses(StoreError, expected="network '"):
             predict_on_cluster(other, source(), whole, **OPTIONS)
 
     @each("rows", [1, 8, 40, 41])
@@ -196,7 +202,7 @@ class TestOnWorkers:
         found = table(tmp_path)
         assert np.mean([row["cost"] for row in found]) == pytest.approx(summary.cost)
         again = predict_on_cluster(given, source(6400), tmp_path, **options)
-        assert again.found == 100
+        assert again.reused == 100
         assert again.cost == pytest.approx(summary.cost)
 
     def test_a_budget_interrupted_keeps_what_is_there(self, tmp_path: Path) -> None:
@@ -208,33 +214,33 @@ class TestOnWorkers:
         for part in range(25, 50):
             (tmp_path / "_job" / f"part-{part:09d}.json").unlink()
         summary = predict_on_cluster(given, source(800), tmp_path, **options)
-        assert summary.found == 25
+        assert summary.reused == 25
         assert list(contents(tmp_path).items())[:25] == list(before.items())[:25]
         assert summary.cost == pytest.approx(budget, rel=0.05)
 
 
-def test_wrong_arguments_are_told_before_anything_starts(tmp_path: Path) -> None:
-    for options, told in (
-        ({"miscoverage": 0.07}, r"expected a miscoverage that was calibrated \(0\.05, 0\.1\), got 0\.07"),
-        ({"batch_size": 0}, "batch_size and block_rows must be positive, got 0"),
-        ({"block_rows": -1}, "must be positive, got 8 and -1"),
-        ({"classes": ["a"]}, "expected 3 names of classes, or none, got 1"),
-        ({"given": source(0)}, "source 'new' is empty"),
+def test_wrong_arguments_are_refused_before_anything_starts(tmp_path: Path) -> None:
+    for options, expected, got in (
+        ({"miscoverage": 0.07}, "calibrated (0.05, 0.1)", "0.07"),
+        ({"batch_size": 0}, "at least 1", "0 and"),
+        ({"block_rows": -1}, "at least 1", "8 and -1"),
+        ({"classes": ["a"]}, "3 names", "1"),
+        ({"given": source(0)}, "at least one row", "none"),
     ):
-        with pytest.raises(InputError, match=told):
+        with refuses(InputError, expected=expected, got=got):
             predicted(tmp_path / "job", **options)
     with pytest.raises(UnknownNameError, match="did you mean 'eager'"):
         predicted(tmp_path / "job", backend="eagre")
-    with pytest.raises(BudgetError, match="the cheapest costs"):
+    with refuses(BudgetError, got="1e-06"):
         predict_on_cluster(dialled(), source(), tmp_path / "job", budget=1e-6, **OPTIONS)
-    with pytest.raises(InputError, match=r"got one on a backend; name it: backend="):
+    with refuses(InputError, got="one on a backend", hint="backend="):
         predict_on_cluster(network().on("eager"), source(), tmp_path / "job", **OPTIONS)
     assert not (tmp_path / "job").exists()
 
 
-def test_somebody_elses_folder_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.parquet").write_bytes(b"mine")
-    with pytest.raises(StoreError, match="is there, and not of a job of answers; choose another folder"):
+    with refuses(StoreError, problem="is not the folder of a job"):
         predicted(tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["mine.parquet"]
 
@@ -246,17 +252,17 @@ def test_what_cannot_be_sent_is_told(tmp_path: Path) -> None:
 
 def test_a_fingerprint_knows_what_answers_depend_on() -> None:
     given = dialled()
-    seen = {fingerprint(given, dialled=dialled) for dialled in (False, True)}
+    seen = {fingerprint(given, all_points=all_points) for all_points in (False, True)}
     point = given.point
     for changed in (
-        replace(given, point=replace(point, temperatures=1.01 * point.temperatures)),
-        replace(given, point=replace(point, parameters={"threshold": torch.tensor(0.4321)})),
-        replace(given, points=given.points[:-1]),
-        replace(given, bank=_nudged(given.bank)),
+        replace(given, chosen=replace(point, temperatures=1.01 * point.temperatures)),
+        replace(given, chosen=replace(point, parameters={"threshold": torch.tensor(0.4321)})),
+        replace(given, points={"threshold": given.points["threshold"][:-1]}),
+        replace(given, exits=_nudged(given.exits)),
     ):
-        seen.add(fingerprint(changed, dialled=True))
+        seen.add(fingerprint(changed, all_points=True))
     assert len(seen) == 6
-    assert fingerprint(replace(given), dialled=True) == fingerprint(given, dialled=True)
+    assert fingerprint(replace(given), all_points=True) == fingerprint(given, all_points=True)
 
 
 def _nudged(bank: Any) -> Any:

@@ -7,7 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from offramp.backbone import Axes, Backbone, Hidden, Representation, Tokens
+from offramp.backbone import Axes
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._hidden import Hidden
+from offramp.pooling import Representation, Tokens
 from offramp.testing import check_backbone
 from tests.backbone.examples import FirstToken
 

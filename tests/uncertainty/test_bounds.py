@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from offramp.uncertainty.bounds import (
+from offramp.uncertainty._bounds import (
     betting_p_values,
     binomial_p_values,
-    capital,
     fixed_bets,
+    log_capital,
     predictable_bets,
 )
 from tests.cases import each
@@ -27,13 +27,13 @@ def test_binomial_p_values_are_exact(samples: int, most: float) -> None:
     chance = Fraction(most)
     terms = [math.comb(samples, k) * chance**k * (1 - chance) ** (samples - k) for k in counts]
     expected = [float(sum(terms[: k + 1])) for k in counts]
-    found = binomial_p_values(torch.tensor(list(counts)), samples=samples, most=most)
+    found = binomial_p_values(torch.tensor(list(counts)), samples=samples, max_loss=most)
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), rtol=1e-9, atol=1e-12)
-    assert binomial_p_values(torch.tensor(samples), samples=samples, most=most) == pytest.approx(1)
+    assert binomial_p_values(torch.tensor(samples), samples=samples, max_loss=most) == pytest.approx(1)
 
 
 def test_binomial_p_values_of_no_samples_say_nothing() -> None:
-    assert binomial_p_values(torch.tensor([0]), samples=0, most=0.1).tolist() == [1.0]
+    assert binomial_p_values(torch.tensor([0]), samples=0, max_loss=0.1).tolist() == [1.0]
 
 
 def plain_bets(losses: list[float], confidence: float) -> list[float]:
@@ -51,7 +51,7 @@ def plain_bets(losses: list[float], confidence: float) -> list[float]:
 def test_bets_and_capital_are_those_of_plain_loops(samples: int) -> None:
     losses, most, confidence = drawn(3, samples), 0.6, 0.9
     bets = predictable_bets(losses, confidence=confidence)
-    found = capital(losses, bets, most)
+    found = log_capital(losses, bets, most)
     for row in range(3):
         expected = plain_bets(losses[row].tolist(), confidence)
         assert bets[row].tolist() == pytest.approx(expected)
@@ -72,11 +72,11 @@ def test_no_bet_looks_at_its_own_sample() -> None:
 
 
 def test_no_samples_are_no_capital() -> None:
-    assert capital(torch.zeros(2, 0), torch.ones(2, 1), 0.1).tolist() == [0, 0]
+    assert log_capital(torch.zeros(2, 0), torch.ones(2, 1), 0.1).tolist() == [0, 0]
 
 
 def test_capital_that_outgrows_all_numbers_still_counts() -> None:
-    assert bool((capital(torch.zeros(1, 10_000), torch.full((1, 1), 1e9), 0.9999) > 1e3).all())
+    assert bool((log_capital(torch.zeros(1, 10_000), torch.full((1, 1), 1e9), 0.9999) > 1e3).all())
 
 
 def test_bound_of_losses_that_are_all_zero_has_a_closed_form() -> None:
@@ -84,7 +84,7 @@ def test_bound_of_losses_that_are_all_zero_has_a_closed_form() -> None:
     samples, risk = 500, 0.05
     root = risk ** (-1 / samples) - 1
     expected = root / (0.9 + root)
-    assert float(capital(torch.zeros(1, samples), torch.full((1, 1), 9.0), expected)) == pytest.approx(math.log(20))
+    assert float(log_capital(torch.zeros(1, samples), torch.full((1, 1), 9.0), expected)) == pytest.approx(math.log(20))
 
 
 @each("risk", [0.05, 0.2])
@@ -94,7 +94,7 @@ def test_predictable_bets_grow_rich_no_more_often_than_allowed(risk: float) -> N
     uneven = drawn(draws, 150, seed=1).pow(4)  # mean 1/5
     rare = (drawn(draws, 150, seed=2) < 0.02).double()
     for losses, mean in ((uneven, 0.2), (rare, 0.02)):
-        rich = capital(losses, predictable_bets(losses, confidence=1 - risk), mean) > math.log(1 / risk)
+        rich = log_capital(losses, predictable_bets(losses, confidence=1 - risk), mean) > math.log(1 / risk)
         assert float(rich.double().mean()) <= allowed
 
 
@@ -104,7 +104,7 @@ def test_p_values_are_small_no_more_often_than_allowed(risk: float) -> None:
     noise = drawn(draws, samples, seed=3)
     gaps = (noise < 0.05).double() - (noise > 0.97).double()
     bets = fixed_bets(torch.tensor([[0.02]]), samples=samples, confidence=1 - risk)
-    small = float((betting_p_values((gaps + 1) / 2, bets, most=most) <= risk).double().mean())
+    small = float((betting_p_values((gaps + 1) / 2, bets, max_loss=most) <= risk).double().mean())
     assert risk / 20 < small <= risk + 2 * math.sqrt(risk * (1 - risk) / draws)  # valid, and not idle
 
 
@@ -112,4 +112,4 @@ def test_what_is_clearly_better_is_found() -> None:
     noise = drawn(200, 3000, seed=4)
     gaps = (noise < 0.010).double() - (noise > 0.994).double()  # 0.004, with the variance of real ones
     bets = fixed_bets(torch.tensor([[0.004]]), samples=3000, confidence=0.95)
-    assert float((betting_p_values((gaps + 1) / 2, bets, most=0.51) <= 0.05).double().mean()) > 0.95
+    assert float((betting_p_values((gaps + 1) / 2, bets, max_loss=0.51) <= 0.05).double().mean()) > 0.95

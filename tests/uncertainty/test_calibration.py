@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from offramp.errors import InputError
-from offramp.uncertainty import calibration_error, calibration_floor
+from offramp.uncertainty import calibration_error
+from offramp.uncertainty._calibration import calibration_floor
 from tests.cases import each
 
 # A shared machine may stall for longer than hypothesis' deadline.

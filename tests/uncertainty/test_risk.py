@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from offramp.uncertainty import (
+from offramp.uncertainty._risk import (
     LOSSES,
     RiskBound,
-    last_passed,
+    last_passing,
+    order_candidates,
     passes,
     samples_needed,
-    smoothed,
-    walk,
+    smooth_variances,
 )
 from tests.cases import each
 
@@ -28,10 +28,10 @@ def flips(shares: Tensor, samples: int, *, seed: int = 0) -> Tensor:
 
 def test_ranges_are_mapped_to_the_unit_interval() -> None:
     for loss, ends in (("accuracy", [-1.0, 1.0]), ("brier", [-2.0, 2.0]), ("disagreement", [0.0, 1.0])):
-        assert LOSSES[loss].unit(torch.tensor(ends)).tolist() == [0, 1]
-        assert [LOSSES[loss].unit_limit(end) for end in ends] == [0, 1]
+        assert LOSSES[loss].to_unit(torch.tensor(ends)).tolist() == [0, 1]
+        assert [LOSSES[loss].limit_to_unit(end) for end in ends] == [0, 1]
     kept = torch.tensor([0.5], dtype=torch.float64)
-    LOSSES["accuracy"].unit(kept)
+    LOSSES["accuracy"].to_unit(kept)
     assert kept.tolist() == [0.5]  # not changed in place
     assert [name for name, loss in LOSSES.items() if not loss.labelled] == ["disagreement"]
 
@@ -41,8 +41,8 @@ class TestWalk:
 
     def order(self, means: list[float], *, samples: int = 2000, loss: str = "accuracy", **more: float) -> list[int]:
         variances = torch.full((5,), 1e-3)
-        asked = {"most": 0.01, "confidence": 0.95, **more}
-        found = walk(self.COSTS, torch.tensor(means), variances, LOSSES[loss], samples=samples, **asked)
+        asked = {"max_loss": 0.01, "confidence": 0.95, **more}
+        found = order_candidates(self.COSTS, torch.tensor(means), variances, LOSSES[loss], samples=samples, **asked)
         return [int(place) for place in found]
 
     def test_from_the_dearest_to_the_cheapest(self) -> None:
@@ -56,7 +56,9 @@ class TestWalk:
 
     def test_one_candidate(self) -> None:
         one = torch.tensor([0.5])
-        assert walk(one, one, one, LOSSES["brier"], most=0.1, samples=10, confidence=0.9).tolist() == [0]
+        assert order_candidates(one, one, one, LOSSES["brier"], max_loss=0.1, samples=10, confidence=0.9).tolist() == [
+            0
+        ]
 
     def test_no_samples_still_have_an_order(self) -> None:
         assert self.order([0.05, 0.02, 0.005, 0.0, 0.0], samples=0) == [0]
@@ -65,7 +67,7 @@ class TestWalk:
 @each("bound", BOUNDS)
 @each("loss", list(LOSSES))
 def test_zero_losses_pass_from_some_number_of_samples_on(loss: str, bound: RiskBound) -> None:
-    asked, variances = {"most": 0.02, "confidence": 0.95}, torch.full((1,), 1e-4)
+    asked, variances = {"max_loss": 0.02, "confidence": 0.95}, torch.full((1,), 1e-4)
     needed = samples_needed(0.0, 0.0, LOSSES[loss], **asked)
     assert needed is not None
     for samples, expected in ((int(0.5 * needed), False), (2 * needed, True)):
@@ -76,7 +78,7 @@ def test_zero_losses_pass_from_some_number_of_samples_on(loss: str, bound: RiskB
 
 def reached(losses: Tensor, bound: RiskBound) -> int | None:
     variances = torch.ones(len(losses))
-    return last_passed(losses, LOSSES["disagreement"], most=0.1, confidence=0.9, bound=bound, variances=variances)
+    return last_passing(losses, LOSSES["disagreement"], max_loss=0.1, confidence=0.9, bound=bound, variances=variances)
 
 
 @each("bound", BOUNDS)
@@ -102,7 +104,7 @@ def test_promises_are_broken_no_more_often_than_allowed(bound: RiskBound) -> Non
 
 @each(("plus", "minus"), [(0.004, 0.002), (0.02, 0.012), (0.0, 0.0)])
 def test_so_many_samples_as_are_told_do_half_the_time(plus: float, minus: float) -> None:
-    mean, loss, asked = plus - minus, LOSSES["accuracy"], {"most": 0.02, "confidence": 0.95}
+    mean, loss, asked = plus - minus, LOSSES["accuracy"], {"max_loss": 0.02, "confidence": 0.95}
     variance = (plus + minus - mean**2) / 4
     needed = samples_needed(mean, variance, loss, **asked)
     assert needed is not None
@@ -110,7 +112,7 @@ def test_so_many_samples_as_are_told_do_half_the_time(plus: float, minus: float)
     def share(samples: int) -> float:
         noise = torch.rand(200, samples, generator=torch.Generator().manual_seed(1))
         gaps = (noise < plus).to(torch.int8) - (noise > 1 - minus).to(torch.int8)
-        variances = smoothed(torch.full((200,), variance), 2000)
+        variances = smooth_variances(torch.full((200,), variance), 2000)
         return float(passes(gaps, loss, **asked, bound="ltt", variances=variances).double().mean())
 
     assert share(needed // 2) < 0.5
@@ -119,10 +121,12 @@ def test_so_many_samples_as_are_told_do_half_the_time(plus: float, minus: float)
 
 def test_no_number_of_samples_promises_what_is_not_so() -> None:
     for mean in (0.02, 0.5):
-        assert samples_needed(mean, 0.01, LOSSES["accuracy"], most=0.02, confidence=0.9) is None
-    assert samples_needed(0.0199999, 0.2, LOSSES["accuracy"], most=0.02, confidence=0.9) is None  # more than there are
+        assert samples_needed(mean, 0.01, LOSSES["accuracy"], max_loss=0.02, confidence=0.9) is None
+    assert (
+        samples_needed(0.0199999, 0.2, LOSSES["accuracy"], max_loss=0.02, confidence=0.9) is None
+    )  # more than there are
 
 
 def test_smoothing_leaves_no_variance_at_nothing() -> None:
-    assert smoothed(torch.zeros(1), 0).tolist() == [0.25]
-    assert float(smoothed(torch.tensor([0.1]), 10**9)) == pytest.approx(0.1)
+    assert smooth_variances(torch.zeros(1), 0).tolist() == [0.25]
+    assert float(smooth_variances(torch.tensor([0.1]), 10**9)) == pytest.approx(0.1)

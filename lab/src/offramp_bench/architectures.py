@@ -18,8 +18,11 @@ import torch
 from torch import Tensor, nn
 
 import offramp_bench.torchvision_ops  # noqa: F401 (before timm, torchvision and transformers are imported)
-from offramp.backbone import Backbone, CifarResNet, Hidden, split
-from offramp.backbone.task import call_network, logits_of
+from offramp.backbone import CifarResNet
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._classifier import call_network, logits_of
+from offramp.backbone._hidden import Hidden
+from offramp.backbone._splitting import split
 from offramp.errors import OfframpError
 from offramp.testing import check_backbone
 from offramp_bench.backbones.t2t_vit import T2TViT
@@ -219,7 +222,7 @@ def _torchvision(name: str) -> Any:
 def _text(name: str) -> Any:
     from transformers import AutoConfig, AutoModelForSequenceClassification
 
-    from offramp.backbone.transformers import text_backbone
+    from offramp.backbone.adapters.transformers import text_backbone
 
     sizes = {
         "vocab_size": 200,
@@ -310,8 +313,8 @@ def try_network(network: Network) -> Outcome:
 
 
 def _largest_share(backbone: Backbone, inputs: Hidden) -> float:
-    from offramp.backbone import POOLINGS
     from offramp.cost import count_backbone
+    from offramp.pooling import POOLINGS
 
     costs = count_backbone(backbone, backbone.select(inputs, torch.tensor([0]), 0), POOLINGS.get("auto"))
     return float((costs.stage.sum(0) / costs.full.sum()).max())

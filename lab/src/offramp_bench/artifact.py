@@ -36,10 +36,13 @@ from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor, nn
 
 import offramp
-from offramp.backbone import DEFAULT_POOLING, Backbone, CifarResNet, Factory, cascade
+from offramp.backbone import CifarResNet, Factory
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._cascading import cascade
 from offramp.errors import OfframpError
 from offramp.features import ArraySource, StoreSource, extract, split_by_id
-from offramp.frontier import fit_frontier
+from offramp.model import fit_features
+from offramp.pooling._rich import DEFAULT_POOLING
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.catalogue import ARCHITECTURES, CLASSES, frontier_of, named_text, round_trips
 from offramp_bench.cifar import PREPROCESSING, cifar10, resnet
@@ -61,7 +64,7 @@ Files = dict[str, bytes]
 class Case:
     """A frontier to save, what makes its network elsewhere, and inputs to ask it."""
 
-    fit: Callable[[], offramp.Frontier]
+    fit: Callable[[], offramp.EarlyExitModel]
     inputs: Callable[[], Any]
     factory: Factory | None = None
     weights: bool = True
@@ -91,7 +94,7 @@ def _pictures(split: str, rows: int) -> tuple[Any, Any]:
     return read.inputs, read.labels
 
 
-def _fit_pictures(backbone: Backbone) -> offramp.Frontier:
+def _fit_pictures(backbone: Backbone) -> offramp.EarlyExitModel:
     data = _pictures("train", 400), _pictures("test", 400)
     return offramp.fit(backbone, *data, preprocessing=PREPROCESSING, settings=QUICK, anyway=True, progress=False)
 
@@ -103,12 +106,12 @@ def _texts(split: str, rows: int) -> tuple[Any, Any]:
     return read.inputs[places], read.labels[places]
 
 
-def _fit_texts() -> offramp.Frontier:
+def _fit_texts() -> offramp.EarlyExitModel:
     data = _texts("train", 400), _texts("val", 400)
     return offramp.fit(minilm("clinc150"), *data, settings=QUICK, progress=False)
 
 
-def _fit_named(classes: int) -> offramp.Frontier:
+def _fit_named(classes: int) -> offramp.EarlyExitModel:
     torch.manual_seed(classes)
     return frontier_of(named_text().make(classes), named_text().inputs, random.Random(classes))
 
@@ -130,18 +133,18 @@ CASES = {
 }
 
 
-def answers(frontier: offramp.Frontier, inputs: Any) -> dict[str, Tensor]:
+def answers(frontier: offramp.EarlyExitModel, inputs: Any) -> dict[str, Tensor]:
     """Everything a frontier says of inputs, at some points of each policy."""
     torch.set_num_threads(1)  # how work is shared between threads may show in a last bit on a busy machine
     found: dict[str, Tensor] = {}
     for policy in frontier.points:
-        cheapest = frontier.points[policy][0].promised["cost"]
+        cheapest = frontier.points[policy][0].tune_metrics["cost"]
         for cost in (cheapest, *(cost for cost in COSTS if cost > cheapest)):
-            found |= _said(frontier.choose(cost=cost, policy=policy), inputs, f"{policy} {cost}")
+            found |= _said(frontier.at(cost=cost, policy=policy), inputs, f"{policy} {cost}")
     return found
 
 
-def _said(network: offramp.EarlyExitNetwork, inputs: Any, name: str) -> dict[str, Tensor]:
+def _said(network: offramp.EarlyExitModel, inputs: Any, name: str) -> dict[str, Tensor]:
     answer = network.predict(inputs)
     return {
         f"{name} probabilities": answer.probabilities,
@@ -159,7 +162,7 @@ def round_trip(name: str, folder: Path) -> dict[str, Any]:
     """Fit, save, load and predict in a new process, compare."""
     case = CASES[name]
     frontier = case.fit()
-    offramp.save(frontier, folder / "saved", factory=case.factory, weights=case.weights)
+    frontier.save(folder / "saved", factory=case.factory, weights=case.weights)
     expected = answers(frontier, case.inputs())
     command = [sys.executable, "-m", "offramp_bench.artifact", "--answer", name, str(folder)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -497,7 +500,7 @@ def _small(folder: Path) -> list[tuple[Files, Any]]:
         # Not by `offramp.fit`, which would drop a member as useless as these.
         source = ArraySource(images.numpy(), labels.numpy(), name="small")
         store = extract(backbone, source, folder / backbone.name, views=(PREPROCESSING,), progress=False)
-        frontier = fit_frontier(
+        frontier = fit_features(
             backbone,
             *(
                 StoreSource(store, pooling=DEFAULT_POOLING, rows=rows)
@@ -508,7 +511,7 @@ def _small(folder: Path) -> list[tuple[Files, Any]]:
             settings=settings,
         )
         points = {policy: listed[:: max(1, len(listed) // 3)][:4] for policy, listed in frontier.points.items()}
-        offramp.save(replace(frontier, points=points), folder / "base", weights=True)
+        replace(frontier, points=points).save(folder / "base", weights=True)
         written = [file for file in (folder / "base").iterdir() if file.name != ".lock"]
         made.append(({file.name: file.read_bytes() for file in written}, images[:6]))
         shutil.rmtree(folder / "base")
@@ -521,7 +524,7 @@ def _outcome(folder: Path, inputs: Any, expected: dict[str, Tensor] | None) -> t
         said = {
             name: value
             for policy, points in sorted(frontier.points.items())
-            for name, value in _said(frontier._network(points[1]), inputs, policy).items()
+            for name, value in _said(replace(frontier, chosen=points[1]), inputs, policy).items()
         }
     except OfframpError as error:
         return ("refused", None) if str(folder) in str(error) else ("other", f"names no file: {error}")

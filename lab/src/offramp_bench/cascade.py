@@ -16,11 +16,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from offramp.backbone import POOLINGS, Backbone, Cascade, cascade
+from offramp.backbone import Cascade
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._cascading import cascade
 from offramp.cost import count_backbone
-from offramp.features import BatchSource, Store, StoreSource, split_by_id
-from offramp.frontier import Frontier, drop_members, fit_frontier
-from offramp.methods import DEFAULT
+from offramp.features import BatchSource, StoreSource, split_by_id
+from offramp.features._store import Store
+from offramp.methods._settings import DEFAULT
+from offramp.model import fit_features
+from offramp.model._fitting import prune_members
+from offramp.model._model import EarlyExitModel
+from offramp.pooling import POOLINGS
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.cifar import AUGMENTED, PREPROCESSING, cached, cifar10, resnet, store_of
 from offramp_bench.frontier_quality import CURVE, SIZES, at_costs, spread, summary
@@ -52,16 +58,17 @@ def images_sources(backbone: Backbone, rotation: int) -> list[StoreSource]:
     return [StoreSource(train, pooling="auto", views="all"), *held_out]
 
 
-def fit_images(rotation: int, *, members: bool) -> tuple[Frontier, StoreSource]:
+def fit_images(rotation: int, *, members: bool) -> tuple[EarlyExitModel, StoreSource]:
     """The cascade's frontier of one rotation and its test split; with `members`, also fitted without ResNet-20."""
     backbone = images_cascade()
     *sources, test = images_sources(backbone, rotation)
     example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
 
-    def fit_one(part: Backbone, parts: Any) -> Frontier:
-        return fit_frontier(part, *parts, example=example, preprocessing=PREPROCESSING, pooling="auto")
+    def fit_one(part: Backbone, parts: Any) -> EarlyExitModel:
+        return fit_features(part, *parts, example=example, preprocessing=PREPROCESSING, pooling="auto")
 
-    return (drop_members(backbone, sources, fit_one) if members else fit_one(backbone, sources)), test
+    model = fit_one(backbone, sources)
+    return (prune_members(model, sources, fit_one) if members else model), test
 
 
 def static_networks(test: StoreSource) -> list[dict[str, float]]:
@@ -96,8 +103,8 @@ def one_rotation(rotation: int) -> dict[str, Any]:
         "cascade gates": at_costs(frontier, test, CURVE, "gates"),
         "cascade instead of static": instead,
         "static": static,
-        "preferred": frontier.preferred,
-        "share of ResNet-20 in the average": float(frontier.bank.averaging.shares[-1:].sum()),
+        "preferred": frontier.policy,
+        "share of ResNet-20 in the average": float(frontier.exits.averaging.shares[-1:].sum()),
         "active exits": len(frontier.points["threshold"][0].active),
         "contributions": [[one.name, one.gain, one.kept] for one in frontier.contributions],
     }
@@ -119,12 +126,12 @@ def text_sources(task: str, backbone: Backbone, rotation: int) -> list[StoreSour
     return [*held, StoreSource(test, pooling="auto")]
 
 
-def fit_texts(task: str, rotation: int) -> tuple[Frontier, StoreSource]:
+def fit_texts(task: str, rotation: int) -> tuple[EarlyExitModel, StoreSource]:
     """A text encoder's frontier of one rotation, and the test rows."""
     backbone = minilm(task)
     *sources, test = text_sources(task, backbone, rotation)
     example = backbone.prepare(backbone.preprocessing(intents(task, "train").read(0, 1).inputs))
-    frontier = fit_frontier(backbone, *sources, example=example, settings=TEXT, pooling="auto")
+    frontier = fit_features(backbone, *sources, example=example, settings=TEXT, pooling="auto")
     return frontier, test
 
 
@@ -161,7 +168,7 @@ def main() -> int:
         found = []
         for rotation in range(arguments.rotations):
             frontier, test = fit_texts(task, rotation)
-            cheapest = frontier.points[frontier.preferred][0].promised["cost"]
+            cheapest = frontier.points[frontier.policy][0].tune_metrics["cost"]
             rows = at_costs(frontier, test, (cheapest + 1e-6, *TEXT_CURVE), None)
             found.append({task: [{**rows[0], "asked": 0.0}, *rows[1:]]})  # 0: the cheapest there is
             say(f"{task}: rotation {rotation + 1} of {arguments.rotations} done")

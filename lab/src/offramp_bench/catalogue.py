@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,16 @@ from torch import Tensor, nn
 
 import offramp
 import offramp_bench.torchvision_ops  # noqa: F401 (before timm, torchvision and transformers are imported)
-from offramp.backbone import POOLINGS, Backbone, CifarResNet, Preprocessing, cascade, merge
-from offramp.cost import Costs, CostTable
-from offramp.exits import ExitBank, LadderExits, LinearExits
+from offramp.backbone import CifarResNet
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._cascading import cascade
+from offramp.backbone._merging import merge
+from offramp.cost import Costs
+from offramp.cost._table import CostTable
+from offramp.exits import ExitSet, LadderExits, LinearExits
 from offramp.policy import OperatingPoint
+from offramp.pooling import POOLINGS
+from offramp.preprocessing import Preprocessing
 from offramp_bench.architectures import REFUSED, TEXT
 from offramp_bench.backbones.t2t_vit import T2TViT
 from offramp_bench.bars import Bar, parser, report, say
@@ -101,7 +107,7 @@ def _text(draw: random.Random) -> Architecture:
 def _text_backbone(kind: str, sizes: dict[str, Any], mean: bool, named: bool, classes: int) -> Backbone:
     from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
-    from offramp.backbone.transformers import MeanClassifier, text_backbone
+    from offramp.backbone.adapters.transformers import MeanClassifier, text_backbone
 
     config: Any = AutoConfig.for_model(kind, **sizes, num_labels=classes)
     if named:
@@ -120,7 +126,7 @@ def _timm(draw: random.Random) -> Architecture:
     def make(classes: int) -> Backbone:
         import timm
 
-        from offramp.backbone.timm import timm_backbone
+        from offramp.backbone.adapters.timm import timm_backbone
 
         return timm_backbone(timm.create_model(name, pretrained=False, num_classes=classes).eval())
 
@@ -133,7 +139,7 @@ def _torchvision(draw: random.Random) -> Architecture:
     def make(classes: int) -> Backbone:
         from torchvision import models
 
-        from offramp.backbone.torchvision import torchvision_backbone
+        from offramp.backbone.adapters.torchvision import torchvision_backbone
 
         return torchvision_backbone(
             models.get_model(name, weights=None, num_classes=classes).eval(), side=side, name=name
@@ -174,7 +180,7 @@ def _composed(draw: random.Random) -> Architecture:
     )
 
 
-def frontier_of(backbone: Backbone, inputs: Any, draw: random.Random) -> offramp.Frontier:
+def frontier_of(backbone: Backbone, inputs: Any, draw: random.Random) -> offramp.EarlyExitModel:
     """Put exits and points of random numbers on a network.
 
     Args:
@@ -190,7 +196,7 @@ def frontier_of(backbone: Backbone, inputs: Any, draw: random.Random) -> offramp
             widths.append(pooling(backbone.representation(hidden, stage)).shape[1])
     length, classes = backbone.num_exits, backbone.num_classes
     stages = tuple(stage for stage in range(length) if stage not in backbone.own_heads)
-    bank: ExitBank = LinearExits(tuple(widths), stages, classes)
+    bank: ExitSet = LinearExits(tuple(widths), stages, classes)
     if draw.random() < 0.5:
         bank = LadderExits(tuple(widths), stages, classes, width=8)
     columns = {name: torch.rand(length).double() + 0.1 for name in ("stage", "carry", "answer", "decide")}
@@ -201,15 +207,15 @@ def frontier_of(backbone: Backbone, inputs: Any, draw: random.Random) -> offramp
             {"threshold": torch.tensor(threshold)},
             tuple(range(length)),
             0.5 + torch.rand(length),
-            promised={"cost": cost, "accuracy": draw.random()},
+            tune_metrics={"cost": cost, "accuracy": draw.random()},
         )
         for cost, threshold in ((0.2, 0.0), (0.6, 1.2 / classes), (1.1, 2.0))
     ]
-    return offramp.Frontier(
+    return offramp.EarlyExitModel(
         backbone=backbone,
         preprocessing=Preprocessing(),
         pooling=pooling,
-        bank=bank.eval(),
+        exits=bank.eval(),
         costs={"threshold": Costs((table,))},
         points={"threshold": points},
         temperatures=0.5 + torch.rand(1, length),
@@ -218,10 +224,10 @@ def frontier_of(backbone: Backbone, inputs: Any, draw: random.Random) -> offramp
     )
 
 
-def _answers(frontier: offramp.Frontier, inputs: Any) -> dict[str, Tensor]:
+def _answers(frontier: offramp.EarlyExitModel, inputs: Any) -> dict[str, Tensor]:
     said: dict[str, Tensor] = {}
     for index, point in enumerate(frontier.points["threshold"]):
-        answer = frontier._network(point).predict(inputs)
+        answer = replace(frontier, chosen=point).predict(inputs)
         said |= {f"{index} probabilities": answer.probabilities, f"{index} exits": answer.exits}
         said |= {f"{index} labels": answer.labels, f"{index} cost": answer.relative_cost}
     return {name: tensor.contiguous() for name, tensor in said.items()}
@@ -246,7 +252,7 @@ def round_trips(places: Sequence[int], classes: Sequence[int], folder: Path) -> 
             place = folder / f"{index}-{count}"
             torch.manual_seed(1000 * index + count)
             frontier = frontier_of(architecture.make(count), architecture.inputs, random.Random(f"{index} {count}"))
-            offramp.save(frontier, place / "saved", weights=True)
+            frontier.save(place / "saved", weights=True)
             save_file(_answers(frontier, architecture.inputs), place / "answers.safetensors")
             rows.append({"architecture": architecture.name, "classes": count, "place": place.name})
         say(f"saved {architecture.name}")

@@ -7,9 +7,14 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from offramp.backbone import Backbone, Preprocessing, image_preprocessing, load_cifar_resnet
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._cifar_resnet import load_cifar_resnet
 from offramp.errors import InputError
-from offramp.features import Rows, Source, Store, extract
+from offramp.features import Source, extract
+from offramp.features._source import Rows
+from offramp.features._store import Store
+from offramp.preprocessing import Preprocessing
+from offramp.preprocessing._images import image_preprocessing
 from offramp_bench import places
 from offramp_bench.row_ids import row_ids
 

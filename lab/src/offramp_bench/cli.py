@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from offramp._files import write_atomically
 from offramp.errors import InputError, OfframpError
-from offramp.files import replacing
 from offramp_bench.places import RESULTS
 
 __all__ = ["CHECKS", "app", "main"]
@@ -76,7 +76,7 @@ def run(
     if not printed:
         raise typer.Exit(status if "--help" in context.args else status or 1)
     file = RESULTS / f"{module}.json" if into is None else into
-    with replacing(file) as temporary:
+    with write_atomically(file) as temporary:
         temporary.write_text(json.dumps(printed, indent=2) + "\n", encoding="utf-8")
     print(f"{name}: {verdict(printed)}; results in {file}")
     raise typer.Exit(status)
@@ -99,7 +99,7 @@ def page(
 
     if not results.exists():
         raise InputError(f"expected results of the benchmark at {results}, found none; run: offramp-bench run paper")
-    import_module("offramp.report.canvas")  # a missing matplotlib is told of now
+    import_module("offramp.report._canvas")  # a missing matplotlib is told of now
     found = read_results(results)
     into.parent.mkdir(parents=True, exist_ok=True)
     written = write_paper_page(found, into)

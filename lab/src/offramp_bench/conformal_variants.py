@@ -16,7 +16,7 @@ from typing import Literal, cast, get_args
 import torch
 from torch import Tensor
 
-from offramp.uncertainty import ConformalVariant, class_thresholds
+from offramp.uncertainty._conformal import ConformalVariant, class_thresholds
 
 __all__ = ["PaperVariant", "variant_class_thresholds", "variant_thresholds"]
 

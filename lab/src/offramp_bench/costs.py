@@ -12,10 +12,12 @@ from typing import Any
 
 import torch
 
-from offramp.backbone import FirstPooling
-from offramp.cost import count_backbone, price
-from offramp.exits import Gates, LinearExits
-from offramp.policy import GatePolicy
+from offramp.cost import count_backbone
+from offramp.cost._mul_adds import price
+from offramp.exits import LinearExits
+from offramp.exits._gate import Gates
+from offramp.policy._gates import GatePolicy
+from offramp.pooling._pooling import FirstPooling
 from offramp_bench.backbones.t2t_vit import T2TViT
 from offramp_bench.bars import Bar, parser, report, say
 

@@ -12,9 +12,10 @@ import sys
 from statistics import fmean
 from typing import Any
 
-from offramp.backbone import merge
-from offramp.features import StageView
-from offramp.frontier import Frontier, fit_frontier
+from offramp.backbone._merging import merge
+from offramp.features._batch import StageView
+from offramp.model import fit_features
+from offramp.model._model import EarlyExitModel
 from offramp_bench import places
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.cascade import images_cascade, images_sources
@@ -28,12 +29,12 @@ ASKED = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Nobody leaves before ResNet-20 has ended, at a third of the cost."""
 
 
-def fit_few(rotation: int) -> tuple[Frontier, StageView]:
+def fit_few(rotation: int) -> tuple[EarlyExitModel, StageView]:
     """The cascade's frontier of one rotation, and its test split."""
     backbone = images_cascade()
     *sources, test = (StageView(source, ENDS) for source in images_sources(backbone, rotation))
     example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
-    return fit_frontier(
+    return fit_features(
         merge(backbone, ENDS), *sources, example=example, preprocessing=PREPROCESSING, pooling="auto"
     ), test
 

@@ -17,9 +17,11 @@ import numpy as np
 import torch
 
 from offramp.features import BatchSource, StoreSource, split_by_id
-from offramp.frontier import Frontier, fit_frontier, outcomes, simulate
-from offramp.methods import DEFAULT, PAPER, JointSettings
-from offramp.uncertainty import calibration_floor
+from offramp.methods._settings import DEFAULT, PAPER, JointSettings
+from offramp.model import fit_features
+from offramp.model._model import EarlyExitModel
+from offramp.model._outcomes import compute_outcomes, simulate
+from offramp.uncertainty._calibration import calibration_floor
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.cifar import PREPROCESSING, cached, cifar10, resnet
 from offramp_bench.conformal_variants import PaperVariant, variant_thresholds
@@ -42,14 +44,16 @@ def rotation_splits(pooling: str, rotation: int) -> tuple[StoreSource, StoreSour
     return tune, calibrate, test
 
 
-def fit_rotation(settings: JointSettings, pooling: str, rotation: int, *, rows: int = 50_000) -> tuple[Frontier, Any]:
+def fit_rotation(
+    settings: JointSettings, pooling: str, rotation: int, *, rows: int = 50_000
+) -> tuple[EarlyExitModel, Any]:
     """The frontier of one rotation, and its calibrate and test splits."""
     augmented = settings.exits == "ladder"
     train = cached(56, "train", pooling, augmented=augmented)
     fit = StoreSource(train, pooling=pooling, rows=np.arange(rows), views="all" if augmented else "first")
     tune, calibrate, test = rotation_splits(pooling, rotation)
     example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
-    frontier = fit_frontier(
+    frontier = fit_features(
         resnet(56),
         fit,
         tune,
@@ -63,28 +67,28 @@ def fit_rotation(settings: JointSettings, pooling: str, rotation: int, *, rows: 
 
 
 def at_costs(
-    frontier: Frontier, test: BatchSource, costs: tuple[float, ...], policy: str | None
+    frontier: EarlyExitModel, test: BatchSource, costs: tuple[float, ...], policy: str | None
 ) -> list[dict[str, float]]:
     """What the points chosen for some costs do on test."""
-    points = [frontier.choose(cost=cost, policy=policy).point for cost in costs]
-    measured = frontier.evaluate(test, points)
+    points = [frontier.at(cost=cost, policy=policy).point for cost in costs]
+    measured = frontier.evaluate(test, points=points).rows
     return [
         {"asked": asked, "cost": found.relative_cost, "change": found.change, "ece": found.calibration_error}
         for asked, found in zip(costs, measured, strict=True)
     ]
 
 
-def uncertainty(frontier: Frontier, calibrate: StoreSource, test: StoreSource) -> dict[str, Any]:
+def uncertainty(frontier: EarlyExitModel, calibrate: StoreSource, test: StoreSource) -> dict[str, Any]:
     """Calibration error beside its floor, and coverage of prediction sets, at five points across the curve."""
-    held_out = outcomes(frontier.bank, calibrate, frontier.temperatures)
-    seen = outcomes(frontier.bank, test, frontier.temperatures)
-    points = [frontier.choose(cost=cost).point for cost in BUDGETS[:5]]
+    held_out = compute_outcomes(frontier.exits, calibrate, frontier.temperatures)
+    seen = compute_outcomes(frontier.exits, test, frontier.temperatures)
+    points = [frontier.at(cost=cost).point for cost in BUDGETS[:5]]
     rows = torch.arange(len(seen.labels))
     generator = torch.Generator().manual_seed(0)
     excess: list[float] = []
     variants: tuple[PaperVariant, ...] = ("general", "gated")
     covered: dict[tuple[PaperVariant, float], list[float]] = {(v, alpha): [] for v in variants for alpha in ALPHAS}
-    measured = frontier.evaluate(test, points)
+    measured = frontier.evaluate(test, points=points).rows
     for point, found, left, left_held in zip(
         points, measured, simulate(points, seen), simulate(points, held_out), strict=True
     ):
@@ -112,14 +116,14 @@ def one_rotation(rotation: int) -> dict[str, Any]:
         result["paper gates, with L2"] = at_costs(paper, test, CURVE, "gates")
     default, (calibrate, test) = fit_rotation(DEFAULT, "grid", rotation)
     result |= {
-        "preferred": default.preferred,
+        "preferred": default.policy,
         "default": at_costs(default, test, (0.57, 0.71, *CURVE), None),
         "default threshold": at_costs(default, test, CURVE, "threshold"),
         "default gates": at_costs(default, test, CURVE, "gates"),
         "budgets": at_costs(default, test, BUDGETS, None),
         "uncertainty": uncertainty(default, calibrate, test),
     }
-    last = default.evaluate(test, [default.points["threshold"][-1]])[0]
+    last = default.evaluate(test, points=[default.points["threshold"][-1]]).rows[0]
     result["full accuracy"] = last.accuracy - last.change
     return result
 

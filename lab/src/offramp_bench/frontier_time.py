@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from offramp.methods import DEFAULT, JointSettings
+from offramp.methods._settings import DEFAULT, JointSettings
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.cifar import PREPROCESSING, cached, cifar10, resnet
 from offramp_bench.frontier_quality import CURVE, PAPER_ON_MAPS, at_costs, fit_rotation

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offramp.errors import InputError
-from offramp.features import Rows
+from offramp.features._source import Rows
 from offramp_bench.cifar import data_folder
 from offramp_bench.row_ids import row_ids
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from offramp.features.stable_hash import stable_hash
+from offramp.features._ids import stable_hash
 
 __all__ = ["row_ids"]
 

@@ -22,11 +22,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offramp.backbone import Backbone, Hidden
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._hidden import Hidden
 from offramp.errors import CorruptFileError
-from offramp.features import Rows, Store, StoreSource, extract, split_by_id
-from offramp.frontier import fit_frontier
-from offramp.methods import DEFAULT
+from offramp.features import StoreSource, extract, split_by_id
+from offramp.features._source import Rows
+from offramp.features._store import Store
+from offramp.methods._settings import DEFAULT
+from offramp.model import fit_features
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.cifar import PREPROCESSING, cifar10, resnet
 from offramp_bench.row_ids import row_ids
@@ -102,7 +105,7 @@ def fit_from(store: Store, batch_size: int, buffer_mb: float) -> None:
         StoreSource(store, pooling="auto", rows=rows, buffer_mb=buffer_mb) for rows in (rest, tune, calibrate)
     )
     settings = replace(DEFAULT, warmup_epochs=2, epochs=1, batch_size=batch_size)
-    fit_frontier(resnet(20), fit, *held_out, example=torch.zeros(1, 3, 32, 32), pooling="auto", settings=settings)
+    fit_features(resnet(20), fit, *held_out, example=torch.zeros(1, 3, 32, 32), pooling="auto", settings=settings)
 
 
 def memory_of(command: Sequence[str]) -> float:

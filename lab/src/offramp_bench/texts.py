@@ -10,8 +10,8 @@ from torch import nn
 from transformers import AutoModel, AutoTokenizer
 
 import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a model)
-from offramp.backbone import SplitBackbone
-from offramp.backbone.transformers import MeanClassifier, text_backbone
+from offramp.backbone._splitting import SplitBackbone
+from offramp.backbone.adapters.transformers import MeanClassifier, text_backbone
 from offramp.features import ArraySource
 from offramp_bench.cifar import data_folder
 from offramp_bench.row_ids import row_ids

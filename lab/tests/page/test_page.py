@@ -7,7 +7,7 @@ import pytest
 
 import offramp_bench.page
 from lab.tests.page.examples import content
-from offramp.report.palette import PALETTE
+from offramp.report._palette import PALETTE
 from offramp_bench.page import parse_results, write_paper_page
 from offramp_bench.page.page import headline
 from offramp_bench.page.sections import FIVE, sections

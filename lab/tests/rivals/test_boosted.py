@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from offramp.methods import fit_classifiers
+from offramp.methods._joint import fit_classifiers
 from offramp_bench.rivals.boosted import fit_boosted
 from offramp_bench.rivals.boosted_exits import BoostedExits
 from tests.methods.examples import COSTS, QUICK, clusters

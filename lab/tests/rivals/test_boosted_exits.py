@@ -2,7 +2,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from offramp.exits import all_logits
+from offramp.exits._exit_set import all_logits
 from offramp_bench.rivals.boosted_exits import BoostedExits
 from tests.cases import each
 

@@ -1,7 +1,8 @@
 import torch
 
-from offramp.functional import first_exit, leaves
-from offramp.policy import GatePolicy, Observation
+from offramp.functional._leaving import first_exit, should_leave
+from offramp.policy import Observation
+from offramp.policy._gates import GatePolicy
 from offramp_bench.rivals.branch_gates import BranchGatePolicy
 
 
@@ -18,7 +19,7 @@ def test_leaves_where_its_own_score_is_half_or_more() -> None:
 def test_another_rule_than_the_papers() -> None:
     # Scores .4 and .3: the paper leaves at the second exit (2 x .3 + .4 = 1), gates by themselves at neither.
     scores = torch.tensor([[0.4, 0.3001, 1.0]])
-    assert first_exit(leaves(scores)).tolist() == [1]
+    assert first_exit(should_leave(scores)).tolist() == [1]
     zero = torch.tensor(0.0)
     carries = {policy.name: policy.initial_carry(torch.zeros(1)) for policy in (GatePolicy(), BranchGatePolicy())}
     left: dict[str, list[bool]] = {name: [] for name in carries}

@@ -3,7 +3,7 @@ from dataclasses import replace
 import torch
 
 from offramp.exits import LinearExits
-from offramp.features import MemorySource
+from offramp.features._batch import MemorySource
 from offramp_bench.rivals.branching import fit_diff_branch, fit_pteenet
 from tests.methods.examples import COSTS, QUICK, clusters, weights_of
 

@@ -1,8 +1,10 @@
 import torch
 
-from offramp.frontier import area, simulate, thin
+from offramp.model._frontier import area
+from offramp.model._outcomes import simulate
+from offramp.model._points import thin
 from offramp_bench.rivals.eenet import BETWEEN, BUDGETS
-from tests.frontier.candidates.examples import CLASSES, EXITS, answers, candidates, costs, seen, tuning
+from tests.model.candidates.examples import CLASSES, EXITS, answers, candidates, costs, seen, tuning
 
 
 def test_budgets_are_met_on_tune() -> None:

@@ -3,7 +3,9 @@ import torch
 from torch import Tensor
 
 from offramp.errors import InputError
-from offramp.exits import Averaging, LinearExits, all_logits
+from offramp.exits import LinearExits
+from offramp.exits._averaging import Averaging
+from offramp.exits._exit_set import all_logits
 from offramp_bench.rivals.ensembled_exits import EnsembledExits
 from tests.cases import each
 

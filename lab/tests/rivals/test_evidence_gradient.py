@@ -1,7 +1,8 @@
 import torch
 from torch import Tensor
 
-from offramp.functional import evidence, log_probabilities
+from offramp.functional import evidence
+from offramp.functional._statistics import log_probabilities
 from offramp_bench.rivals.evidence_gradient import differentiable_evidence
 from tests.cases import each
 

@@ -1,6 +1,7 @@
 import torch
 
-from offramp.policy import Observation, ThresholdPolicy
+from offramp.policy import Observation
+from offramp.policy._threshold import ThresholdPolicy
 from offramp_bench.rivals.exit_thresholds import ExitThresholdsPolicy
 
 

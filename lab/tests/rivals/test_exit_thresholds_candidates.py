@@ -1,8 +1,8 @@
 import torch
 
-from offramp.frontier import simulate
+from offramp.model._outcomes import simulate
 from tests.cases import each
-from tests.frontier.candidates.examples import EXITS, answers, candidates, seen, tuning
+from tests.model.candidates.examples import EXITS, answers, candidates, seen, tuning
 
 COUNT = 2000
 

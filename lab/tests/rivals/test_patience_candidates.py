@@ -1,5 +1,5 @@
-from offramp.frontier import simulate
-from tests.frontier.candidates.examples import EXITS, answers, candidates, seen, tuning
+from offramp.model._outcomes import simulate
+from tests.model.candidates.examples import EXITS, answers, candidates, seen, tuning
 
 
 def test_from_leaving_at_once_to_staying() -> None:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from offramp.exits import LinearExits
-from offramp.features import Batch
+from offramp.features._batch import Batch
 from offramp_bench.rivals.weighing import exit_losses, leave_by_shares, meta_loss, sample_weights, weighing_network
 from tests.methods.examples import WIDTHS, clusters
 

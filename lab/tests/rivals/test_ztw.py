@@ -3,7 +3,7 @@ from dataclasses import replace
 import torch
 import torch.nn.functional as F
 
-from offramp.methods import fit_classifiers
+from offramp.methods._joint import fit_classifiers
 from offramp_bench.rivals.ensembled_exits import EnsembledExits
 from offramp_bench.rivals.ztw import fit_ztw
 from tests.methods.examples import COSTS, QUICK, clusters

@@ -1,4 +1,4 @@
-"""The operating point that a command asks for."""
+"""The operating point that the options of a command select, and the warnings that go with it."""
 
 import math
 import warnings
@@ -22,26 +22,25 @@ from offramp.cli.options import (
 from offramp.errors import BudgetError, InputError
 
 if TYPE_CHECKING:
-    from offramp.frontier import Frontier
-    from offramp.network import EarlyExitNetwork
+    from offramp.model._model import EarlyExitModel
     from offramp.runtime import LatencyTable
 
 __all__ = [
-    "Wish",
-    "asking",
+    "PointOptions",
     "check_share",
-    "choose",
+    "choose_point",
     "read_latency",
-    "timed",
     "warn_of_backend",
     "warn_of_busy",
     "warn_of_full_sets",
+    "with_latency_file",
+    "with_point_options",
 ]
 
 
 @dataclass(frozen=True)
-class Wish:
-    """The operating point that a command asks for: an option a field, and what `Frontier.choose` takes."""
+class PointOptions:
+    """The options that select an operating point, named as the arguments of `EarlyExitModel.at`."""
 
     cost: CostOption = None
     accuracy: AccuracyOption = None
@@ -52,152 +51,163 @@ class Wish:
     policy: PolicyOption = None
 
     @property
-    def asked(self) -> list[str]:
-        """What is asked for, of which there can be one thing: its options."""
-        wishes = {
+    def selectors(self) -> list[str]:
+        """Options in use of which at most one may be given."""
+        values = {
             "--cost": self.cost,
             "--accuracy": self.accuracy,
             "--max-drop": self.max_drop,
             "--latency-ms": self.latency_ms,
         }
-        return [name for name, wish in wishes.items() if wish is not None]
+        return [name for name, value in values.items() if value is not None]
 
 
 def read_latency(path: Path | None, batch_size: int | None) -> "tuple[LatencyTable | None, int]":
-    """What was measured, if a file is given, and for batches of which size; a word where it was another machine."""
+    """Read a latency table and the batch size to use; warn if it was measured on another machine."""
     from offramp.runtime import LatencyTable
-    from offramp.runtime.measuring import machine
+    from offramp.runtime._processor import processor_name
 
     if path is None:
         if batch_size is not None:
             raise InputError(
-                f"expected --latency FILE with --latency-batch-size, got only --latency-batch-size {batch_size}; "
-                f"offramp inspect --measure --batch-size {batch_size} --out FILE makes one"
+                expected="--latency FILE with --latency-batch-size",
+                got=f"only --latency-batch-size {batch_size}",
+                hint=f"make the file with offramp inspect --measure --batch-size {batch_size} --out FILE",
             )
         return None, 1
     table = LatencyTable.load(path)
-    if table.machine != machine():
-        warn(f"the times in {path} are those of '{table.machine}', this machine is '{machine()}'.")
+    if table.machine != processor_name():
+        warn(f"the times in {path} were measured on '{table.machine}', this machine is '{processor_name()}'.")
     warn_of_busy(table)
     return table, 1 if batch_size is None else batch_size
 
 
 def warn_of_busy(table: "LatencyTable") -> None:
-    """Say so where what was measured does not add up."""
-    if table.doubtful is not None:
+    """Warn if the measured times are not consistent with each other."""
+    if table.suspect_ratio is not None:
         warn(
-            f"the machine was busy: stages add up to {table.doubtful:.2f} of the full network's time; measure again "
-            "when it is quiet."
+            f"the machine was busy: stages add up to {table.suspect_ratio:.2f} of the full network's time; measure "
+            "again when it is idle."
         )
 
 
-def timed(frontier: "Frontier", latency: Path | None, batch_size: int | None) -> "Frontier":
-    """The frontier with times for costs, where a file has them."""
-    table, times_of = read_latency(latency, batch_size)
-    return frontier if table is None else frontier.timed(table, batch_size=times_of)
+def with_latency_file(model: "EarlyExitModel", latency: Path | None, batch_size: int | None) -> "EarlyExitModel":
+    """Return the model with measured times as costs, if a file is given."""
+    table, measured_batch_size = read_latency(latency, batch_size)
+    return model if table is None else model.with_latency(table, batch_size=measured_batch_size)
 
 
-def warn_of_backend(frontier: "Frontier", backend: str) -> None:
-    """Say so where times, if costs are times, are those of another backend than is to compute."""
-    if frontier.full_ms is None:
+def warn_of_backend(model: "EarlyExitModel", backend: str) -> None:
+    """Warn if the model's times were measured with another backend than the one that is going to run."""
+    if model.full_ms is None:
         return
-    told = frontier.provenance.get("latency")
-    measured = told.get("backend") if isinstance(told, dict) else None
+    provenance = model.provenance.get("latency")
+    measured = provenance.get("backend") if isinstance(provenance, dict) else None
     if measured != backend:
         warn(
-            f"the times are those of backend '{measured or 'unknown'}', and '{backend}' computes: it will take other "
-            f"times. Measure it: offramp inspect --measure --backend {backend} --out FILE"
+            f"the times were measured with backend '{measured or 'unknown'}', but '{backend}' is going to run and "
+            f"takes other times. Measure it: offramp inspect --measure --backend {backend} --out FILE"
         )
 
 
-def check_share(name: str, share: float | None, *, most: float = 2, such: float = 0.6) -> None:
-    """Refuse an option that is no share, such as one that is meant in percent."""
+def check_share(name: str, share: float | None, *, most: float = 2, example: float = 0.6) -> None:
+    """Refuse an option that is not a share of 1, for example one in percent."""
     if share is not None and not 0 < share <= most:
-        meant = f": did you mean {share / 100:g}?" if 2 < share <= 100 else ""
-        raise InputError(f"expected {name} as a share of 1, such as {such}, got {share:g}{meant}")
+        meant = f"did you mean {share / 100:g}?" if 2 < share <= 100 else ""
+        raise InputError(name, expected=f"a share of 1, such as {example}", got=f"{share:g}", hint=meant)
 
 
-def asking(verb: Callable[..., None]) -> Callable[..., None]:
-    """A verb whose parameter `wish` is an option for each field of a `Wish`.
+def with_point_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Replace a verb's parameter `point_options` by one option per field of `PointOptions`.
 
     Args:
-        verb: A function with a parameter `wish`.
+        verb: A function with a parameter `point_options`.
 
     Example:
-        >>> @asking
-        ... def tell(wish: Wish) -> None:
-        ...     print(wish.cost)
-        >>> tell(cost=0.6, policy=None)
+        >>> @with_point_options
+        ... def show(point_options: PointOptions) -> None:
+        ...     print(point_options.cost)
+        >>> show(cost=0.6, policy=None)
         0.6
     """
-    names = [one.name for one in fields(Wish)]
+    names = [field.name for field in fields(PointOptions)]
 
     @wraps(verb)
-    def asked(**given: Any) -> None:
-        verb(wish=Wish(**{name: given.pop(name) for name in names if name in given}), **given)
+    def wrapper(**values: Any) -> None:
+        options = PointOptions(**{name: values.pop(name) for name in names if name in values})
+        verb(point_options=options, **values)
 
-    told: list[Parameter] = []
-    for name, own in signature(verb).parameters.items():
-        options = signature(Wish).parameters.values() if name == "wish" else (own,)
-        told += [one.replace(kind=Parameter.KEYWORD_ONLY) for one in options]
-    asked.__signature__ = Signature(told)  # type: ignore[attr-defined]
-    asked.__annotations__ = {one.name: one.annotation for one in told}
-    return asked
+    parameters: list[Parameter] = []
+    for name, parameter in signature(verb).parameters.items():
+        own = signature(PointOptions).parameters.values() if name == "point_options" else (parameter,)
+        parameters += [entry.replace(kind=Parameter.KEYWORD_ONLY) for entry in own]
+    wrapper.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return wrapper
 
 
-def choose(frontier: "Frontier", wish: Wish, artifact: Path, *, budget: float | None = None) -> "EarlyExitNetwork":
-    """Return the network at the point asked for; where nothing is asked for, at the default's, and say which that is.
+def choose_point(
+    model: "EarlyExitModel", options: PointOptions, artifact: Path, *, budget: float | None = None
+) -> "EarlyExitModel":
+    """Return the model at the point that the options select; the default point, with a message, if they select none.
 
     Args:
-        frontier: What to choose from.
-        wish: What is asked for.
-        artifact: Where the frontier was loaded from.
-        budget: The share to spend on average, where the point is to move: the network is then at that cost.
+        model: The model.
+        options: The options given.
+        artifact: Folder that the model was loaded from.
+        budget: Average relative cost to keep, if the point is to move; the model is then at that cost.
     """
-    from offramp.cli.networks import trusting
+    from offramp.cli.networks import trust_options
 
-    asked = wish.asked
+    selectors = options.selectors
     if budget is not None:
-        if asked:
-            raise InputError(f"expected {asked[0]} or --budget, got both; leave one")
+        if selectors:
+            raise InputError(expected=f"{selectors[0]} or --budget", got="both", hint="leave one out")
         check_share("--budget", budget)
-        asked, wish = ["--budget"], replace(wish, cost=budget)
-    if len(asked) > 1:
+        selectors, options = ["--budget"], replace(options, cost=budget)
+    if len(selectors) > 1:
         raise InputError(
-            f"expected --cost or --accuracy or --max-drop or --latency-ms, got {' and '.join(asked)}; leave one"
+            expected="only one of --cost, --accuracy, --max-drop and --latency-ms",
+            got=" and ".join(selectors),
+            hint="keep one of them",
         )
-    for name, value in (("--confidence", wish.confidence), ("--loss", wish.loss)):
-        if value is not None and wish.max_drop is None:
-            raise InputError(f"expected --max-drop with {name}, got only {name} {value}; add it, or leave {name} out")
-    if wish.latency_ms is not None and frontier.full_ms is None:
+    for name, value in (("--confidence", options.confidence), ("--loss", options.loss)):
+        if value is not None and options.max_drop is None:
+            raise InputError(
+                expected=f"--max-drop with {name}", got=f"only {name} {value}", hint=f"add it, or leave {name} out"
+            )
+    if options.latency_ms is not None and model.full_ms is None:
         raise InputError(
-            "expected --latency FILE with --latency-ms, got none; offramp inspect --measure --out FILE makes one, for "
-            "evaluate, predict, or fit"
+            expected="--latency FILE with --latency-ms",
+            got="none",
+            hint="make the file with offramp inspect --measure --out FILE, and give it here or to fit",
         )
-    check_share("--cost", wish.cost)
-    check_share("--accuracy", wish.accuracy)
-    check_share("--max-drop", wish.max_drop, most=0.99, such=0.01)
-    check_share("--confidence", wish.confidence, most=0.9999999, such=0.95)
+    check_share("--cost", options.cost)
+    check_share("--accuracy", options.accuracy)
+    check_share("--max-drop", options.max_drop, most=0.99, example=0.01)
+    check_share("--confidence", options.confidence, most=0.9999999, example=0.95)
     try:
         with warnings.catch_warnings(record=True) as cautions:
             warnings.simplefilter("always")
-            network = frontier.choose(**vars(wish))
+            chosen = model.at(**vars(options))
     except BudgetError as error:
-        raise BudgetError(f"{error}. More points: offramp inspect {artifact}{trusting(frontier)}") from error
+        more = f"all points: offramp inspect {artifact}{trust_options(model)}"
+        hint = f"{error.hint}; {more}" if error.hint else more
+        raise BudgetError(error.problem, expected=error.expected, got=error.got, hint=hint) from error
     for caution in cautions:
         warn(f"{artifact.name}: {caution.message}")
-    if not asked and network.point.guarantee is not None:
-        say(f"{artifact.name}: took the cheapest point with this guarantee: {network.point.guarantee}")
-    return network
+    if not selectors and chosen.point.guarantee is not None:
+        say(f"{artifact.name}: took the cheapest point with this guarantee: {chosen.point.guarantee}")
+    return chosen
 
 
-def warn_of_full_sets(frontier: "Frontier") -> None:
-    """Say how many classes stand in every prediction set, where sets are by class and samples of one are too few."""
-    points = frontier.points[frontier.preferred]
+def warn_of_full_sets(model: "EarlyExitModel") -> None:
+    """Warn of classes that are in every prediction set because they have too few calibrate samples."""
+    points = model.points[model.policy]
     for miscoverage, thresholds in sorted(points[-1].conformal_thresholds.items()):
         if thresholds.ndim == 2 and (unknown := int(thresholds.isinf().any(0).sum())):
             warn(
                 f"{unknown} of {thresholds.shape[1]} classes are in every prediction set of miscoverage "
-                f"{miscoverage:g} at some exit: too few samples of them to calibrate with; "
-                f"{math.ceil(1 / miscoverage) - 1} a class are the least"
+                f"{miscoverage:g} at some exit: they have too few calibrate samples; at least "
+                f"{math.ceil(1 / miscoverage) - 1} per class are needed"
             )

@@ -1,38 +1,43 @@
-"""What is printed: tables for people, JSON for programs, and errors that say what to do."""
+"""Output of commands: tables for people, JSON for programs, errors with the next step, and Ctrl-C."""
 
 import json
 import math
-import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from offramp.errors import OfframpWarning
+import typer
+
+from offramp.errors import GuessingError, OfframpError, OfframpWarning
 
 __all__ = [
     "interval",
     "points",
+    "print_error",
     "print_json",
     "print_table",
     "print_text",
+    "resumable",
     "say",
     "show_warnings",
-    "tell_error",
     "warn",
 ]
 
+ARGUMENTS = ("classes", "column", "label", "loss", "split")
+"""Arguments of the library that hints name and that are options here, under the same names."""
+
 
 def say(text: str) -> None:
-    """A line for a person, on stderr: stdout is for results."""
+    """Print a line for people, on stderr: stdout is for results."""
     from rich.console import Console
 
     Console(stderr=True, highlight=False).print(text, soft_wrap=True, markup=False)
 
 
 def warn(text: str) -> None:
-    """A line that speaks against a result, on stderr."""
+    """Print a warning, on stderr."""
     from rich.console import Console
     from rich.markup import escape
 
@@ -41,7 +46,7 @@ def warn(text: str) -> None:
 
 @contextmanager
 def show_warnings() -> Iterator[None]:
-    """Print the library's warnings as `warn` does, each time; those of other libraries stay as they are."""
+    """Print every warning of the library as `warn` does; warnings of other libraries stay as they are."""
     with warnings.catch_warnings():
         warnings.simplefilter("always", OfframpWarning)
         show = warnings.showwarning
@@ -56,18 +61,41 @@ def show_warnings() -> Iterator[None]:
         yield
 
 
-def tell_error(text: str) -> None:
-    """An error, on stderr."""
+@contextmanager
+def resumable(advice: str) -> Iterator[None]:
+    """Print how to continue if the work inside is interrupted; also a decorator.
+
+    Args:
+        advice: A sentence.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"\nStopped. {advice}")
+        raise typer.Exit(130) from None
+
+
+def print_error(error: OfframpError | str) -> None:
+    """Print an error, on stderr; for arguments of the library in its hint, name the options."""
     from rich.console import Console
     from rich.markup import escape
     from rich.panel import Panel
 
+    options = _options_for(error) if isinstance(error, OfframpError) else []
+    text = f"{error}\n\nOn the command line: {', '.join(options)}" if options else str(error)
     console = Console(stderr=True)
-    console.print(Panel(escape(_in_options(text)), title="Error", title_align="left", border_style="red"))
+    console.print(Panel(escape(text), title="Error", title_align="left", border_style="red"))
+
+
+def _options_for(error: OfframpError) -> list[str]:
+    """Return the options to use where the hint of an error names arguments of Python functions."""
+    if isinstance(error, GuessingError):
+        return ["--anyway"]
+    return [f"--{name}" for name in ARGUMENTS if f"{name}=" in error.hint]
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stdout; all columns but the first are numbers."""
+    """Print a table on stdout; all columns but the first are aligned as numbers."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -81,45 +109,34 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 
 def print_json(content: Any) -> None:
-    """One JSON object on stdout; numbers that are none become null."""
+    """Print one JSON object on stdout; NaN and infinity become null."""
     sys.stdout.write(json.dumps(_plain(content), indent=1) + "\n")
 
 
 def print_text(text: str) -> None:
-    """A text on stdout, as it is; what the terminal or the file cannot hold becomes a question mark."""
+    """Print a text on stdout; characters that its encoding lacks become question marks."""
     encoding = sys.stdout.encoding or "utf-8"
     sys.stdout.write(text.rstrip("\n").encode(encoding, "replace").decode(encoding) + "\n")
 
 
 def points(share: float) -> str:
-    """A change of accuracy in points.
+    """Format a change of accuracy in points.
 
     Example:
         >>> points(-0.0123), points(-0.00001)
         ('-1.23', '+0.00')
     """
-    return f"{round(100 * share, 2) + 0:+.2f}"  # plus nothing, or what rounds to zero could be minus zero
+    return f"{round(100 * share, 2) + 0:+.2f}"  # adding 0 turns minus zero into zero
 
 
 def interval(ends: tuple[float, float]) -> str:
-    """The ends of an interval of changes, in points."""
+    """Format an interval of changes in points."""
     return f"{points(ends[0])} to {points(ends[1])}"
-
-
-def _in_options(text: str) -> str:
-    """A message of the library, whose arguments are options here.
-
-    Example:
-        >>> _in_options("choose one: split='train', or name the column to read: column=...")
-        'choose one: --split train, or name the column to read: --column ...'
-    """
-    options = re.sub(r"\b(classes|column|label|split)=(?:'([^']*)'|(\.\.\.))", r"--\1 \2\3", text)
-    return options.replace("anyway=True", "--anyway")
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
-        return {str(key): _plain(one) for key, one in value.items()}
+        return {str(key): _plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

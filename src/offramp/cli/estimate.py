@@ -13,6 +13,7 @@ from offramp.cli.options import (
     ClassesOption,
     ColumnOption,
     DataOption,
+    DeviceOption,
     ExitsOption,
     JsonOption,
     LabelOption,
@@ -22,115 +23,116 @@ from offramp.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from offramp.frontier import Estimate
+    from offramp.model import Estimate
 
 __all__ = ["estimate", "sentences"]
 
 
 FEW = 20
-"""Samples a class below which exits are far from what more would make of them: measured on CLINC150, 150 classes."""
+"""Samples per class below which exits are far worse than with more samples; measured on CLINC150, 150 classes."""
 
 
 def estimate(
     backbone: BackboneOption,
     data: DataOption,
-    samples: Annotated[int, typer.Option(min=40, metavar="N", help="How many samples to draw from the data.")] = 1000,
+    samples: Annotated[int, typer.Option(min=40, metavar="N", help="Number of samples to draw from the data.")] = 1000,
     label: LabelOption = "label",
     column: ColumnOption = None,
     split: SplitOption = None,
     classes: ClassesOption = None,
     exits: ExitsOption = None,
     pooling: PoolingOption = DEFAULT_POOLING,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of the draw and of everything else.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of all random numbers.")] = 0,
     store: StoreOption = None,
+    device: DeviceOption = None,
     anyway: AnywayOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Is it worth it here? Try exits on some 1,000 samples, each scored by a fit that has not seen it.
+    """Estimate the gain of exits from about 1,000 samples, by cross-validation.
 
-    With two networks, the cheaper first, it also tells what the cheaper one brings. Exits of a real fit see more
-    samples and are better; but if the network was trained on this data, everything here is too good.
+    With two networks, the cheaper first, it also estimates the gain of the cheaper one. Exits of a real fit learn from
+    more samples and are better. If the network was trained on this data, the estimate is too optimistic.
 
     [bold]Example[/bold]: offramp estimate --model models:small --model models:large --data validation.csv
     """
-    from offramp.cli.datasets import Columns, classes_for, kept_in, open_labelled
+    from offramp.cli.datasets import Columns, classes_for, feature_folder, open_labelled
     from offramp.cli.networks import make_network
     from offramp.data import sample
-    from offramp.frontier import estimate as try_exits
-    from offramp.methods import DEFAULT
+    from offramp.methods._settings import DEFAULT
+    from offramp.model._estimation import estimate as try_exits
+    from offramp.model._options import FittingOptions
 
-    network = make_network(backbone)
+    network = make_network(backbone, device=device)
     source = open_labelled(data, network, Columns(label, column, split), classes=classes_for(network, classes))
     drawn = sample(source, min(samples, len(source)), seed=seed)
-    with kept_in(store) as folder:
+    with feature_folder(store) as folder:
         settings = replace(DEFAULT, seed=seed)
-        found = try_exits(
+        result = try_exits(
             network,
             drawn,
-            pooling=pooling,
-            exits=exits,
+            fitting=FittingOptions(pooling=pooling, max_exits=exits),
             settings=settings,
             store=folder,
             anyway=anyway,
             progress=not as_json,
         )
     if as_json:
-        print_json({**asdict(found), "verdict": list(sentences(found))})
+        print_json({**asdict(result), "verdict": list(sentences(result))})
         return
     rows = [
         [f"exits in {name}", f"{point.cost:.3f}", points(point.change), interval(point.change_interval)]
-        for name, curve in found.curves.items()
+        for name, curve in result.curves.items()
         for point in curve
     ]
     rows += [
         [f"{name} by itself", f"{point.cost:.3f}", points(point.change), interval(point.change_interval)]
-        for name, point in found.alone
+        for name, point in result.alone
     ]
-    title = f"{found.samples:,} samples; the full network is right on {100 * found.full_accuracy:.1f} %"
+    title = f"{result.samples:,} samples; the full network is right on {100 * result.full_accuracy:.1f} %"
     print_table(title, ["", "cost", "change", "95 % interval"], rows)
-    for sentence in sentences(found):
+    for sentence in sentences(result):
         print_text(sentence)
     if len(backbone) == 1:
-        say("A cheaper network before this one often brings more: give it as the first of two --model.")
+        say("A cheaper network before this one often saves more: give it as the first of two --model.")
 
 
-def sentences(found: "Estimate", *, drop: float = 0.01) -> list[str]:
-    """What an estimate says, and how sure it is."""
-    from offramp.frontier.estimate import COSTS
+def sentences(result: "Estimate", *, drop: float = 0.01) -> list[str]:
+    """Describe an estimate and its uncertainty, one sentence per network."""
+    from offramp.model._estimation import COSTS
 
-    told = []
-    few = found.samples < FEW * found.num_classes
-    for name in found.curves:
-        sure, likely = (found.cheapest(name, drop=drop, sure=sure) for sure in (True, False))
+    lines = []
+    few = result.samples < FEW * result.num_classes
+    for name in result.curves:
+        sure, likely = (result.cheapest(name, drop=drop, sure=sure) for sure in (True, False))
         if sure is not None:
-            told.append(
+            lines.append(
                 f"Exits in {name}: worth it. {sure.cost:.2f} of the cost loses at most {100 * drop:g} point with 95 % "
                 f"confidence (change {points(sure.change)})."
             )
         elif likely is not None:
-            told.append(
+            lines.append(
                 f"Exits in {name}: probably. {likely.cost:.2f} of the cost changes accuracy by "
-                f"{points(likely.change)}, but {found.samples:,} samples do not rule out a loss of "
+                f"{points(likely.change)}, but {result.samples:,} samples do not rule out a loss of "
                 f"{-100 * likely.change_interval[0]:.1f} points; give more."
             )
-        elif not found.curves[name]:
-            told.append(
-                f"Exits in {name}: not by this. No cost of {COSTS[-1]:g} or less can be had: the network is so small "
-                "that exits cost more than they save."
+        elif not result.curves[name]:
+            lines.append(
+                f"Exits in {name}: no gain. No point costs {COSTS[-1]:g} or less: the network is so small that exits "
+                "cost more than they save."
             )
         elif few:
-            told.append(
-                f"Exits in {name}: cannot tell. Every point loses more than {100 * drop:g} point, but exits had only "
-                f"{found.samples / found.num_classes:.0f} samples per class to learn from."
+            lines.append(
+                f"Exits in {name}: unclear. Every point loses more than {100 * drop:g} point, but exits had only "
+                f"{result.samples / result.num_classes:.0f} samples per class to learn from."
             )
         else:
-            told.append(f"Exits in {name}: not by this. Every point loses more than {100 * drop:g} point.")
+            lines.append(f"Exits in {name}: no gain. Every point loses more than {100 * drop:g} point.")
     if few:
-        told.append(
-            f"With {found.samples / found.num_classes:.0f} samples a class exits learn little: a real fit on more will "
-            "do better than this, perhaps much better. Raise --samples to see."
+        lines.append(
+            f"With {result.samples / result.num_classes:.0f} samples per class exits learn little: a fit on more "
+            "samples does better, perhaps much better. Raise --samples to see."
         )
-    for name, point in found.alone:
+    for name, point in result.alone:
         if point.change >= 0:
-            told.append(f"{name} by itself is as accurate, at {point.cost:.2f} of the cost: use that.")
-    return told
+            lines.append(f"{name} by itself is as accurate, at {point.cost:.2f} of the cost: use that.")
+    return lines

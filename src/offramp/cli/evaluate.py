@@ -1,14 +1,14 @@
 """`offramp evaluate`."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from offramp.cli.choosing import Wish, asking, choose, timed
+from offramp.cli.choosing import PointOptions, choose_point, with_latency_file, with_point_options
 from offramp.cli.console import interval, points, print_json, print_table, print_text, say, warn
 from offramp.cli.options import (
     AnywayOption,
@@ -16,6 +16,7 @@ from offramp.cli.options import (
     ClassesOption,
     ColumnOption,
     DataOption,
+    DeviceOption,
     JsonOption,
     LabelOption,
     LatencyBatchOption,
@@ -28,34 +29,33 @@ from offramp.cli.places import check_writable
 from offramp.errors import InputError
 
 if TYPE_CHECKING:
-    from offramp.frontier import Comparison, Frontier
-    from offramp.report import Findings
+    from offramp.model import Comparison
+    from offramp.model._model import EarlyExitModel
+    from offramp.report._findings import Findings
 
 __all__ = ["evaluate"]
 
 AGAINST = "Comparison"
-"""Title of the options that say what to compare with."""
+"""Title of the options for a comparison."""
 
 DOUBTFUL = 0.1
-"""Accuracy of the network itself below that on the tune split, by which the data is doubted."""
+"""Drop of the full network's accuracy against the tune split above which a warning doubts the data."""
 
 
-@asking
+@with_point_options
 def evaluate(
     artifact: ArtifactArgument,
     data: DataOption,
-    wish: Wish,
+    point_options: PointOptions,
     report: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER", help="Write report.html here, one file to look at, and its pictures as SVG and PNG."
-        ),
+        typer.Option(metavar="FOLDER", help="Folder for report.html, a single file, and its figures as SVG and PNG."),
     ] = None,
     against: Annotated[
         Path | None,
         typer.Option(
             metavar="ARTIFACT",
-            help="Another artifact: compare the two on the same samples. [dim]Without it: no comparison.[/dim]",
+            help="Artifact to compare with on the same samples. [dim]Without it: no comparison.[/dim]",
             rich_help_panel=AGAINST,
         ),
     ] = None,
@@ -64,8 +64,8 @@ def evaluate(
         typer.Option(
             "--against-model",
             metavar="NAME",
-            help="The network after an update, as [bold]fit[/bold] takes it with --model: compare, to see whether the "
-            "exits still serve it. [dim]Without it: no comparison.[/dim]",
+            help="Updated network to compare with, in the form of --model of [bold]fit[/bold], to check that the exits "
+            "still fit it. [dim]Without it: no comparison.[/dim]",
             rich_help_panel=AGAINST,
         ),
     ] = None,
@@ -76,14 +76,16 @@ def evaluate(
     split: SplitOption = None,
     classes: ClassesOption = None,
     store: StoreOption = None,
+    device: DeviceOption = None,
     trust: TrustOption = None,
     anyway: AnywayOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure an artifact on samples that nothing was fitted on, with 95 % intervals.
+    """Evaluate an artifact on held-out samples, with 95 % intervals.
 
-    Formats of --data: a folder of images with a sub-folder a class; .csv and .tsv with a header, .txt with one text a
-    line (each also with .gz); .npz; and what the datasets library reads: .parquet, .jsonl, a folder of save_to_disk.
+    Formats of --data: a folder of images with one sub-folder per class; .csv and .tsv with a header, .txt with one text
+    per line (each also with .gz); .npz; and formats of the datasets library: .parquet, .jsonl, a folder of
+    save_to_disk.
 
     [bold]Example[/bold]: offramp evaluate my-offramp --data test.csv --cost 0.6 --report my-report
 
@@ -91,122 +93,130 @@ def evaluate(
     """
     from offramp.cli.datasets import (
         Columns,
-        check_taken,
+        check_inputs,
         check_unused,
         classes_for,
-        features_of,
-        kept_in,
+        extract_features,
+        feature_folder,
         open_labelled,
     )
     from offramp.cli.networks import make_network, open_artifact
-    from offramp.frontier import check_comparable, compare, on_backbone
-    from offramp.frontier.guessing import check_full_network
-    from offramp.report import cautions, find, verdict, write_report
+    from offramp.model import compare_models
+    from offramp.model._compare import check_comparable, on_backbone
+    from offramp.model._guessing import check_full_network
+    from offramp.report import find, write_report
+    from offramp.report._words import cautions, verdict
 
     if against is not None and against_backbone:
-        raise InputError("expected --against or --against-model, got both; leave one")
-    frontier = timed(open_artifact(artifact, trust), latency, latency_batch_size)
-    other = None if against is None else timed(open_artifact(against, trust), latency, latency_batch_size)
+        raise InputError(expected="--against or --against-model", got="both", hint="leave one out")
+
+    def open_model(path: Path) -> "EarlyExitModel":
+        return with_latency_file(open_artifact(path, trust, device=device), latency, latency_batch_size)
+
+    model = open_model(artifact)
+    other = None if against is None else open_model(against)
     if other is not None:
-        check_comparable(frontier, other)
-    network = choose(frontier, wish, artifact)
-    other_point = network.point if other is None or against is None else choose(other, wish, against).point
+        check_comparable(model, other)
+    model = choose_point(model, point_options, artifact)
+    other_point = model.point
+    if other is not None and against is not None:
+        other_point = choose_point(other, point_options, against).point
     source = open_labelled(
         data,
-        frontier.backbone,
+        model.backbone,
         Columns(label, column, split),
-        classes=classes_for(frontier, classes) or (() if other is None else other.classes),
-        preprocessing=frontier.preprocessing,
+        classes=classes_for(model, classes) or (() if other is None else other.classes),
+        preprocessing=model.preprocessing,
     )
     if against_backbone:
-        updated = make_network(against_backbone)
-        check_taken(data, source, updated, updated.preprocessing)
-        other = on_backbone(frontier, updated, source.read(0, 1).inputs)
+        updated = make_network(against_backbone, device=device)
+        check_inputs(data, source, updated, updated.preprocessing)
+        other = on_backbone(model, updated, source.read(0, 1).inputs)
     elif other is not None:
-        check_taken(data, source, other.backbone, other.preprocessing)
+        check_inputs(data, source, other.backbone, other.preprocessing)
     names = _names(artifact, against)
-    artifacts = [(names[0], frontier)] + ([] if other is None or against is None else [(names[1], other)])
-    used = {f"{part} of {name}": sketch for name, made in artifacts for part, sketch in made.splits.items()}
+    artifacts = [(names[0], model)] + ([] if other is None or against is None else [(names[1], other)])
+    used = {f"{part} of {name}": sketch for name, entry in artifacts for part, sketch in entry.splits.items()}
     if report is not None:
         check_writable(report, "--report")
-        import_module("offramp.report.canvas")  # a missing matplotlib is told of now, not after the long work
+        import_module("offramp.report._canvas")  # refuse a missing matplotlib before the long work
     name = Path(data).absolute().name
-    compared = None
-    with kept_in(store) as folder, check_unused(source, used, folder, name=name, progress=not as_json):
-        features = features_of(frontier, source, folder, progress=not as_json)
+    comparison = None
+    with feature_folder(store) as folder, check_unused(source, used, folder, name=name, progress=not as_json):
+        features = extract_features(model, source, folder, progress=not as_json)
         check_full_network(features, split="test", classes=source.classes, anyway=anyway)
-        found = find(frontier, features, point=network.point, classes=source.classes, name=name)
-        full_ms = None if frontier.full_ms is None else float(network.costs.average(features.sizes()).full)
+        findings = find(model, features, point=model.point, classes=source.classes, name=name)
+        full_ms = None if model.full_ms is None else float(model.costs[model.policy].average(features.sizes()).full)
         if other is not None:
-            others = features_of(other, source, folder / "against", progress=not as_json)
-            compared = compare((frontier, network.point, features), (other, other_point, others))
-    page = None if report is None else write_report(found, report, source=source)
+            others = extract_features(other, source, folder / "against", progress=not as_json)
+            comparison = compare_models((model, features), (replace(other, chosen=other_point), others))
+    page = None if report is None else write_report(findings, report, source=source)
     if as_json:
-        took_ms = None if full_ms is None else full_ms * found.chosen.relative_cost
-        told = {"full_ms": full_ms, "ms": took_ms, "report": None if page is None else str(page)}
-        comparison = None if compared is None else {"names": names, **asdict(compared)}
-        print_json({**found.to_json(), **told, "against": comparison})
+        mean_ms = None if full_ms is None else full_ms * findings.chosen.relative_cost
+        more = {"full_ms": full_ms, "ms": mean_ms, "report": None if page is None else str(page)}
+        against_json = None if comparison is None else {"names": names, **asdict(comparison)}
+        print_json({**findings.to_json(), **more, "against": against_json})
         return
-    curve = found.curves[network.point.policy]
-    shown = [*curve[:: max(1, len(curve) // 8)], found.chosen]
+    curve = findings.curves[model.point.policy]
+    some = [*curve[:: max(1, len(curve) // 8)], findings.chosen]
     rows = [
         [
-            f"{one.relative_cost:.3f}" + (" <" if one == found.chosen else ""),
-            *(() if full_ms is None else (f"{full_ms * one.relative_cost:.3g}",)),
-            f"{100 * one.accuracy:.2f} %",
-            points(one.change),
-            interval(one.change_interval),
-            f"{100 * one.calibration_error:.2f}",
+            f"{point.relative_cost:.3f}" + (" <" if point == findings.chosen else ""),
+            *(() if full_ms is None else (f"{full_ms * point.relative_cost:.3g}",)),
+            f"{100 * point.accuracy:.2f} %",
+            points(point.change),
+            interval(point.change_interval),
+            f"{100 * point.calibration_error:.2f}",
         ]
-        for one in sorted({one.relative_cost: one for one in shown}.values(), key=lambda one: one.relative_cost)
+        for _, point in sorted({point.relative_cost: point for point in some}.items())
     ]
-    title = f"{frontier.backbone.name} by {network.point.policy} on {found.samples:,} samples of {name}"
-    spent = ["cost"] if full_ms is None else ["share of time", "ms"]
-    print_table(title, [*spent, "accuracy", "change", "95 % interval", "ECE"], rows)
-    print_text(verdict(found))
-    if found.guarantee is not None:
-        print_text(f"Promised: {found.guarantee}.")
+    title = f"{model.backbone.name} by {model.point.policy} on {findings.samples:,} samples of {name}"
+    costs = ["share of Mul-Adds"] if full_ms is None else ["share of time", "ms"]
+    print_table(title, [*costs, "accuracy", "change", "95 % interval", "ECE"], rows)
+    print_text(verdict(findings))
+    if findings.guarantee is not None:
+        print_text(f"Guaranteed: {findings.guarantee}.")
     if full_ms is not None:
         print_text(
-            f"The cost is time: {full_ms * found.chosen.relative_cost:.3g} ms a sample on average, {full_ms:.3g} ms "
-            "the network without exits."
+            f"The cost is measured time: {full_ms * findings.chosen.relative_cost:.3g} ms per sample on average, "
+            f"{full_ms:.3g} ms for the full network."
         )
-    if compared is not None:
-        _print_comparison(compared, names, name, "multiply-adds" if frontier.full_ms is None else "milliseconds")
-    for sentence in (*cautions(found), *_doubts(frontier, found)):
+    if comparison is not None:
+        _print_comparison(comparison, names, name, "Mul-Adds" if model.full_ms is None else "milliseconds")
+    for sentence in (*cautions(findings), *_doubts(model, findings)):
         warn(sentence)
     if page is not None:
         say(f"Report: {page}")
 
 
 def _names(artifact: Path, against: Path | None) -> tuple[str, str]:
-    """Name the two sides: folders in different places may have the same name."""
+    """Return a name for each side; two folders may have the same name in different places."""
     if against is None:
         return artifact.name, "after the update"
     return (str(artifact), str(against)) if artifact.name == against.name else (artifact.name, against.name)
 
 
-def _print_comparison(compared: "Comparison", names: tuple[str, str], data: str, unit: str) -> None:
+def _print_comparison(comparison: "Comparison", names: tuple[str, str], data: str, unit: str) -> None:
     rows = [
-        ["full network", *(f"{100 * one:.2f} %" for one in compared.full_accuracies)],
-        ["with exits", *(f"{100 * one:.2f} %" for one in compared.accuracies)],
-        ["cost, of its own network", *(f"{one:.3f}" for one in compared.relative_costs)],
+        ["full network", *(f"{100 * share:.2f} %" for share in comparison.full_accuracies)],
+        ["with exits", *(f"{100 * share:.2f} %" for share in comparison.accuracies)],
+        ["cost, relative to its full network", *(f"{cost:.3f}" for cost in comparison.relative_costs)],
     ]
-    print_table(f"{compared.samples:,} samples of {data}", ["", *names], rows)
-    ends = compared.cost_ratio_interval
-    told = "n/a: one row" if ends is None else f"{ends[0]:.2f} to {ends[1]:.2f}"
+    print_table(f"{comparison.samples:,} samples of {data}", ["", *names], rows)
+    ends = comparison.cost_ratio_interval
+    span = "n/a: one row" if ends is None else f"{ends[0]:.2f} to {ends[1]:.2f}"
     print_text(
-        f"{names[1]} changes accuracy by {points(compared.gain)} points ({interval(compared.gain_interval)}) at "
-        f"{compared.cost_ratio:.2f} ({told}) times the {unit}. They agree on {100 * compared.agreement:.1f} % of the "
-        f"samples; {100 * compared.newly_wrong:.2f} % were right and are wrong now."
+        f"{names[1]} changes accuracy by {points(comparison.gain)} points ({interval(comparison.gain_interval)}) at "
+        f"{comparison.cost_ratio:.2f} ({span}) times the {unit}. They agree on {100 * comparison.agreement:.1f} % of "
+        f"the samples; {100 * comparison.newly_wrong:.2f} % were right before and are wrong now."
     )
 
 
-def _doubts(frontier: "Frontier", found: "Findings") -> Iterator[str]:
-    """Reasons to believe that these are not the samples to measure on."""
-    if found.full.accuracy < frontier.full_accuracy - DOUBTFUL:
+def _doubts(model: "EarlyExitModel", findings: "Findings") -> Iterator[str]:
+    """Yield reasons why these may not be the right samples to evaluate on."""
+    if findings.full.accuracy < model.full_accuracy - DOUBTFUL:
         yield (
-            f"the network itself is right on {100 * found.full.accuracy:.1f} % here, and was on "
-            f"{100 * frontier.full_accuracy:.1f} % of the tune split: other data, inputs of another kind or size, or "
-            "classes in another order?"
+            f"the full network is right on {100 * findings.full.accuracy:.1f} % of these samples, and was on "
+            f"{100 * model.full_accuracy:.1f} % of the tune split. Check for other data, inputs of another kind or "
+            "size, and classes in another order."
         )

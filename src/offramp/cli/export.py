@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from offramp.cli.choosing import Wish, asking, choose
+from offramp.cli.choosing import PointOptions, choose_point, with_point_options
 from offramp.cli.console import print_json, say, warn
 from offramp.cli.options import (
     ArtifactArgument,
@@ -21,22 +21,22 @@ from offramp.errors import InputError
 __all__ = ["export"]
 
 CALIBRATION_ROWS = 256
-"""Samples that show the ranges of numbers, for eight bits."""
+"""Number of samples that calibrate the ranges of 8-bit numbers."""
 
 
-@asking
+@with_point_options
 def export(
-    format: Annotated[str, typer.Argument(metavar="onnx", help="What to write: onnx.", show_default=False)],
+    format: Annotated[str, typer.Argument(metavar="onnx", help="Format to write: onnx.", show_default=False)],
     artifact: ArtifactArgument,
     out: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for the graphs.", show_default=False)],
     data: DataOption,
-    wish: Wish,
+    point_options: PointOptions,
     single: Annotated[
         bool,
         typer.Option(
             "--single",
             metavar="",
-            help="Also write single.onnx: all stages in one graph, for one sample at a time, at the point asked for.",
+            help="Also write single.onnx: all stages in one graph, for one sample at a time, at the selected point.",
         ),
     ] = False,
     int8: Annotated[
@@ -44,7 +44,7 @@ def export(
         typer.Option(
             "--int8",
             metavar="",
-            help="Compute stages in whole numbers of eight bits, calibrated on the data; of images, not of texts.",
+            help="Compute stages in 8-bit integers, calibrated on the data; for images, not for texts.",
         ),
     ] = False,
     label: LabelOption = "label",
@@ -53,59 +53,66 @@ def export(
     trust: TrustOption = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a summary as JSON.")] = False,
 ) -> None:
-    """Write the network as ONNX graphs, to run where there is no PyTorch.
+    """Write the model as ONNX graphs, to run without PyTorch.
 
-    One graph a stage, an exit and a policy, and a manifest with the settings of that policy: all operating points that
-    a budget can pick. offramp_onnx.load(FOLDER) runs them with numpy and onnxruntime alone; every graph is compared
-    with PyTorch while it is written. The data shows what inputs look like; it needs no labels. --cost, --accuracy,
-    --max-drop and --policy say at which point --single decides.
+    Writes one graph per stage, exit and policy, and a manifest with all operating points of that policy that a budget
+    can pick. offramp_onnx.load(FOLDER) runs them with numpy and onnxruntime alone. Every graph is compared with PyTorch
+    while it is written. The data provides example inputs; it needs no labels. --cost, --accuracy, --max-drop and
+    --policy select the point of --single.
 
     [bold]Example[/bold]: offramp export onnx my-offramp graphs --data new.txt
     """
-    from offramp.cli.datasets import check_taken
+    from offramp.cli.datasets import check_inputs
     from offramp.cli.networks import open_artifact
     from offramp.data import open_data
-    from offramp.runtime import Dial, same_setting
-    from offramp.runtime.onnx import export_onnx, write_single
-    from offramp.runtime.onnx.int8 import check_int8
+    from offramp.runtime import Dial
+    from offramp.runtime._dial import is_same_setting
+    from offramp.runtime.onnx import export_onnx
+    from offramp.runtime.onnx._int8 import check_int8
+    from offramp.runtime.onnx._single import write_single
 
     if format != "onnx":
-        raise InputError(f"expected onnx, the format that can be written, got '{format}'; offramp export onnx ...")
-    asked = next((name for name, value in vars(wish).items() if value is not None), None)
-    if asked is not None and not single:
-        option = f"--{asked.replace('_', '-')}"
-        raise InputError(f"{option} is for --single, which was not asked for; the graphs hold all settings without it")
-    if int8 and wish.max_drop is not None:
+        raise InputError("format", expected="onnx", got=f"'{format}'", hint="offramp export onnx ...")
+    field = next((name for name, value in vars(point_options).items() if value is not None), None)
+    if field is not None and not single:
+        option = f"--{field.replace('_', '-')}"
         raise InputError(
-            "expected --max-drop without --int8, got both: the promise is of the network that was calibrated, not of "
-            "one in eight bits; leave one"
+            expected=f"--single with {option}",
+            got=f"only {option}",
+            hint=f"add --single, or leave {option} out: the graphs hold all operating points",
+        )
+    if int8 and point_options.max_drop is not None:
+        raise InputError(
+            expected="--max-drop without --int8",
+            got="both: the guarantee is for the network that was calibrated, not for 8-bit integers",
+            hint="leave one out",
         )
     check_writable(out, "folder")
-    frontier = open_artifact(artifact, trust)
+    model = open_artifact(artifact, trust)
     if int8:
-        check_int8(frontier.backbone)
+        check_int8(model.backbone)
     source = open_data(data, label=label, column=column, split=split)
-    check_taken(data, source, frontier.backbone, frontier.preprocessing)
+    check_inputs(data, source, model.backbone, model.preprocessing)
     rows = source.read(0, min(len(source), CALIBRATION_ROWS if int8 else 1)).inputs
-    inputs = frontier.backbone.prepare(frontier.preprocessing(rows))
-    chosen = choose(frontier, wish, artifact).point if single else None
+    inputs = model.backbone.prepare(model.preprocessing(rows))
+    chosen = choose_point(model, point_options, artifact).point if single else None
     if int8 and chosen is not None and chosen.guarantee is not None:
-        warn("nothing is promised: the network was calibrated in its own precision, and eight bits compute coarser")
-    policy = frontier.preferred if chosen is None else chosen.policy
-    points = list(Dial(frontier.points[policy]).settings)
+        warn("nothing is guaranteed: the network was calibrated in its own precision, and 8-bit integers are coarser")
+    policy = model.policy if chosen is None else chosen.policy
+    points = list(Dial(model.points[policy]).settings)
     at = None
     if chosen is not None:
-        at = next((row for row, point in enumerate(points) if same_setting(point, chosen)), len(points))
-        points[at : at + 1] = [chosen]  # with what is promised of it; one chosen for a promise need be no setting
+        at = next((row for row, point in enumerate(points) if is_same_setting(point, chosen)), len(points))
+        points[at : at + 1] = [chosen]  # with its guarantee; a point chosen for a guarantee need not be a setting
     export_onnx(
-        frontier.backbone,
-        frontier.pooling,
-        frontier.bank,
+        model.backbone,
+        model.pooling,
+        model.exits,
         inputs,
         out,
         points=points,
-        costs=frontier.costs,
-        classes=frontier.classes,
+        costs=model.costs,
+        classes=model.classes,
         int8=inputs if int8 else None,
     )
     if at is not None:
@@ -115,6 +122,6 @@ def export(
     if as_json:
         print_json(summary)
         return
-    say(f"{frontier.backbone.num_exits} stages and {len(points)} operating points in {out}, {size / 1e6:.1f} MB")
+    say(f"{model.backbone.num_exits} stages and {len(points)} operating points in {out}, {size / 1e6:.1f} MB")
     example = len(points) // 2 if at is None else at
-    say(f"run them: offramp_onnx.load({str(out)!r}).predict(inputs, point={example}); .points says what each promises")
+    say(f"run them: offramp_onnx.load({str(out)!r}).predict(inputs, point={example}); .points lists the points")

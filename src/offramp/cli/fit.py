@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from offramp.cli.choosing import read_latency, warn_of_full_sets
-from offramp.cli.console import print_json, print_text, say
-from offramp.cli.interrupts import resumable
+from offramp.cli.console import print_json, print_text, resumable, say
 from offramp.cli.options import (
     DATA,
     DEFAULT_POOLING,
@@ -20,6 +19,7 @@ from offramp.cli.options import (
     BackboneOption,
     ClassesOption,
     ColumnOption,
+    DeviceOption,
     ExitsOption,
     JsonOption,
     LabelOption,
@@ -34,16 +34,16 @@ from offramp.cli.places import check_artifact, check_writable, lock_output
 from offramp.errors import InputError
 
 if TYPE_CHECKING:
-    from offramp.data import Dataset
-    from offramp.frontier import Frontier
+    from offramp.data._dataset import Dataset
     from offramp.methods import Method
+    from offramp.model._model import EarlyExitModel
 
 __all__ = ["describe", "fit"]
 
 
 def fit(
     backbone: BackboneOption,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where to save the result, the artifact.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to save the artifact in.")],
     train: Annotated[
         str,
         typer.Option(
@@ -56,8 +56,8 @@ def fit(
         str | None,
         typer.Option(
             metavar="PATH",
-            help="Samples the network was not trained on: they choose the points and calibrate them. [dim]Without it: "
-            "a fifth of --train, which is right only if the network has not seen --train.[/dim]",
+            help="Samples the network was not trained on, to tune and calibrate the points. [dim]Without it: a fifth "
+            "of --train, which is valid only if the network was not trained on it.[/dim]",
             rich_help_panel=DATA,
         ),
     ] = None,
@@ -71,27 +71,27 @@ def fit(
         typer.Option(
             min=1,
             metavar="N",
-            help="Passes over the features, first for classifiers, then as many for gates. [dim]Without it: 8 and 2; "
-            "of the paper's method 5 and 10.[/dim]",
+            help="Passes over the features, for classifiers and then for gates. [dim]Without it: 8 and 2; with the "
+            "paper's method 5 and 10.[/dim]",
         ),
     ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="What may decide who leaves: a policy to offer points of; give it again for each. [dim]Without it: "
-            "stopping, threshold, and gates where the method trains some.[/dim]",
+            help="Policy to offer operating points of; repeat it for each. [dim]Without it: stopping, threshold, and "
+            "gates if the method trains some.[/dim]",
         ),
     ] = None,
     trust: TrustOption = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Every random number follows from it.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of all random numbers.")] = 0,
     exits: ExitsOption = None,
     latency: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What [bold]offramp inspect --measure --out FILE[/bold] measured of this network, with the same "
-            "--exits and --method: exits are then trained and chosen by time. [dim]Without it: by Mul-Adds.[/dim]",
+            help="File that [bold]offramp inspect --measure --out FILE[/bold] wrote for this network, with the same "
+            "--exits and --method: costs are then times. [dim]Without it: Mul-Adds.[/dim]",
         ),
     ] = None,
     latency_batch_size: LatencyBatchOption = None,
@@ -101,118 +101,123 @@ def fit(
         typer.Option(
             "--sets-by-class",
             metavar="",
-            help="Calibrate prediction sets within each class: they then hold the true class as often in every class "
-            "as overall, and are larger. A class needs some dozens of validation samples.",
+            help="Calibrate prediction sets within each class: they then have the same coverage in every class, and "
+            "are larger. A class needs some dozens of validation samples.",
         ),
     ] = False,
     store: StoreOption = None,
+    device: DeviceOption = None,
     no_weights: Annotated[
         bool,
         typer.Option(
             "--no-weights",
             metavar="",
-            help="Leave the network's own weights out of the artifact; it is smaller, and your function has to bring "
+            help="Leave the network's own weights out of the artifact: it is smaller, and your function has to load "
             "them again.",
         ),
     ] = False,
     anyway: AnywayOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Attach exits to a frozen network and learn the whole trade-off between cost and accuracy.
+    """Attach exits to a frozen network and learn the trade-off between cost and accuracy.
 
     The network runs once over the data; everything after that works on its features.
 
     [bold]Example[/bold]: offramp fit --model models:make --train train.csv --validation val.csv --out my-offramp
     """
-    from offramp.backbone.spec import is_library_name
+    from offramp.backbone._making import is_library_name
     from offramp.cli.datasets import Columns, classes_for, open_labelled
-    from offramp.cli.networks import check_trusted, find_modules_here, make_network, trusting
-    from offramp.frontier import fit as fit_exits
-    from offramp.frontier import save
+    from offramp.cli.networks import check_trusted, find_modules_here, make_network, trust_options
     from offramp.methods import METHODS
+    from offramp.model._fitting import fit as fit_exits
+    from offramp.model._options import CalibrationOptions, CostOptions, FittingOptions
 
     if no_weights and (named := next((spec for spec in backbone if is_library_name(spec)), None)):
         raise InputError(
-            f"expected --no-weights with networks of your own functions, got it with {named}: an artifact of it could "
-            "not be loaded; leave --no-weights out"
+            expected="--no-weights with networks of your own functions",
+            got=f"it with {named}, whose artifact could not be loaded",
+            hint="leave --no-weights out",
         )
     find_modules_here()
     check_trusted((method, *(policy or ())), trust or ())
-    settings = _settings(METHODS.get(method, trust=trust or ()), seed, epochs)
-    network = make_network(backbone, to_save=True)
+    settings = _method_settings(METHODS.get(method, trust=trust or ()), seed, epochs)
+    network = make_network(backbone, to_save=True, device=device)
     columns = Columns(label, column, split)
     data = open_labelled(train, network, columns, classes=classes_for(network, classes))
     fitted, held_out = (
-        _halved(data, seed, progress=not as_json)
+        _hold_out(data, seed, progress=not as_json)
         if validation is None
         else (data, open_labelled(validation, network, columns, classes=data.classes))
     )
-    table, times_of = read_latency(latency, latency_batch_size)
+    table, measured_batch_size = read_latency(latency, latency_batch_size)
     folder = out.with_name(f"{out.name}.features") if store is None else store
     check_artifact(out)
     check_writable(folder, "--store")
-    with resumable(f"Run the same command again: it goes on from {folder}."), lock_output(out):
-        frontier = fit_exits(
+    with resumable(f"Run the same command again: it continues from {folder}."), lock_output(out):
+        model = fit_exits(
             network,
             fitted,
             held_out,
-            pooling=pooling,
-            exits=exits,
             method=method,
             settings=settings,
             policies=policy,
             trust=trust or (),
             classes=data.classes,
-            latency=table,
-            batch_size=times_of,
-            sets_by_class=sets_by_class,
+            fitting=FittingOptions(pooling=pooling, max_exits=exits),
+            calibration=CalibrationOptions(sets_by_class=sets_by_class),
+            cost=CostOptions(table, measured_batch_size),
+            device=device,
             store=folder,
             anyway=anyway,
             progress=not as_json,
         )
-        save(frontier, out, weights=not no_weights)
+        model.save(out, weights=not no_weights)
         if store is None:
-            _remove(folder, (fitted.name, held_out.name))
-    warn_of_full_sets(frontier)
+            _delete_features(folder, (fitted.name, held_out.name))
+    warn_of_full_sets(model)
     if as_json:
-        print_json({"artifact": str(out), **describe(frontier)})
+        print_json({"artifact": str(out), **describe(model)})
         return
-    print_text(str(frontier))
-    say(f"Saved in {out}. Next, on samples that neither network nor exits have seen:")
-    say(f"  offramp evaluate {out} --data TEST --report {out}-report{trusting(frontier)}")
+    print_text(str(model.frontier))
+    say(f"Saved in {out}. Next, evaluate it on samples that neither the network nor the exits were fitted on:")
+    say(f"  offramp evaluate {out} --data TEST --report {out}-report{trust_options(model)}")
 
 
-def _settings(method: "Method", seed: int, epochs: int | None) -> Any:
-    """Return a method's own settings with a seed, and with as many epochs as asked for."""
-    from offramp.methods import default_settings
+def _method_settings(method: "Method", seed: int, epochs: int | None) -> Any:
+    """Return a method's own settings with a seed and, if given, a number of epochs."""
+    from offramp.methods._method import default_settings
 
     settings = default_settings(method)
     known = {field.name for field in fields(settings)} if is_dataclass(settings) else set()
     if epochs is not None and not {"warmup_epochs", "epochs"} <= known:
-        raise InputError("expected --epochs with a method that has warmup_epochs and epochs; leave --epochs out")
+        raise InputError(
+            expected="--epochs with a method that has warmup_epochs and epochs",
+            got="another method",
+            hint="leave --epochs out",
+        )
     changes = {"seed": seed} if "seed" in known else {}
     if epochs is not None:
         changes |= {"warmup_epochs": epochs, "epochs": epochs}
     return replace(settings, **changes) if changes else settings
 
 
-def _halved(data: "Dataset", seed: int, *, progress: bool) -> "tuple[Dataset, Dataset]":
-    """Four fifths to fit on, one to validate with, drawn at random; equal rows stay together."""
-    from offramp.data import Subset
+def _hold_out(data: "Dataset", seed: int, *, progress: bool) -> "tuple[Dataset, Dataset]":
+    """Split data at random: four fifths to fit on and one to validate with; equal rows stay together."""
+    from offramp.data._dataset import Subset
     from offramp.features import split_by_id
-    from offramp.features.source import read_ids
+    from offramp.features._source import read_ids
 
     count = len(data) // 5
     if count < 2:
-        raise InputError(f"expected at least 10 samples to hold out a fifth of them, got {len(data)}")
+        raise InputError(expected="at least 10 samples to hold out a fifth of them", got=f"{len(data)}")
     say("No --validation: a fifth of --train is held out. Make sure the network was not trained on it.")
     ids = read_ids(data, progress=progress)
     rest, held_out = split_by_id(ids, (len(data) - count, count), seed=seed)
     return Subset(data, rest.tolist()), Subset(data, held_out.tolist())
 
 
-def _remove(folder: Path, stores: Sequence[str]) -> None:
-    """Throw away what a fit kept, and nothing else that may lie there."""
+def _delete_features(folder: Path, stores: Sequence[str]) -> None:
+    """Delete the stores and checkpoints of a fit, and nothing else in the folder."""
     for name in stores:
         shutil.rmtree(folder / name, ignore_errors=True)
     for checkpoint in folder.glob("fit-*.safetensors"):
@@ -221,20 +226,20 @@ def _remove(folder: Path, stores: Sequence[str]) -> None:
         folder.rmdir()
 
 
-def describe(frontier: "Frontier") -> dict[str, Any]:
-    """A frontier as JSON tells it."""
+def describe(model: "EarlyExitModel") -> dict[str, Any]:
+    """Return a model's properties and points as JSON content."""
     return {
-        "network": frontier.backbone.name,
-        "num_exits": frontier.backbone.num_exits,
-        "num_classes": frontier.backbone.num_classes,
-        "classes": list(frontier.classes),
-        "full_accuracy": frontier.full_accuracy,
-        "full_ms": frontier.full_ms,
-        "preferred": frontier.preferred,
+        "network": model.backbone.name,
+        "num_exits": model.backbone.num_exits,
+        "num_classes": model.backbone.num_classes,
+        "classes": list(model.classes),
+        "full_accuracy": model.full_accuracy,
+        "full_ms": model.full_ms,
+        "preferred": model.policy,
         "points": {
-            policy: [{**point.promised, "active": list(point.active)} for point in listed]
-            for policy, listed in frontier.points.items()
+            policy: [{**point.tune_metrics, "active": list(point.active)} for point in points]
+            for policy, points in model.points.items()
         },
-        "contributions": [vars(one) for one in frontier.contributions],
-        "provenance": dict(frontier.provenance),
+        "contributions": [vars(contribution) for contribution in model.contributions],
+        "provenance": dict(model.provenance),
     }

@@ -1,4 +1,4 @@
-"""Help as plain text: importing what draws boxes around it would take longer than all the rest."""
+"""Help as plain text: importing rich to draw boxes would take longer than all the rest."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ class PlainCommand(TyperCommand):
         _write_help(self, ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse what stands after the verb; completion needs no values, and typer would import pydantic for them."""
+        """Parse the arguments after the verb; completion needs no values, and typer would import pydantic for them."""
         return [] if ctx.resilient_parsing else super().parse_args(ctx, args)
 
 
@@ -44,7 +44,7 @@ class PlainGroup(TyperGroup):
             formatter.write_dl(verbs)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """List what may stand before the verb."""
+        """Return the options before the verb."""
         parameters = super().get_params(ctx)
         for parameter in parameters:
             # None is the default of typer's own flags, and typer would import pydantic to make a bool of that.

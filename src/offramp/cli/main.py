@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from offramp.cli.console import print_text, show_warnings, tell_error
+from offramp.cli.console import print_error, print_text, resumable, show_warnings
 from offramp.cli.demo import demo
 from offramp.cli.estimate import estimate
 from offramp.cli.evaluate import evaluate
@@ -18,7 +18,6 @@ from offramp.cli.export import export
 from offramp.cli.fit import fit
 from offramp.cli.help import PlainCommand, PlainGroup
 from offramp.cli.inspect import inspect
-from offramp.cli.interrupts import resumable
 from offramp.cli.monitor import monitor
 from offramp.cli.predict import predict
 from offramp.cli.recalibrate import recalibrate
@@ -49,7 +48,7 @@ app = typer.Typer(
 
 
 def _help(function: Callable[..., Any]) -> str:
-    """What a docstring says, a paragraph a line: its line breaks are those of the source."""
+    """Return a docstring with one line per paragraph, without the line breaks of the source."""
     paragraphs = python_inspect.cleandoc(function.__doc__ or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
@@ -58,8 +57,8 @@ for verb in VERBS:
     app.command(cls=PlainCommand, help=_help(verb))(resumable("Run the same command again.")(verb))
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version  # not above: only this option needs it
 
         print_text(f"offramp {version('offramp')}")
@@ -72,13 +71,16 @@ def offramp(
         typer.Option("--version", metavar="", callback=_print_version, is_eager=True, help="Show the version."),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", metavar="", help="Show the whole traceback of an error; anywhere on the line.")
+        bool,
+        typer.Option(
+            "--debug", metavar="", help="Show the whole traceback of an error. It may stand anywhere in the command."
+        ),
     ] = False,
 ) -> None:
-    """Off-ramps for neural networks: a classifier you have, frozen, answering easy inputs early.
+    """Early exits for neural networks: your classifier, frozen, answers easy inputs early.
 
-    See it: [bold]offramp demo[/bold]. With a network of yours: [bold]estimate[/bold] whether it is worth it,
-    [bold]fit[/bold] the exits, [bold]evaluate[/bold] them on data they have not seen, [bold]predict[/bold].
+    For an example: [bold]offramp demo[/bold]. With your network: [bold]estimate[/bold] the gain, [bold]fit[/bold] the
+    exits, [bold]evaluate[/bold] them on held-out data, [bold]predict[/bold].
     """
 
 
@@ -86,34 +88,34 @@ app.callback(help=_help(offramp))(offramp)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command; the exit status is 0, 1 for an error, 2 for wrong usage, 130 when interrupted; monitor has more.
+    """Run a command and return its exit status: 0, 1 for an error, 2 for wrong usage, 130 for Ctrl-C; monitor has more.
 
     Args:
-        arguments: What comes after `offramp`; of the process if left out.
+        arguments: Arguments after `offramp`; those of the process if left out.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
-    given = [argument for argument in given if argument != "--debug"]
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
     try:
         with show_warnings():
-            app(args=given or ["--help"], prog_name="offramp")
-    except SystemExit as end:  # so typer ends, what is wrong with the usage told
+            app(args=words or ["--help"], prog_name="offramp")
+    except SystemExit as end:  # typer ends so, after a message on wrong usage
         return end.code if isinstance(end.code, int) else 0
     except OfframpError as error:
         if debug:
             raise
-        tell_error(str(error))
+        print_error(error)
         return 1
     except Exception as error:
         if debug:
             raise
-        if isinstance(error, OSError) and error.strerror:  # a full disk, a place without permission
-            where = f": {error.filename}" if error.filename else ""
-            tell_error(f"{error.strerror}{where}; mend that, or choose another place, then run the same command again")
+        if isinstance(error, OSError) and error.strerror:  # a full disk, or no permission
+            file = f": {error.filename}" if error.filename else ""
+            print_error(f"{error.strerror}{file}; free space or choose another folder, then run the same command again")
             return 1
-        tell_error(
-            f"{type(error).__name__}: {error}\n\nThis was not foreseen. Run the same command with --debug to see where "
-            "it happened, and report it, please."
+        print_error(
+            f"{type(error).__name__}: {error}\n\nThis is an unexpected error. Run the same command with --debug to see "
+            "the traceback, and please report it."
         )
         return 1
     return 0

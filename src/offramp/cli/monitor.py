@@ -14,32 +14,34 @@ from offramp.cli.places import check_writable
 from offramp.errors import InputError
 
 if TYPE_CHECKING:
-    from offramp.monitor import Action, Monitor, Summary, Traffic, Verdict
+    from offramp.monitor import Monitor, Traffic
+    from offramp.monitor._monitor import Action, Verdict
+    from offramp.monitor._traffic import Summary
 
 __all__ = ["STATUSES", "monitor"]
 
 STATUSES: "Mapping[Action, int]" = {"keep": 0, "recalibrate": 3, "fall back": 4, "wait": 5}
-"""What the command ends with; 1 and 2 are errors, as everywhere."""
+"""Exit status by action; 1 and 2 are errors, as for all verbs."""
 
 LAST = 1000
-"""Samples at the end of the traffic that are told of by themselves: over all of it, a late change is hard to see."""
+"""Number of latest samples shown in a column of their own, where a late change is easier to see."""
 
 FEW = 500
-"""Reference samples below which a word is said."""
+"""Number of reference samples below which a warning is printed."""
 
 STEPS = 400
-"""Points of a curve at most."""
+"""Maximum number of points of a curve."""
 
 AGAIN = "offramp recalibrate ARTIFACT --data RECENT --out FOLDER"
-"""What re-calibrates."""
+"""Command that recalibrates."""
 
 ADVICE: "Mapping[Action, str]" = {
-    "wait": "Wait: there is no traffic to speak of. Fewer than {fewest} samples say nothing for or against a change.",
-    "keep": "Keep: nothing speaks for a change.",
-    "recalibrate": f"Re-calibrate without labels ({AGAIN}): traffic is not what the reference was, so what was "
-    "calibrated does not speak of it. Whether accuracy has suffered cannot be known without labels.",
-    "fall back": f"Fall back to the full network, then re-calibrate without labels ({AGAIN}): the early answers differ "
-    "from its answers more often than they should.",
+    "wait": "Wait: there is too little traffic. Fewer than {fewest} samples are no evidence for or against a change.",
+    "keep": "Keep: there is no evidence of a change.",
+    "recalibrate": f"Recalibrate without labels ({AGAIN}): the traffic differs from the reference, so the "
+    "calibration does not apply to it. A loss of accuracy cannot be detected without labels.",
+    "fall back": f"Fall back to the full network, then recalibrate without labels ({AGAIN}): the early answers "
+    "disagree with the full network more often than they should.",
 }
 
 
@@ -58,43 +60,46 @@ def monitor(
             "--reference",
             "-r",
             metavar="FILE",
-            help="What [bold]offramp predict[/bold] wrote, at the same operating point, of samples that nothing was "
-            "fitted on and that traffic should be like; 1,000 or more.",
+            help="File that [bold]offramp predict[/bold] wrote at the same operating point, for held-out samples that "
+            "the traffic should be like; 1,000 or more.",
         ),
     ],
     false_alarm: Annotated[
         float,
         typer.Option(
             metavar="SHARE",
-            help="Probability of any alarm, ever, while nothing changes: at most this. With --promised, an alarm may "
-            "also mean that the promise was broken from the start.",
+            help="Maximum probability of any alarm, ever, while nothing changes. With --max-disagreement, an alarm may "
+            "also mean that the guarantee never held.",
         ),
     ] = 0.01,
-    promised: Annotated[
+    max_disagreement: Annotated[
         float | None,
         typer.Option(
             metavar="SHARE",
-            help="The most disagreement with the full network that was promised, such as 0.02: more is an alarm. "
-            "[dim]Without it: more than in the reference is.[/dim]",
+            help="Guaranteed maximum disagreement with the full network, such as 0.02; more is an alarm. "
+            "[dim]Without it: the disagreement in the reference.[/dim]",
         ),
     ] = None,
     picture: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the evidence over time: .svg or .png. [dim]Without it: nothing.[/dim]"),
+        typer.Option(
+            metavar="FILE",
+            help="File for a plot of the evidence over time: .svg or .png. [dim]Without it: no plot.[/dim]",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell whether traffic is still what the network was calibrated for, without labels.
+    """Detect changes of the traffic against a reference, without labels.
 
-    Compares where inputs leave, how sure the answers are and, for those that [bold]predict --shadow[/bold] ran to full
-    depth, how often the full network disagrees with a reference. Look as often as you like: give all files since the
-    reference, in order, each time; the false-alarm rate holds over all looks together.
+    Compares the exits taken, the confidence of the answers and, for inputs that [bold]predict --shadow[/bold] ran
+    through the full network, its disagreement. You may run it as often as you like: give all files since the reference,
+    in order, each time; the false-alarm rate holds over all runs together.
 
-    Recommends to keep (exit status 0), to re-calibrate without labels (3), to fall back to the full network until
-    that is done (4), or to wait, where there is hardly any traffic (5). A reference is what predict says of samples as
-    they are when all is well, with --shadow 1. After re-calibration, begin with a new one, of recent inputs.
+    Recommends to keep the model (exit status 0), to recalibrate without labels (3), to fall back to the full network
+    until that is done (4), or to wait if there is little traffic (5). To make a reference, run predict with --shadow 1
+    on normal samples. After recalibration, make a new reference from recent inputs.
 
-    Reads .csv and .jsonl; folders of Parquet, as many workers write them, are not read yet.
+    Reads .csv and .jsonl; folders of Parquet files are not supported yet.
 
     [bold]Example[/bold]: offramp monitor monday.csv tuesday.csv --reference reference.csv
     """
@@ -103,32 +108,32 @@ def monitor(
 
     if picture is not None:
         if picture.suffix not in (".svg", ".png"):
-            raise InputError(f"expected --picture to end with .svg or .png, got '{picture.name}'")
+            raise InputError("--picture", expected="a name that ends with .svg or .png", got=f"'{picture.name}'")
         check_writable(picture.parent, "--picture")
-        import_module("offramp.report.canvas")  # a missing matplotlib is told of now
-    known, points = read_traffic(reference)
-    seen = Traffic([], [])
+        import_module("offramp.report._canvas")  # refuse a missing matplotlib now
+    reference_traffic, points = read_traffic(reference)
+    new_traffic = Traffic([], [])
     for file in traffic:
         part, its_points = read_traffic(file)
         _check_comparable(reference, points, file, its_points)
-        seen = seen.joined(part)
-    watching = Monitor(known, false_alarm=false_alarm, promised=promised)
-    counts, curves = _watched(watching, seen)
-    verdict = watching.verdict
-    num_exits = int(max(known.exits.max(), seen.exits.max(initial=0))) + 1
-    parts = {"reference": known, "traffic": seen, f"last {LAST:,}": seen[-LAST:]}
+        new_traffic = new_traffic.join(part)
+    watcher = Monitor(reference_traffic, false_alarm=false_alarm, max_disagreement=max_disagreement)
+    counts, curves = _update(watcher, new_traffic)
+    verdict = watcher.verdict
+    num_exits = int(max(reference_traffic.exits.max(), new_traffic.exits.max(initial=0))) + 1
+    parts = {"reference": reference_traffic, "traffic": new_traffic, f"last {LAST:,}": new_traffic[-LAST:]}
     summaries = {name: summarise(part, num_exits=num_exits) for name, part in parts.items()}
     if picture is not None:
         _draw(picture, counts, curves, verdict)
-    if promised is not None and not summaries["traffic"].shadowed:
-        warn("--promised was not looked into: no input was run to full depth; predict --shadow 0.05 does that")
+    if max_disagreement is not None and not summaries["traffic"].shadowed:
+        warn("--max-disagreement was not tested: no input ran through the full network; use predict --shadow 0.05")
     if as_json:
-        told = {name.replace(f" {LAST:,}", ""): asdict(one) for name, one in summaries.items()}
-        print_json({**asdict(verdict), "alarms": verdict.alarms, **told})
+        content = {name.replace(f" {LAST:,}", ""): asdict(summary) for name, summary in summaries.items()}
+        print_json({**asdict(verdict), "alarms": verdict.alarms, **content})
     else:
-        _tell(verdict, summaries)
-        if len(known) < FEW:
-            warn(f"a reference of {len(known)} samples shows large changes only; 1,000 or more are best")
+        _print_verdict(verdict, summaries)
+        if len(reference_traffic) < FEW:
+            warn(f"a reference of {len(reference_traffic)} samples shows only large changes; use 1,000 or more")
         if picture is not None:
             say(f"Picture: {picture}")
     if verdict.action != "keep":
@@ -136,65 +141,65 @@ def monitor(
 
 
 def _check_comparable(reference: Path, points: set[str], file: Path, its_points: set[str]) -> None:
-    """Refuse answers at another operating point than the reference's, where both files say theirs."""
+    """Refuse answers at another operating point than the reference's, if both files name theirs."""
     together = points | its_points
     if points and its_points and len(together) > 1:
-        told = [", ".join(f"'{point}'" for point in sorted(one)) for one in (points, its_points)]
+        names = [", ".join(f"'{point}'" for point in sorted(group)) for group in (points, its_points)]
         raise InputError(
-            f"expected answers at one operating point, got {told[0]} in {reference} and {told[1]} in {file}: inputs "
-            "leave elsewhere at another one though nothing has changed; make a reference with the artifact and options "
-            "of the traffic"
+            expected="answers at one operating point",
+            got=f"{names[0]} in {reference} and {names[1]} in {file}",
+            hint="make a reference with the artifact and options of the traffic",
         )
     if any(point.startswith("budget ") for point in together):
-        warn(f"{file} was answered within a budget: the operating point moved, and with it where inputs leave")
+        warn(f"{file} was answered with --budget: the operating point moved, and so did the exits taken")
 
 
-def _watched(watching: "Monitor", seen: "Traffic") -> tuple[list[int], dict[str, list[float]]]:
-    """Look at all traffic, and keep what the fortunes were on the way."""
-    step = max(1, -(-len(seen) // STEPS))
+def _update(watcher: "Monitor", traffic: "Traffic") -> tuple[list[int], dict[str, list[float]]]:
+    """Update the monitor with all traffic and return sample counts and the wealth of each test on the way."""
+    step = max(1, -(-len(traffic) // STEPS))
     counts: list[int] = []
-    curves: dict[str, list[float]] = {name: [] for name in watching.verdict.tests}
-    for start in range(0, len(seen), step):
-        verdict = watching.update(seen[start : start + step])
+    curves: dict[str, list[float]] = {name: [] for name in watcher.verdict.tests}
+    for start in range(0, len(traffic), step):
+        verdict = watcher.update(traffic[start : start + step])
         counts.append(verdict.samples)
         for name, test in verdict.tests.items():
-            curves[name].append(test.fortune)
+            curves[name].append(test.wealth)
     return counts, curves
 
 
-def _tell(verdict: "Verdict", summaries: "Mapping[str, Summary]") -> None:
-    from offramp.monitor import FEWEST
+def _print_verdict(verdict: "Verdict", summaries: "Mapping[str, Summary]") -> None:
+    from offramp.monitor._monitor import MIN_SAMPLES
 
     columns = list(summaries.values())
     rows = [
-        ["samples", *(f"{one.samples:,}" for one in columns)],
-        ["confidence, mean", *(_number(one.confidence) for one in columns)],
-        ["run to full depth", *(f"{one.shadowed:,}" for one in columns)],
-        ["of these the full network disagrees", *(_percent(one.disagreement) for one in columns)],
+        ["samples", *(f"{column.samples:,}" for column in columns)],
+        ["confidence, mean", *(_number(column.confidence) for column in columns)],
+        ["run through the full network", *(f"{column.shadowed:,}" for column in columns)],
+        ["of these, it disagrees", *(_percent(column.disagreement) for column in columns)],
     ]
     for exit in range(len(columns[0].exit_shares)):
-        rows.append([f"leave at exit {exit}", *(_percent(one.exit_shares[exit]) for one in columns)])
-    print_table("What was seen", ["", *summaries], rows)
+        rows.append([f"leave at exit {exit}", *(_percent(column.exit_shares[exit]) for column in columns)])
+    print_table("Traffic", ["", *summaries], rows)
     tests = [
         [
             name,
             f"{test.samples:,}",
-            f"{test.fortune:.3g}",
-            f"{test.most:.3g}",
-            f"{test.needed:.3g}",
+            f"{test.wealth:.3g}",
+            f"{test.max_wealth:.3g}",
+            f"{test.alarm_level:.3g}",
             "none" if test.alarmed_at is None else f"after {test.alarmed_at:,}",
         ]
         for name, test in verdict.tests.items()
     ]
     print_table("Evidence of a change", ["test", "samples", "now", "highest", "alarm from", "alarm"], tests)
-    print_text(ADVICE[verdict.action].format(fewest=FEWEST))
+    print_text(ADVICE[verdict.action].format(fewest=MIN_SAMPLES))
 
 
 def _draw(file: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]], verdict: "Verdict") -> None:
-    from offramp.report.canvas import to_png, to_svg
-    from offramp.report.evidence import evidence_over_time
+    from offramp.report._canvas import to_png, to_svg
+    from offramp.report._pictures import evidence_over_time
 
-    figure = evidence_over_time(counts, curves, needed=next(iter(verdict.tests.values())).needed)
+    figure = evidence_over_time(counts, curves, needed=next(iter(verdict.tests.values())).alarm_level)
     if file.suffix == ".svg":
         file.write_text(to_svg(figure), encoding="utf-8")
     else:

@@ -1,50 +1,70 @@
-"""Networks as the command line names them."""
+"""Networks by what `--model` says, artifacts by their folder, and the code they may run."""
 
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from offramp.artifact import read_artifact
-from offramp.backbone import Backbone, Factory, cascade, make_backbone
-from offramp.backbone.spec import is_library_name, parse_spec
+import torch
+
+from offramp.artifact._format import read_artifact
+from offramp.artifact._network import check_rebuilds, rebuilds
+from offramp.backbone import Factory
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._cascading import cascade
+from offramp.backbone._making import is_library_name, make_backbone, parse_spec
 from offramp.errors import ArtifactError, InputError, OfframpError, UntrustedNameError
-from offramp.frontier import Frontier, load, made_again
-from offramp.frontier.saving import check_made_again
+from offramp.model._loading import load
+from offramp.model._model import EarlyExitModel
 
-__all__ = ["find_modules_here", "make_network", "open_artifact", "trusting"]
+__all__ = ["check_device", "check_trusted", "find_modules_here", "make_network", "open_artifact", "trust_options"]
 
-_NOT_THEIRS = (str(Path(__file__).parents[1]), "site-packages", "<frozen")
-"""What files are called that are not of whoever wrote a function: ours, libraries', Python's own."""
+_LIBRARY_PATHS = (str(Path(__file__).parents[1]), "site-packages", "<frozen")
+"""Parts of the names of files that are not the user's: ours, other libraries', Python's own."""
 
 
-def make_network(specs: Sequence[str], *, to_save: bool = False) -> Backbone:
-    """The network that `--model` names; a cascade where it is given several times.
+def make_network(specs: Sequence[str], *, to_save: bool = False, device: str | None = None) -> Backbone:
+    """Make the network that `--model` names; a cascade if it is given several times.
 
     Args:
-        specs: What was typed.
-        to_save: Whether it is going to be saved. A network of a library that its name alone would not make again, since
-            somebody's function made it with options of its own, is then named by that function.
+        specs: Values of `--model`.
+        to_save: True if the network is going to be saved. A network that a user's function made from a library with
+            options of its own is then named by that function.
+        device: Device to move the network to; the CPU if left out.
     """
+    check_device(device)
     find_modules_here()
     members = []
     for name, options in map(parse_spec, specs):
         member = _make(name, options)
         if to_save and is_library_name(name):
-            check_made_again(member)
-        elif to_save and ":" in name and not made_again(member):
+            assert member.factory is not None
+            check_rebuilds(member, member.factory)
+        elif to_save and ":" in name and not rebuilds(member):
             member.factory = Factory(name, options, member.preprocessing)
         members.append(member)
-    return members[0] if len(members) == 1 else cascade(*members)
+    network = members[0] if len(members) == 1 else cascade(*members)
+    return network if device is None else network.to(device)
 
 
-def trusting(frontier: Frontier) -> str:
-    """Return the `--trust` options that loading a frontier needs; empty where it needs none."""
-    parts = (frontier.bank.kind, frontier.pooling.name, *frontier.points)
-    names = dict.fromkeys((*_names(frontier.backbone.factory), *(name for name in parts if ":" in name)))
+def check_device(device: str | None) -> None:
+    """Refuse a `--device` that torch does not know or cannot use on this machine."""
+    try:
+        torch.zeros(1, device=device).tolist()  # on a device without memory, such as meta, this fails too
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            "--device",
+            expected="a device that PyTorch can use on this machine",
+            got=f"'{device}' ({str(error).splitlines()[0]})",
+            hint="leave --device out to use the CPU, or give cuda where torch.cuda.is_available() is true",
+        ) from error
+
+
+def trust_options(model: EarlyExitModel) -> str:
+    """Return the `--trust` options that loading a saved model needs; empty if it needs none."""
+    parts = (model.exits.kind, model.pooling.name, *model.points)
+    names = dict.fromkeys((*_names(model.backbone.factory), *(name for name in parts if ":" in name)))
     return "".join(f" --trust {name}" for name in names)
 
 
@@ -59,25 +79,32 @@ def check_trusted(names: Sequence[str], trust: Sequence[str]) -> None:
     """Refuse names of third-party code that `--trust` does not list, all at once."""
     untrusted = [name for name in names if ":" in name and name not in trust]
     if untrusted:
-        allowed = " ".join(f"--trust {name}" for name in untrusted)
-        raise UntrustedNameError(f"{', '.join(untrusted)}: third-party code; to run it, add {allowed}")
+        raise UntrustedNameError(f"{', '.join(untrusted)}: third-party code", hint=_trust_hint(untrusted))
 
 
-def open_artifact(path: Path, trust: Sequence[str] | None) -> Frontier:
-    """The frontier that was saved in a folder."""
+def _trust_hint(names: Sequence[str]) -> str:
+    return f"to run it, add {' '.join(f'--trust {name}' for name in names)}"
+
+
+def open_artifact(path: Path, trust: Sequence[str] | None, *, device: str | None = None) -> EarlyExitModel:
+    """Load the model that was saved in a folder, its network on a device."""
+    check_device(device)
     find_modules_here()
     try:
-        return load(path, trust=trust or ())
+        model = load(path, trust=trust or ())
     except UntrustedNameError as error:
         unknown = [name for name in dict.fromkeys(_code_of(path)) if name not in (trust or ())]
-        allowed = " ".join(f"--trust {name}" for name in unknown)
         raise UntrustedNameError(
-            f"{path} needs third-party code that is not part of the artifact, {', '.join(unknown)}; if you know "
-            f"that code, allow it to run: {allowed}"
+            f"{path} needs third-party code, {', '.join(unknown)}", hint=_trust_hint(unknown)
         ) from error
     except ArtifactError as error:
-        shown = str(error).replace("with backbone=...", "in Python: offramp.load(path, backbone=...)")
-        raise ArtifactError(shown) from error
+        if "backbone=" not in error.hint:
+            raise
+        hint = "load it in Python and give that network: offramp.load(path, backbone=...)"
+        raise ArtifactError(error.problem, expected=error.expected, got=error.got, hint=hint) from error
+    if device is not None:
+        model.backbone.to(device)
+    return model
 
 
 def _make(name: str, options: dict[str, Any]) -> Backbone:
@@ -85,42 +112,30 @@ def _make(name: str, options: dict[str, Any]) -> Backbone:
         return make_backbone(name, options)
     except SystemExit as error:  # a script that was never meant to be imported
         raise InputError(
-            f"'{name}' ended the program while it was imported or called; put what it does as a script under "
-            "`if __name__ == '__main__':`"
+            f"'{name}' ended the program while it was imported or called",
+            hint="put what it does as a script under `if __name__ == '__main__':`",
         ) from error
     except InputError as error:
         cause = error.__cause__
         if cause is None or isinstance(cause, OfframpError):
             raise
-        raise InputError(_explained(name, str(error), cause)) from error
+        raise _with_place(name, error, cause) from error
 
 
-def _explained(name: str, message: str, cause: BaseException) -> str:
-    """A message on code of somebody's, with what its author needs to mend it."""
+def _with_place(name: str, error: InputError, cause: BaseException) -> InputError:
+    """Return an error of a user's function with the place in their code, for them to mend it."""
     module, _, function = name.partition(":")
     if isinstance(cause, ModuleNotFoundError) and cause.name in (module, module.partition(".")[0]):
-        return (
-            f"there is no module '{module}' in {Path.cwd()} or on Python's path; --model takes package:function, such "
-            "as models:make for the function make in models.py"
+        return InputError(
+            f"there is no module '{module}' in {Path.cwd()} or on Python's path",
+            hint="--model takes package:function, such as models:make for the function make in models.py",
         )
     if isinstance(cause, AttributeError) and module in sys.modules and not hasattr(sys.modules[module], function):
-        return f"module '{module}' has no '{function}'; {_functions(sys.modules[module], function)}"
-    places = traceback.extract_tb(cause.__traceback__)
-    theirs = [place for place in places if not any(part in place.filename for part in _NOT_THEIRS)]
-    where = f", {Path(theirs[-1].filename).name} line {theirs[-1].lineno}" if theirs else ""
-    return f"{message} ({type(cause).__name__}{where}); --debug shows the whole traceback"
-
-
-def _functions(module: ModuleType, wanted: str) -> str:
-    names = sorted(
-        name
-        for name, value in vars(module).items()
-        if callable(value) and not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
-    )
-    if not names:
-        return "it has no functions; write one that returns offramp.split(model, example)"
-    near = get_close_matches(wanted, names, n=1)
-    return f"did you mean '{near[0]}'?" if near else f"it has {', '.join(names)}"
+        return error
+    frames = traceback.extract_tb(cause.__traceback__)
+    own = [frame for frame in frames if not any(part in frame.filename for part in _LIBRARY_PATHS)]
+    place = f", {Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
+    return InputError(f"{error} ({type(cause).__name__}{place})", hint="--debug shows the whole traceback")
 
 
 def _code_of(path: Path) -> Iterator[str]:
@@ -131,7 +146,7 @@ def _code_of(path: Path) -> Iterator[str]:
     waiting = [content.at("backbone").at("factory")]
     while waiting:
         factory = waiting.pop(0)
-        if factory.value is None:  # the network is to be given
+        if factory.value is None:  # the caller gives the network
             continue
         name = factory.at("name").text()
         if ":" in name:

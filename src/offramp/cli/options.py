@@ -1,4 +1,4 @@
-"""What several verbs take, described once."""
+"""Options that several verbs share."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,6 +20,7 @@ __all__ = [
     "ConfidenceOption",
     "CostOption",
     "DataOption",
+    "DeviceOption",
     "ExitsOption",
     "JsonOption",
     "LabelOption",
@@ -38,17 +39,17 @@ __all__ = [
 ]
 
 DATA = "The data"
-"""Title of the options that say what to read."""
+"""Title of the options for data."""
 
 KINDS_OF_DATA = (
-    "a folder of images (a sub-folder a class), CSV, TSV or text (also .gz), npz; or what the datasets library reads "
-    "(extra datasets): a folder of save_to_disk, Parquet, JSON, Arrow or WebDataset (.tar) files, a pattern such as "
-    "'shards/*.parquet', or an address such as hf://datasets/user/pets/train.parquet."
+    "a folder of images (one sub-folder per class), CSV, TSV or text (also .gz), npz; or, with the extra datasets, "
+    "what the datasets library reads: a folder of save_to_disk, Parquet, JSON, Arrow or WebDataset (.tar) files, a "
+    "pattern such as 'shards/*.parquet', or an address such as hf://datasets/user/pets/train.parquet."
 )
-"""What data may be."""
+"""Formats of data."""
 
 DEFAULT_POOLING = "rich"
-"""That of `offramp.backbone`, which would import torch; a test compares the two."""
+"""The default of `offramp.pooling`, which is not imported here because it imports torch; a test compares the two."""
 
 _NETWORK, _POINT, _MANY = "The network", "The operating point", "Many workers"
 
@@ -56,7 +57,7 @@ _BACKBONE = typer.Option(
     "--model",
     "-t",
     metavar="NAME",
-    help="Your network: [bold]hf:FOLDER[/bold] that save_pretrained wrote, tokenizer included; "
+    help="Your network: [bold]hf:FOLDER[/bold] that save_pretrained wrote, with its tokenizer; "
     "[bold]timm:NAME[/bold] or [bold]torchvision:NAME[/bold] with [bold],weights=FILE[/bold]; or "
     "[bold]package:function[/bold], in this folder or on Python's path, where the function returns "
     "[bold]offramp.split(model, example)[/bold]. Arguments follow after commas: [bold]models:make,depth=12[/bold]. "
@@ -73,8 +74,8 @@ TrustOption = Annotated[
     typer.Option(
         "--trust",
         metavar="NAME",
-        help="[bold]package:function[/bold] of third-party code that you allow to run: what makes the artifact's "
-        "network, a method, a policy, exits, a pooling. Give it again for each. [dim]Without it: only registered "
+        help="[bold]package:function[/bold] of third-party code that may run: the function that makes the artifact's "
+        "network, a method, a policy, exits, a pooling. Repeat it for each. [dim]Without it: only registered "
         "names.[/dim]",
         rich_help_panel=_NETWORK,
     ),
@@ -109,8 +110,18 @@ SplitOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Which split, where the data has several: a folder of folders, or a Hugging Face dataset saved to disk.",
+        help="Split to read, if the data has several: a folder of folders, or a Hugging Face dataset saved to disk.",
         rich_help_panel=DATA,
+    ),
+]
+
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="Device to run the network on, such as cuda. [dim]Without it: the CPU.[/dim]",
+        rich_help_panel=_NETWORK,
     ),
 ]
 
@@ -118,8 +129,8 @@ ClassesOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Names of the classes in the order of the network's outputs, one a line, for a network that does not know "
-        "them. [dim]Without it: numbers as they stand, names sorted.[/dim]",
+        help="Names of the classes in the order of the network's outputs, one per line, for a network that does not "
+        "know them. [dim]Without it: numbers are used as they are, names are sorted.[/dim]",
         rich_help_panel=DATA,
     ),
 ]
@@ -129,7 +140,7 @@ AnywayOption = Annotated[
     typer.Option(
         "--anyway",
         metavar="",
-        help="Go on, with a warning, where the network itself is no better than guessing the commonest class.",
+        help="Continue, with a warning, if the full network is no better than guessing the most frequent class.",
     ),
 ]
 
@@ -137,8 +148,8 @@ StoreOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Keep the network's features here: an interrupted run goes on from them, and the same data is not run "
-        "again. [dim]Without it: they are thrown away at the end.[/dim]",
+        help="Keep the network's features here: an interrupted run continues from them, and the network does not run "
+        "over the same data again. [dim]Without it: they are deleted at the end.[/dim]",
     ),
 ]
 
@@ -147,8 +158,8 @@ ExitsOption = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Exits of a network at most, evenly spread over its cost: each takes time, and in a cascade three or four "
-        "do as well as all. [dim]Without it: one after every stage.[/dim]",
+        help="Maximum number of exits of a network, evenly spread over its cost: each takes time, and in a cascade "
+        "three or four do as well as all. [dim]Without it: one after every stage.[/dim]",
     ),
 ]
 
@@ -157,8 +168,8 @@ MethodOption = Annotated[
     typer.Option(
         metavar="NAME",
         autocompletion=lambda: ["classifiers", "default", "distilled", "paper"],
-        help="How exits are trained: default, ours; paper, as JEI-DNN does; distilled; classifiers, without gates; a "
-        "method of an installed package; or [bold]package:function[/bold] with --trust.",
+        help="Training of the exits: default; paper, as in JEI-DNN; distilled; classifiers, without gates; a method of "
+        "an installed package; or [bold]package:function[/bold] with --trust.",
     ),
 ]
 
@@ -166,8 +177,8 @@ PoolingOption = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="What exits see of a stage: grid, mean or first; auto chooses by what the stage gives, rich adds the "
-        "largest numbers to the means of maps and patches.",
+        help="Features that exits see of a stage: grid, mean or first; auto chooses by the shape of the stage's "
+        "output, rich adds maxima to the means of maps and patches.",
     ),
 ]
 
@@ -179,9 +190,9 @@ CostOption = Annotated[
     float | None,
     typer.Option(
         metavar="SHARE",
-        help="Spend at most this share of the network's compute on samples like those of the tune split, such as 0.6; "
-        "harder ones cost more (--budget of predict keeps an average). [dim]Without it: --max-drop 0.01 where "
-        "the calibrate split allows that, else the cheapest point not below the full network on the tune split.[/dim]",
+        help="Maximum relative cost on samples like those of the tune split, such as 0.6; harder samples cost more "
+        "(--budget of predict keeps an average). [dim]Without it: --max-drop 0.01 if the calibrate split allows it, "
+        "else the cheapest point that is not below the full network on the tune split.[/dim]",
         rich_help_panel=_POINT,
     ),
 ]
@@ -190,7 +201,7 @@ AccuracyOption = Annotated[
     float | None,
     typer.Option(
         metavar="SHARE",
-        help="Instead of --cost: reach this accuracy on the tune split, such as 0.93, as cheaply as can be.",
+        help="Instead of --cost: the cheapest point with this accuracy on the tune split, such as 0.93.",
         rich_help_panel=_POINT,
     ),
 ]
@@ -200,8 +211,8 @@ LatencyMsOption = Annotated[
     typer.Option(
         "--latency-ms",
         metavar="MS",
-        help="Instead of --cost: take at most so many milliseconds a sample on average, such as 2.5, by what --latency "
-        "says. [dim]Without it: as --cost or --accuracy say.[/dim]",
+        help="Instead of --cost: maximum milliseconds per sample on average, such as 2.5, by the times of --latency. "
+        "[dim]Without it: the point of --cost or --accuracy.[/dim]",
         rich_help_panel=_POINT,
     ),
 ]
@@ -211,8 +222,8 @@ LatencyOption = Annotated[
     typer.Option(
         "--latency",
         metavar="FILE",
-        help="What [bold]offramp inspect --measure --out FILE[/bold] measured: costs are then times on that machine. "
-        "[dim]Without it: Mul-Adds, unless the exits were fitted by times.[/dim]",
+        help="File that [bold]offramp inspect --measure --out FILE[/bold] wrote: costs are then times on that machine. "
+        "[dim]Without it: Mul-Adds, unless the exits were fitted with times.[/dim]",
         rich_help_panel=_POINT,
     ),
 ]
@@ -223,8 +234,8 @@ LatencyBatchOption = Annotated[
         "--latency-batch-size",
         min=1,
         metavar="N",
-        help="With --latency: times are those of batches of so many samples, read off straight lines between the sizes "
-        "measured. [dim]Without it: 1.[/dim]",
+        help="With --latency: batch size that the times are for, interpolated linearly between the sizes measured. "
+        "[dim]Without it: 1.[/dim]",
         rich_help_panel=_POINT,
     ),
 ]
@@ -234,9 +245,9 @@ MaxDropOption = Annotated[
     typer.Option(
         "--max-drop",
         metavar="SHARE",
-        help="Instead of --cost: lose at most this share to the full network, such as 0.01 for one point, as a promise "
-        "made from the calibrate split. [dim]Without it: 0.01, if nothing else is asked for and it can be promised."
-        "[/dim]",
+        help="Instead of --cost: guarantee that at most this share is lost against the full network, such as 0.01 for "
+        "one point; the guarantee comes from the calibrate split. [dim]Without it: 0.01, if no other point is "
+        "requested and it can be guaranteed.[/dim]",
         rich_help_panel=_POINT,
     ),
 ]
@@ -245,7 +256,7 @@ ConfidenceOption = Annotated[
     float | None,
     typer.Option(
         metavar="SHARE",
-        help="With --max-drop: how sure the promise is. [dim]Without it: 0.95.[/dim]",
+        help="With --max-drop: confidence of the guarantee. [dim]Without it: 0.95.[/dim]",
         rich_help_panel=_POINT,
     ),
 ]
@@ -254,7 +265,7 @@ LossOption = Annotated[
     Literal["accuracy", "disagreement", "brier"] | None,
     typer.Option(
         metavar="NAME",
-        help="With --max-drop: what is lost. accuracy; disagreement, the share of answers that change, which needs no "
+        help="With --max-drop: the loss. accuracy; disagreement, the share of answers that change, which needs no "
         "labels; brier, the Brier score. [dim]Without it: accuracy.[/dim]",
         rich_help_panel=_POINT,
     ),
@@ -264,8 +275,8 @@ PolicyOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="What decides who leaves: stopping (where going on is not worth its price), threshold or gates. "
-        "[dim]Without it: the first that fit was asked for, stopping by default.[/dim]",
+        help="Rule by which samples leave: stopping (optimal stopping), threshold or gates. "
+        "[dim]Without it: the first policy given to fit, stopping by default.[/dim]",
         rich_help_panel=_POINT,
     ),
 ]
@@ -275,7 +286,7 @@ WorkersOption = Annotated[
     typer.Option(
         min=1,
         metavar="N",
-        help="Share the work among N processes of this machine; with --cluster, among at most N of the cluster's. "
+        help="Number of processes on this machine to share the work; with --cluster, maximum number on the cluster. "
         "[dim]Without it and --cluster: this process alone.[/dim]",
         rich_help_panel=_MANY,
     ),
@@ -285,8 +296,8 @@ ClusterOption = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Share it among the machines of a Ray cluster: host:port, or auto for the one this machine is of. They "
-        "need the same packages, and must find all files under the same paths. [dim]Without it: this machine.[/dim]",
+        help="Address of a Ray cluster to share the work: host:port, or auto for the cluster of this machine. Its "
+        "machines need the same packages and all files under the same paths. [dim]Without it: this machine.[/dim]",
         rich_help_panel=_MANY,
     ),
 ]

@@ -1,4 +1,4 @@
-"""Where results go: refused before the long work, not after it."""
+"""Checks of output folders and files, before the long work instead of after it."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -11,53 +11,49 @@ __all__ = ["check_artifact", "check_writable", "lock_output"]
 
 
 def check_writable(folder: Path, option: str) -> None:
-    """Refuse a folder that cannot be made or written into; it is not made yet.
+    """Refuse a folder that cannot be created or written into, without creating it.
 
     Args:
-        folder: Where files are going to be.
-        option: What asked for it, for the message.
+        folder: Folder for the output.
+        option: Option that names it, for the message.
 
     Example:
         >>> check_writable(Path("/dev/null/features"), "--store")
         Traceback (most recent call last):
         offramp.errors.InputError: cannot write into /dev/null/features: Not a directory; choose another --store
     """
-    made: Sequence[Path] = ()
+    created: Sequence[Path] = ()
     try:
-        made = [place for place in (folder, *folder.parents) if not place.exists()]
+        created = [place for place in (folder, *folder.parents) if not place.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        raise InputError(f"cannot write into {folder}: {error.strerror}; choose another {option}") from error
+        raise InputError(f"cannot write into {folder}: {error.strerror}", hint=f"choose another {option}") from error
     finally:
-        with suppress(OSError):  # somebody else may have put something there
-            for place in made:
+        with suppress(OSError):  # another process may have written there
+            for place in created:
                 place.rmdir()
 
 
 def check_artifact(out: Path) -> None:
-    """Refuse an `--out` for an artifact that cannot be written, or is a folder of other things.
-
-    Args:
-        out: Where the artifact is going to be.
-    """
-    from offramp.artifact import MANIFEST, is_artifact_file
+    """Refuse an `--out` for an artifact that cannot be written, or that is a folder with other files in it."""
+    from offramp.artifact._format import MANIFEST, is_artifact_file
 
     other = out.is_dir() and any(not is_artifact_file(file.name) for file in out.iterdir())
     if out.is_file() or (other and not (out / MANIFEST).exists()):
-        raise InputError(f"{out} is there and is no artifact; choose another --out")
+        raise InputError(f"{out} exists and is no artifact", hint="choose another --out")
     check_writable(out, "--out")
 
 
 @contextmanager
 def lock_output(out: Path) -> Iterator[None]:
-    """Hold an `--out` so that no other command writes there; a kill releases it.
+    """Lock an `--out` so that no other command writes there; if the process is killed, the lock is free again.
 
-    The lock is the hidden file `.<name>.lock` beside it, which stays: to delete it could let two writers in.
+    The lock is the hidden file `.<name>.lock` beside it. It is never deleted: that could let two writers in.
 
     Args:
-        out: The file or folder that is going to be written.
+        out: The file or folder to be written.
 
     Raises:
         BusyError: If another process holds it; the message names the process.
@@ -69,7 +65,7 @@ def lock_output(out: Path) -> Iterator[None]:
         ...     Path(folder, ".answers.csv.lock").exists()
         True
     """
-    from offramp.files import hold_lock
+    from offramp._files import hold_lock
 
     with hold_lock(out.with_name(f".{out.name}.lock"), wait_s=0):
         yield

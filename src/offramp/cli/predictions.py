@@ -1,4 +1,4 @@
-"""Answers as a file, written as they come, gone on with where writing stopped."""
+"""Files of answers, written batch by batch and continued after an interruption."""
 
 import csv
 import io
@@ -9,40 +9,40 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from offramp._files import sync_folder, write_atomically
 from offramp.errors import InputError
-from offramp.files import replacing, sync_folder
+from offramp.model._answer import Answer
 from offramp.monitor import Traffic
-from offramp.network import Answer
 
 __all__ = ["COLUMNS", "Predictions", "read_traffic"]
 
 COLUMNS = ("input", "label", "confidence", "exit", "cost", "point", "set")
-"""Of a CSV file. A JSON line has the same fields, and `probabilities`. Where some inputs are run to full depth as well,
-`full`, the full network's label, comes before the set; empty for all others."""
+"""Columns of a CSV file; a JSON line has the same fields and `probabilities`. If some inputs run through the full
+network as well, its label, `full`, comes before the set, and is empty for the others."""
 
 
 NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
-"""Flag by which a symbolic link is refused; Windows has none."""
+"""Flag that refuses symbolic links; Windows has none."""
 
 
 class Predictions:
-    """A file of answers, one a line; under another name until it is whole.
+    """A file of answers, one per line, under another name until it is complete.
 
-    One process at a time may write it: hold it with `lock_output`. A symbolic link is never followed: one at `file` is
-    replaced at the end, those at the working files at once.
+    One process at a time may write it: lock it with `lock_output`. Symbolic links are never followed: a link at `file`
+    is replaced at the end, links at the working files at once.
 
     Args:
-        file: Ends with .csv or .jsonl. A file that is there is replaced at the end.
-        key: What the answers depend on; a part left by a run with another key is not gone on with.
-        point: What to know the operating point by: answers at another one are not to be compared with these.
-        batch_size: Answers that come at a time. A part of a batch is made again: rounding depends on who shares it.
+        file: A name that ends with .csv or .jsonl; an existing file is replaced at the end.
+        key: Everything the answers depend on; a partial file with another key is not continued.
+        point: Identifier of the operating point; answers at different points are not comparable.
+        batch_size: Answers per batch. A partial batch is computed again, as rounding depends on the batch.
         classes: Names of the classes; their numbers if empty.
-        miscoverage: Of the prediction sets.
-        shadowed: Whether some inputs are run to full depth as well.
+        miscoverage: Miscoverage of the prediction sets.
+        shadowed: True if some inputs run through the full network as well.
 
     Attributes:
-        done: How many answers there are.
-        costs_before: What those cost that were there before.
+        done: Number of answers written.
+        costs_before: Costs of the answers that an earlier run wrote.
     """
 
     def __init__(
@@ -57,9 +57,9 @@ class Predictions:
         shadowed: bool = False,
     ) -> None:
         if file.suffix not in (".csv", ".jsonl"):
-            raise InputError(f"expected --out to end with .csv or .jsonl, got '{file.name}'")
+            raise InputError("--out", expected="a name that ends with .csv or .jsonl", got=f"'{file.name}'")
         if file.is_dir():
-            raise InputError(f"{file} is a folder; choose another --out")
+            raise InputError(f"{file} is a folder", hint="choose another --out")
         key = f"{key} {batch_size}"
         self._file, self._point, self._classes, self._miscoverage = file, point, classes, miscoverage
         self._columns = (*COLUMNS[:-1], *(("full",) if shadowed else ()), COLUMNS[-1])
@@ -68,22 +68,22 @@ class Predictions:
         try:
             lines: list[str] = []
             if _read_own(self._key) == key.encode():
-                lines, costs = self._whole_lines()
+                lines, costs = self._complete_lines()
                 self.costs_before = costs[: len(costs) - len(costs) % batch_size]
             else:
-                self._key.unlink(missing_ok=True)  # first: without it, a part that is being written is nobody's
+                self._key.unlink(missing_ok=True)  # first: a partial file without its key is never continued
             self.done, self._spent = len(self.costs_before), sum(self.costs_before)
             file.parent.mkdir(parents=True, exist_ok=True)
             header = "" if file.suffix == ".jsonl" else _csv_line(self._columns)
-            with replacing(self._part) as temporary:
+            with write_atomically(self._part) as temporary:
                 temporary.write_text(header + "".join(lines[: self.done]), "utf-8", newline="")
-            with replacing(self._key) as temporary:
+            with write_atomically(self._key) as temporary:
                 temporary.write_text(key, "utf-8")
         except OSError as error:
-            raise InputError(f"cannot write {file}: {error.strerror}; choose another --out") from error
+            raise InputError(f"cannot write {file}: {error.strerror}", hint="choose another --out") from error
 
-    def _whole_lines(self) -> tuple[list[str], list[float]]:
-        """The answers that were written, and what they cost; not one that was being written, nor what follows it."""
+    def _complete_lines(self) -> tuple[list[str], list[float]]:
+        """Return the complete answers of a partial file, and their costs."""
         text = _read_own(self._part).decode("utf-8", "replace")
         lines, costs = [], []
         try:
@@ -104,12 +104,12 @@ class Predictions:
         """Write the answers of a batch.
 
         Args:
-            inputs: What to know its inputs by: the file, or the row.
+            inputs: Identifiers of the inputs: file names or row numbers.
             answer: The answers.
-            full: The full network's classes of those rows of the batch that were run to full depth.
+            full: The full network's classes, by row of the batch, of inputs that ran through it.
 
         Returns:
-            What each has cost, as written.
+            The relative cost of each answer, as written.
         """
         lines, costs = [], []
         for row in range(len(answer.labels)):
@@ -126,27 +126,28 @@ class Predictions:
             }
             content = {name: content[name] for name in self._columns}
             if self._file.suffix == ".jsonl":
-                content["probabilities"] = [round(one, 6) for one in answer.probabilities[row].tolist()]
+                content["probabilities"] = [round(share, 6) for share in answer.probabilities[row].tolist()]
                 lines.append(json.dumps(content, ensure_ascii=False) + "\n")
             else:
-                listed = json.dumps(content["set"], ensure_ascii=False)
-                lines.append(_csv_line([*(content[name] for name in self._columns[:-1]), listed]))
+                names = json.dumps(content["set"], ensure_ascii=False)
+                lines.append(_csv_line([*(content[name] for name in self._columns[:-1]), names]))
             costs.append(content["cost"])
         try:
-            # Without O_CREAT: a part that somebody has taken away would begin in the middle.
+            # Without O_CREAT: a file deleted meanwhile must not be started again in the middle.
             descriptor = os.open(self._part, os.O_WRONLY | os.O_APPEND | NO_FOLLOW)
             with open(descriptor, "a", encoding="utf-8", newline="") as file:
                 file.write("".join(lines))
         except OSError as error:
             raise InputError(
-                f"cannot go on writing {self._part}: {error.strerror}; make room, then run the same command again"
+                f"cannot continue writing {self._part}: {error.strerror}",
+                hint="make room, then run the same command again",
             ) from error
         self.done += len(lines)
         self._spent += sum(costs)
         return costs
 
     def finish(self) -> dict[str, Any]:
-        """Give the file its name."""
+        """Give the file its final name, and return the number of rows and their mean cost."""
         with open(os.open(self._part, os.O_RDWR | NO_FOLLOW), "r+b") as file:
             os.fsync(file.fileno())
         self._part.replace(self._file)
@@ -159,7 +160,7 @@ class Predictions:
 
 
 def _read_own(path: Path) -> bytes:
-    """Read a working file; nothing where there is none, or a symbolic link."""
+    """Read a working file; empty if there is none or it is a symbolic link."""
     return path.read_bytes() if path.exists() and not path.is_symlink() else b""
 
 
@@ -170,13 +171,13 @@ def _csv_line(values: Sequence[Any]) -> str:
 
 
 def read_traffic(file: Path) -> tuple[Traffic, set[str]]:
-    """What a file of answers says of where inputs left, how sure, and whether the full network agrees.
+    """Read exits, confidences and disagreement with the full network from a file of answers.
 
     Args:
-        file: A whole file of `Predictions`; other columns than exit, confidence, label and full are not needed.
+        file: A complete file of `Predictions`; only the columns exit, confidence, label and full are used.
 
     Returns:
-        The traffic, and the operating points it was answered at: none, where the file does not say.
+        The traffic, and the operating points in the file, if it names any.
     """
     points: set[str] = set()
     columns: tuple[list[float], ...] = ([], [], [])
@@ -184,10 +185,10 @@ def read_traffic(file: Path) -> tuple[Traffic, set[str]]:
         text = file.read_text("utf-8")
     except OSError as error:
         raise InputError(
-            f"cannot read {file}: {error.strerror}; give a .csv or .jsonl file that offramp predict wrote"
+            f"cannot read {file}: {error.strerror}", hint="give a .csv or .jsonl file that offramp predict wrote"
         ) from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not a text; give a file that offramp predict wrote") from error
+        raise InputError(f"{file} is not a text file", hint="give a file that offramp predict wrote") from error
     rows: Iterator[dict[str, Any]]
     if file.suffix == ".jsonl":
         rows = (json.loads(line) for line in text.split("\n") if line)  # not splitlines: a name may have other breaks
@@ -202,12 +203,13 @@ def read_traffic(file: Path) -> tuple[Traffic, set[str]]:
             for column, value in zip(columns, values, strict=True):
                 column.append(value)
     except (AttributeError, LookupError, TypeError, ValueError, csv.Error) as error:
-        told = f"no {error}" if isinstance(error, KeyError) else str(error)
+        reason = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise InputError(
-            f"expected answers with exit, confidence and label in {file}, got {told} in row {len(columns[0])}; give a "
-            "file that offramp predict wrote, .csv or .jsonl"
+            expected=f"answers with exit, confidence and label in {file}",
+            got=f"{reason} in row {len(columns[0])}",
+            hint="give a file that offramp predict wrote, .csv or .jsonl",
         ) from error
     try:
         return Traffic(*columns), points
     except InputError as error:
-        raise InputError(f"{file}: {error}") from error
+        raise InputError(str(file), expected=error.expected, got=error.got, hint=error.hint) from error

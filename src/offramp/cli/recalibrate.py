@@ -12,6 +12,7 @@ from offramp.cli.options import (
     ClassesOption,
     ColumnOption,
     DataOption,
+    DeviceOption,
     JsonOption,
     LabelOption,
     SplitOption,
@@ -28,15 +29,15 @@ def recalibrate(
     artifact: ArtifactArgument,
     data: DataOption,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Where to save the artifact as it is then; a new one.")
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="New folder for the recalibrated artifact.")
     ],
     labelled: Annotated[
         bool,
         typer.Option(
             "--labelled",
             metavar="",
-            help="Believe the labels of the data: accuracy can be promised too, and prediction sets are calibrated "
-            "anew. [dim]Without it: labels, if there are any, are passed over.[/dim]",
+            help="Use the labels of the data: accuracy can then be guaranteed too, and prediction sets are "
+            "recalibrated. [dim]Without it: labels are ignored.[/dim]",
         ),
     ] = False,
     label: LabelOption = "label",
@@ -44,47 +45,51 @@ def recalibrate(
     split: SplitOption = None,
     classes: ClassesOption = None,
     store: StoreOption = None,
+    device: DeviceOption = None,
     trust: TrustOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Calibrate an artifact on new samples, such as recent traffic, for which no labels are needed.
+    """Recalibrate an artifact on new samples, such as recent traffic; labels are not needed.
 
-    The full network runs over them once; how often the points agree with it is what [bold]--max-drop --loss
-    disagreement[/bold] of the other commands then promises from. Points and their costs stay as they are; without
-    labels, prediction sets too. The samples must be others than those that exits were fitted or tuned on.
+    The full network runs over them once. How often the points agree with it is the basis of the guarantees of
+    [bold]--max-drop --loss disagreement[/bold] of the other commands. Points and their costs do not change; without
+    labels, prediction sets do not change either. The exits must not have been fitted or tuned on these samples.
 
     [bold]Example[/bold]: offramp recalibrate my-offramp --data recent.csv --out my-offramp-recent
     """
-    from offramp.cli.datasets import Columns, check_taken, classes_for, kept_in, open_labelled
-    from offramp.cli.networks import open_artifact, trusting
+    from offramp.cli.datasets import Columns, check_inputs, classes_for, feature_folder, open_labelled
+    from offramp.cli.networks import open_artifact, trust_options
     from offramp.data import open_data
-    from offramp.frontier import recalibrated, save
 
     if out.resolve() == artifact.resolve():
-        raise InputError(f"expected --out to be another folder than the artifact's, got {out}; choose a new one")
-    frontier = open_artifact(artifact, trust)
+        raise InputError("--out", expected="another folder than the artifact's", got=str(out), hint="choose a new one")
+    model = open_artifact(artifact, trust, device=device)
     if not labelled and classes is not None:
-        raise InputError("expected --labelled with --classes, got only --classes: without it labels are passed over")
+        raise InputError(
+            expected="--labelled with --classes",
+            got="only --classes",
+            hint="add --labelled: without it labels are ignored",
+        )
     columns = Columns(label, column, split)
     if labelled:
-        named = classes_for(frontier, classes)
-        source = open_labelled(data, frontier.backbone, columns, classes=named, preprocessing=frontier.preprocessing)
+        named = classes_for(model, classes)
+        source = open_labelled(data, model.backbone, columns, classes=named, preprocessing=model.preprocessing)
     else:
         source = open_data(data, **vars(columns))
-        check_taken(data, source, frontier.backbone, frontier.preprocessing)
+        check_inputs(data, source, model.backbone, model.preprocessing)
     check_artifact(out)
-    with kept_in(store) as folder:
-        found = recalibrated(frontier, source, labelled=labelled, store=folder, progress=not as_json)
-        save(found, out)
-    warn_of_full_sets(found)
-    samples = found.provenance["recalibrated"]["samples"]
+    with feature_folder(store) as folder:
+        recalibrated = model.recalibrate(source, labelled=labelled, store=folder, progress=not as_json)
+        recalibrated.save(out)
+    warn_of_full_sets(recalibrated)
+    samples = recalibrated.provenance["recalibrated"]["samples"]
     if as_json:
         print_json({"artifact": str(out), "samples": samples, "labelled": labelled})
         return
-    can = "accuracy, disagreement and Brier score" if labelled else "disagreement with the full network"
-    sets = "Prediction sets are of them, too." if labelled else "Prediction sets are as they were."
+    losses = "accuracy, disagreement and Brier score" if labelled else "disagreement with the full network"
+    sets = "Prediction sets are recalibrated." if labelled else "Prediction sets are unchanged."
     name = Path(data).absolute().name
-    say(f"{found.backbone.name} is calibrated on {samples:,} samples of {name}, saved in {out}. {sets}")
-    say(f"Promises can be made of {can}, once; decide on the numbers beforehand:")
+    say(f"{recalibrated.backbone.name} is calibrated on {samples:,} samples of {name}, saved in {out}. {sets}")
+    say(f"It can guarantee {losses}, once; decide on the numbers beforehand:")
     loss = "" if labelled else " --loss disagreement"
-    say(f"  offramp predict {out} --max-drop 0.02{loss} --data NEW --out answers.csv{trusting(found)}")
+    say(f"  offramp predict {out} --max-drop 0.02{loss} --data NEW --out answers.csv{trust_options(recalibrated)}")

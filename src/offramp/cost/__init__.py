@@ -1,19 +1,7 @@
-"""What leaving costs: tables in any unit, and Mul-Adds counted."""
+"""Costs of leaving: tables in any unit, and Mul-Adds counted."""
 
-from offramp.cost.growth import growth
-from offramp.cost.mul_adds import BackboneMulAdds, count_backbone, count_mul_adds, price
-from offramp.cost.prices import Prices
-from offramp.cost.table import Costs, CostTable
-from offramp.cost.thinning import thinned
+from offramp.cost._fewer_exits import keep_exits
+from offramp.cost._mul_adds import count_backbone
+from offramp.cost._table import Costs
 
-__all__ = [
-    "BackboneMulAdds",
-    "CostTable",
-    "Costs",
-    "Prices",
-    "count_backbone",
-    "count_mul_adds",
-    "growth",
-    "price",
-    "thinned",
-]
+__all__ = ["Costs", "count_backbone", "keep_exits"]

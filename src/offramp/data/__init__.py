@@ -1,25 +1,25 @@
-"""What people hold, as sources: images, tables, texts and arrays, read by row range."""
+"""Data in common formats as sources: images, tables, texts and arrays, read by row range."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from offramp.data.dataset import Dataset, Subset, sample
-    from offramp.data.formats import FORMATS, open_data
-    from offramp.data.torch_data import TorchSource
+    from offramp.data._dataset import sample
+    from offramp.data._formats import FORMATS, open_data
+    from offramp.data._labelled import as_source
 
-__all__ = ["FORMATS", "Dataset", "Subset", "TorchSource", "open_data", "sample"]
+__all__ = ["FORMATS", "as_source", "open_data", "sample"]
 
-_HOMES = {"FORMATS": "formats", "TorchSource": "torch_data", "open_data": "formats"}
-"""The module of each name that is not of `dataset`."""
+_HOMES = {"FORMATS": "_formats", "as_source": "_labelled", "open_data": "_formats", "sample": "_dataset"}
+"""The module of each name."""
 
-if not TYPE_CHECKING:  # a type checker would take any name for one of this package
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        """Import a name when it is first used: most of them need torch."""
-        if name not in __all__:
+        """Import a name on first use: most of them need torch."""
+        if name not in _HOMES:
             raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-        globals()[name] = value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'dataset')}"), name)
+        globals()[name] = value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
         return value
 
 

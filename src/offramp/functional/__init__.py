@@ -5,37 +5,8 @@ that order. Exits are 0-based here and 1-based in the paper. [Regol2024] is Rego
 Exit and Inference for a Dynamic Neural Network, ICLR 2024.
 """
 
-from offramp.functional.evidence import EVIDENCE_SIZE, evidence, log_probabilities
-from offramp.functional.exit_distribution import exit_distribution, exit_if_reached, first_exit, leaves
-from offramp.functional.gate_targets import GateTarget, best_exit, gate_targets, imbalance_weights, priced_losses
-from offramp.functional.losses import (
-    ClassifierLoss,
-    cross_entropies,
-    full_loss,
-    gate_loss,
-    plain_loss,
-    rescaled_loss,
-    weighted_loss,
-)
+from offramp.functional._leaving import exit_distribution
+from offramp.functional._objective import gate_loss, gate_targets, imbalance_weights, weighted_loss
+from offramp.functional._statistics import evidence
 
-__all__ = [
-    "EVIDENCE_SIZE",
-    "ClassifierLoss",
-    "GateTarget",
-    "best_exit",
-    "cross_entropies",
-    "evidence",
-    "exit_distribution",
-    "exit_if_reached",
-    "first_exit",
-    "full_loss",
-    "gate_loss",
-    "gate_targets",
-    "imbalance_weights",
-    "leaves",
-    "log_probabilities",
-    "plain_loss",
-    "priced_losses",
-    "rescaled_loss",
-    "weighted_loss",
-]
+__all__ = ["evidence", "exit_distribution", "gate_loss", "gate_targets", "imbalance_weights", "weighted_loss"]

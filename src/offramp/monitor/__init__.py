@@ -1,23 +1,12 @@
-"""Knowing when the world has changed: traffic compared with a reference, without labels.
+"""Monitoring: sequential tests of traffic against a reference, without labels.
 
-Every test is a game that cannot be won while nothing has changed: its fortune is evidence, and may be looked at after
-every sample. [Vovk2022] is Vovk, Gammerman, Shafer: Algorithmic Learning in a Random World, second edition, Springer
+Every test bets against "nothing has changed"; its wealth is the evidence of a change, valid after every sample.
+[Vovk2022] is Vovk, Gammerman, Shafer: Algorithmic Learning in a Random World, second edition, Springer
 2022.
 """
 
-from offramp.monitor.monitor import FEWEST, Action, Evidence, Monitor, Verdict
-from offramp.monitor.shadow import full_labels
-from offramp.monitor.summary import Summary, summarise
-from offramp.monitor.traffic import Traffic
+from offramp.monitor._monitor import Monitor
+from offramp.monitor._shadow import full_labels
+from offramp.monitor._traffic import Traffic, summarise
 
-__all__ = [
-    "FEWEST",
-    "Action",
-    "Evidence",
-    "Monitor",
-    "Summary",
-    "Traffic",
-    "Verdict",
-    "full_labels",
-    "summarise",
-]
+__all__ = ["Monitor", "Traffic", "full_labels", "summarise"]

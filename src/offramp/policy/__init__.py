@@ -1,35 +1,9 @@
-"""When to leave: the rules, and operating points that set them."""
+"""Policies, the rules for leaving, and the operating points that set their parameters."""
 
-from offramp.policy.checking import check_points, check_policy
-from offramp.policy.gates import GatePolicy, SampledGatePolicy, gate_candidates
-from offramp.policy.guarantee import Guarantee, PointLosses
-from offramp.policy.margin import MarginPolicy
-from offramp.policy.observing import observe
-from offramp.policy.point import OperatingPoint
-from offramp.policy.policy import OFFERED, POLICIES, Observation, Policy, Reading
-from offramp.policy.stopping import StoppingPolicy
-from offramp.policy.threshold import ThresholdPolicy, spread_levels, threshold_candidates
-from offramp.policy.tuning import Tuning
+from offramp.policy import _gates, _stopping, _threshold  # noqa: F401 (each registers itself)
+from offramp.policy._observation import Observation
+from offramp.policy._point import Guarantee, OperatingPoint
+from offramp.policy._policy import POLICIES, Policy
+from offramp.policy._tuning import Tuning
 
-__all__ = [
-    "OFFERED",
-    "POLICIES",
-    "GatePolicy",
-    "Guarantee",
-    "MarginPolicy",
-    "Observation",
-    "OperatingPoint",
-    "PointLosses",
-    "Policy",
-    "Reading",
-    "SampledGatePolicy",
-    "StoppingPolicy",
-    "ThresholdPolicy",
-    "Tuning",
-    "check_points",
-    "check_policy",
-    "gate_candidates",
-    "observe",
-    "spread_levels",
-    "threshold_candidates",
-]
+__all__ = ["POLICIES", "Guarantee", "Observation", "OperatingPoint", "Policy", "Tuning"]

@@ -1,4 +1,4 @@
-"""What a person looks at after fitting: findings on samples nothing was fitted on, pictures of them, one page.
+"""Reports: findings on held-out samples, their figures, and one HTML page.
 
 Example:
     >>> import tempfile, torch, offramp
@@ -10,35 +10,18 @@ Example:
     >>> backbone = offramp.Backbone("tiny", stages, {2: torch.nn.Linear(8, 2)}, num_classes=2)
     >>> quick = offramp.JointSettings(cost_weights=(0.1, 1.0), warmup_epochs=1, epochs=1)
     >>> known, validation = (inputs[:400], labels[:400]), (inputs[400:700], labels[400:700])
-    >>> frontier = offramp.fit(backbone, known, validation, settings=quick, anyway=True, progress=False)
+    >>> model = offramp.fit(backbone, known, validation, settings=quick, anyway=True, progress=False)
     >>> test = ArraySource(inputs[700:], labels[700:], name="tiny-test")
     >>> store = extract(backbone, test, tempfile.mkdtemp(), progress=False)
-    >>> point = frontier.choose(cost=0.9).point
-    >>> findings = find(frontier, StoreSource(store, pooling="rich"), point=point, classes=["below", "above"])
+    >>> point = model.at(cost=0.9).point
+    >>> findings = find(model, StoreSource(store, pooling="rich"), point=point, classes=["below", "above"])
     >>> findings.samples, findings.full.name
     (200, 'tiny')
     >>> write_report(findings, tempfile.mkdtemp(), source=test).name
     'report.html'
 """
 
-from offramp.report.alternatives import Alternative
-from offramp.report.answers import ClassChange, Coverage, ExitUse, ReliabilityBin, Sample
-from offramp.report.findings import VERSION, Findings, find
-from offramp.report.page import write_report
-from offramp.report.words import cautions, notes, verdict
+from offramp.report._findings import find
+from offramp.report._page import write_report
 
-__all__ = [
-    "VERSION",
-    "Alternative",
-    "ClassChange",
-    "Coverage",
-    "ExitUse",
-    "Findings",
-    "ReliabilityBin",
-    "Sample",
-    "cautions",
-    "find",
-    "notes",
-    "verdict",
-    "write_report",
-]
+__all__ = ["find", "write_report"]

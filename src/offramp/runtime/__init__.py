@@ -1,34 +1,9 @@
-"""Running a network with exits: samples leave, and their work is not done."""
+"""The execution of a network with exits: samples leave, and the rest of their work is skipped."""
 
-from offramp.runtime.backend import Backend
-from offramp.runtime.backends import BACKENDS
-from offramp.runtime.budget import WINDOW, BudgetController
-from offramp.runtime.compaction import Compaction
-from offramp.runtime.dense import run_dense
-from offramp.runtime.dial import Dial, same_setting, undominated
-from offramp.runtime.eager import EagerBackend
-from offramp.runtime.engine import Engine
-from offramp.runtime.flight import Departed, Flight
-from offramp.runtime.latency import LatencyTable, Milliseconds
-from offramp.runtime.measuring import measure_latency
-from offramp.runtime.points import PointTable
+from offramp.runtime._backend import BACKENDS, Backend
+from offramp.runtime._budget import BudgetController
+from offramp.runtime._dial import Dial
+from offramp.runtime._latency import LatencyTable
+from offramp.runtime._measuring import measure_latency
 
-__all__ = [
-    "BACKENDS",
-    "WINDOW",
-    "Backend",
-    "BudgetController",
-    "Compaction",
-    "Departed",
-    "Dial",
-    "EagerBackend",
-    "Engine",
-    "Flight",
-    "LatencyTable",
-    "Milliseconds",
-    "PointTable",
-    "measure_latency",
-    "run_dense",
-    "same_setting",
-    "undominated",
-]
+__all__ = ["BACKENDS", "Backend", "BudgetController", "Dial", "LatencyTable", "measure_latency"]

@@ -1,14 +1,6 @@
-"""The same work on many workers, of one machine or of a cluster: extraction and batch inference."""
+"""Extraction and batch inference on many workers, of one machine or a cluster."""
 
-from offramp.scale.cluster import Workers, check_portable, cluster
-from offramp.scale.extract import extract_on_cluster
-from offramp.scale.predict import JobSummary, predict_on_cluster
+from offramp.scale._extract import extract_on_cluster
+from offramp.scale._predict import predict_on_cluster
 
-__all__ = [
-    "JobSummary",
-    "Workers",
-    "check_portable",
-    "cluster",
-    "extract_on_cluster",
-    "predict_on_cluster",
-]
+__all__ = ["extract_on_cluster", "predict_on_cluster"]

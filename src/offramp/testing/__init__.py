@@ -1,5 +1,5 @@
-"""Contracts that backbones of others can be held against."""
+"""Contract checks for backbones of your own."""
 
-from offramp.testing.backbone import check_backbone
+from offramp.testing._backbone import check_backbone
 
 __all__ = ["check_backbone"]

@@ -11,13 +11,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 import offramp
-from offramp.backbone import Hidden
-from offramp.frontier import Frontier
+from offramp.backbone._hidden import Hidden
+from offramp.model._model import EarlyExitModel
 from offramp.policy import OperatingPoint
+from offramp.runtime._engine import Engine
 from offramp.runtime.onnx import export_onnx
-from tests.frontier import text_examples
-from tests.frontier.cascade_examples import FEW, pair, vectors
-from tests.frontier.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
+from tests.model import text_examples
+from tests.model.cascade_examples import FEW, pair, vectors
+from tests.model.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
 
 COUNT = 40
 _PLACE = tempfile.TemporaryDirectory(prefix="offramp-onnx-tests-")
@@ -25,7 +26,7 @@ _PLACE = tempfile.TemporaryDirectory(prefix="offramp-onnx-tests-")
 
 @dataclass(frozen=True)
 class Example:
-    frontier: Frontier
+    frontier: EarlyExitModel
     raw: Any
     inputs: Hidden
     points: tuple[OperatingPoint, ...]
@@ -56,18 +57,18 @@ def example(kind: str) -> Example:
         listed[index] for listed in frontier.points.values() for index in (len(listed) // 3, 2 * len(listed) // 3)
     )
     folder = Path(_PLACE.name) / kind
-    export_onnx(frontier.backbone, frontier.pooling, frontier.bank, inputs, folder, points=points, costs=frontier.costs)
+    export_onnx(
+        frontier.backbone, frontier.pooling, frontier.exits, inputs, folder, points=points, costs=frontier.costs
+    )
     return Example(frontier, raw, inputs, points, folder)
 
 
 KINDS = ("ladder", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("linear", "cascade", "text")))
 
 
-def engine(given: Example, *points: OperatingPoint, backend: Any = None) -> offramp.runtime.Engine:
+def engine(given: Example, *points: OperatingPoint, backend: Any = None) -> Engine:
     frontier = given.frontier
-    return offramp.runtime.Engine(
-        frontier.backbone, frontier.pooling, frontier.bank, points or given.points, backend=backend
-    )
+    return Engine(frontier.backbone, frontier.pooling, frontier.exits, points or given.points, backend=backend)
 
 
 def mixed() -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The engine answers alike, whoever computes."""
+"""The engine answers alike with ONNX Runtime and with torch."""
 
 import copy
 from typing import Any
@@ -7,18 +7,22 @@ import pytest
 import torch
 from torch import nn
 
-from offramp.backbone import POOLINGS, Backbone, CifarResNet
+from offramp.backbone import CifarResNet
+from offramp.backbone._backbone import Backbone
 from offramp.errors import InputError
-from offramp.exits import Averaging, LinearExits
-from offramp.runtime import EagerBackend
-from offramp.runtime.onnx import OnnxBackend, onnx_backend
-from offramp.runtime.onnx.export import identity
+from offramp.exits import LinearExits
+from offramp.exits._averaging import Averaging
+from offramp.pooling import POOLINGS
+from offramp.runtime._eager import EagerBackend
+from offramp.runtime.onnx._backend import OnnxBackend, onnx_backend
+from offramp.runtime.onnx._export import fingerprint_parts
+from tests.cases import each, refuses
 from tests.runtime.onnx.examples import COUNT, KINDS, Example, engine, example, mixed
 
 
 def backend(given: Example) -> OnnxBackend:
     frontier = given.frontier
-    return OnnxBackend(given.folder, frontier.backbone, frontier.pooling, frontier.bank, given.inputs)
+    return OnnxBackend(given.folder, frontier.backbone, frontier.pooling, frontier.exits, given.inputs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -32,22 +36,22 @@ def test_the_engine_answers_as_with_torch(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_points_mix_and_flights_join(kind: str) -> None:
+def test_points_mix_and_batches_join(kind: str) -> None:
     given = example(kind)
     expected, exits = engine(given).run(given.inputs, point=mixed())
     runs, half, backbone = engine(given, backend=backend(given)), COUNT // 2, given.frontier.backbone
     parts = [torch.arange(half), torch.arange(half, COUNT)]
-    flights = [runs.start(backbone.select(given.inputs, rows, 0), point=mixed()[rows], rows=rows) for rows in parts]
+    batches = [runs.start(backbone.select(given.inputs, rows, 0), point=mixed()[rows], rows=rows) for rows in parts]
     found, left = torch.zeros_like(expected), torch.full((COUNT,), -1)
-    stepped = [runs.step(flight) for flight in flights]
-    flight = runs.join([one for one, _ in stepped])
-    departures = [departed for _, departed in stepped]
-    while len(flight):
-        flight, departed = runs.step(flight)
-        departures.append(departed)
-    for departed in departures:
-        if departed is not None:
-            found[departed.rows], left[departed.rows] = departed.probabilities, departed.exit
+    stepped = [runs.step(batch) for batch in batches]
+    batch = runs.join([one for one, _ in stepped])
+    parts_left = [finished for _, finished in stepped]
+    while len(batch):
+        batch, finished = runs.step(batch)
+        parts_left.append(finished)
+    for finished in parts_left:
+        if finished is not None:
+            found[finished.rows], left[finished.rows] = finished.probabilities, finished.exit
     assert torch.equal(left, exits)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
@@ -68,6 +72,7 @@ def test_made_from_the_parts_alone_with_all_exits() -> None:
     assert made.exit(0, ours, ((), ()), None, answer=False, carry=True) == (None, ((), ()))
 
 
+@pytest.mark.slow
 def test_inputs_are_not_copied() -> None:
     given = example("cascade")
     runs = backend(given)
@@ -87,15 +92,15 @@ def test_sessions_do_not_spin_and_follow_the_number_of_threads(monkeypatch: pyte
 def test_the_graphs_of_another_network() -> None:
     given = example("ladder")
     backbone, bank = CifarResNet(20, num_classes=3), LinearExits((16,) * 9, (0,), 3)
-    with pytest.raises(InputError, match="graphs of 'cifar-resnet-8' with 3 stages, and the network given is"):
+    with refuses(InputError, expected="'cifar-resnet-20' with 9", got="'cifar-resnet-8' with 3"):
         OnnxBackend(given.folder, backbone, given.frontier.pooling, bank, given.inputs)
 
 
-@pytest.mark.parametrize("part", ["backbone", "pooling", "exits"])
+@each("part", ["backbone", "pooling", "exits"])
 def test_graphs_of_other_weights_are_refused(part: str) -> None:
     given = example("ladder")
     frontier = given.frontier
-    backbone, bank, pooling = copy.deepcopy(frontier.backbone), copy.deepcopy(frontier.bank), frontier.pooling
+    backbone, bank, pooling = copy.deepcopy(frontier.backbone), copy.deepcopy(frontier.exits), frontier.pooling
     OnnxBackend(given.folder, backbone, pooling, bank, given.inputs)
     if part == "pooling":
         pooling = POOLINGS.get("grid")
@@ -103,11 +108,11 @@ def test_graphs_of_other_weights_are_refused(part: str) -> None:
         changed = next(iter((backbone.stages if part == "backbone" else bank).parameters()))
         with torch.no_grad():
             changed[-1] += 1e-3
-    with pytest.raises(InputError, match=f"exported from others than those given: {part}; give"):
+    with refuses(InputError, got=f"graphs of another {part}"):
         OnnxBackend(given.folder, backbone, pooling, bank, given.inputs)
 
 
-@pytest.mark.parametrize("shares", [(0.0, 0.3, 0.6), (0.0, 0.3, 0.0), (0.0, 0.0, 0.6)])
+@each("shares", [(0.0, 0.3, 0.6), (0.0, 0.3, 0.0), (0.0, 0.0, 0.6)])
 def test_own_heads_are_averaged(shares: tuple[float, ...]) -> None:
     torch.manual_seed(0)
     heads: dict[int, nn.Module] = {stage: nn.Linear(4, 3) for stage in (1, 2, 3)}
@@ -115,7 +120,7 @@ def test_own_heads_are_averaged(shares: tuple[float, ...]) -> None:
     bank, plain = LinearExits((4,) * 4, (0,), 3), LinearExits((4,) * 4, (0,), 3)
     plain.load_state_dict(bank.state_dict(), strict=False)
     bank.averaging = Averaging((1, 2, 3), torch.tensor(shares), torch.tensor([1.5, 0.7, 2.0]))
-    assert identity(backbone, pooling, bank)["exits"] != identity(backbone, pooling, plain)["exits"]
+    assert fingerprint_parts(backbone, pooling, bank)["exits"] != fingerprint_parts(backbone, pooling, plain)["exits"]
     hidden, own, found = 3 * torch.randn(7, 4), {}, {}
     state: Any = ((), ())
     made = onnx_backend(backbone, pooling, bank, hidden[:1])
@@ -130,7 +135,7 @@ def test_own_heads_are_averaged(shares: tuple[float, ...]) -> None:
 
 
 def test_an_exit_that_was_not_exported() -> None:
-    given = example("linear")
+    given = example("ladder")
     runs = backend(given)
     missing = [index for index in range(3) if index not in runs._exits]
     if not missing:
@@ -138,5 +143,5 @@ def test_an_exit_that_was_not_exported() -> None:
         missing = [0]
     with torch.inference_mode():
         hidden = runs.stage(0, given.inputs)
-    with pytest.raises(InputError, match=f"the exit after stage {missing[0]} was not exported"):
+    with refuses(InputError, problem=f"the exit after stage {missing[0]} was not exported"):
         runs.exit(missing[0], hidden, ((), ()), None, answer=True, carry=False)

@@ -1,4 +1,4 @@
-"""What is in an exported folder, and what cannot be exported."""
+"""The content of an exported folder, and networks that cannot be exported."""
 
 import json
 from hashlib import sha256
@@ -11,13 +11,17 @@ import torch
 from torch import Tensor, nn
 
 import offramp_onnx
-from offramp.backbone import POOLINGS, Backbone, CifarResNet, merge
-from offramp.cost import Costs, CostTable
-from offramp.demo.networks import digits_transformer
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._merging import merge
+from offramp.cost import Costs
+from offramp.cost._table import CostTable
+from offramp.demo._networks import digits_transformer
 from offramp.errors import InputError
 from offramp.exits import LinearExits
 from offramp.policy import OperatingPoint
+from offramp.pooling import POOLINGS
 from offramp.runtime.onnx import export_onnx
+from tests.cases import each, refuses
 from tests.runtime.onnx.examples import KINDS, example
 
 MEAN = POOLINGS.get("mean")
@@ -39,7 +43,7 @@ def test_the_manifest_says_what_is_there(kind: str) -> None:
     assert in_force <= set(map(int, manifest["exits"]))
     for told, point in zip(manifest["points"], given.points, strict=True):
         assert tuple(told["active"]) == point.active
-        assert told["promised"] == dict(point.promised)
+        assert told["tune_metrics"] == dict(point.tune_metrics)
         assert told["temperatures"] == point.temperatures.tolist()
         table = given.frontier.costs[point.policy].tables[0]
         assert told["costs"][0] == table.cumulative_costs(point.active).tolist()
@@ -53,14 +57,6 @@ def test_files_hold_nothing_of_this_machine() -> None:
         assert b".py" not in path.read_bytes()
 
 
-def test_exits_that_nobody_asks_are_not_written(tmp_path: Path) -> None:
-    backbone, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
-    point = OperatingPoint("threshold", {"threshold": torch.tensor(0.5)}, (1, 2), torch.ones(3))
-    costs = {"threshold": example("ladder").frontier.costs["threshold"]}
-    export_onnx(backbone, MEAN, bank, torch.randn(1, 3, 32, 32), tmp_path / "new", points=[point], costs=costs)
-    assert sorted(path.name for path in (tmp_path / "new").glob("exit*")) == ["exit_01.onnx", "exit_02.onnx"]
-
-
 def test_batch_norms_are_folded() -> None:
     operations = {node.op_type for node in onnx.load(example("ladder").folder / "stage_00.onnx").graph.node}
     assert "Conv" in operations
@@ -68,21 +64,17 @@ def test_batch_norms_are_folded() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["merged", "transformer"])
-def test_other_networks(kind: str, tmp_path: Path) -> None:
+def test_a_transformer_with_merged_stages(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    backbone = merge(CifarResNet(20), (2, 5, 8)) if kind == "merged" else digits_transformer()
-    widths = (16, 32, 64) if kind == "merged" else (64,) * 6
-    bank = LinearExits(widths, tuple(range(backbone.num_exits - 1)), 10)
-    images = torch.randn(5, 3, 32, 32) if kind == "merged" else torch.randn(5, 1, 8, 8)
-    export_onnx(backbone, MEAN, bank, images[:1], tmp_path / "new")
+    backbone, images = merge(digits_transformer(), (2, 5)), torch.randn(5, 1, 8, 8)
+    export_onnx(backbone, MEAN, LinearExits((64, 64), (0,), 10), images[:1], tmp_path / "new")
     manifest = offramp_onnx.read_manifest(tmp_path / "new")
     values = {"input": images.numpy()}
-    for stage in (*manifest["stages"], manifest["exits"][str(backbone.num_exits - 1)]):
+    for stage in (*manifest["stages"], manifest["exits"]["1"]):
         session = offramp_onnx.open_session(tmp_path / "new" / stage["file"])
         found = session.run(stage["writes"], {name: values[name] for name in stage["reads"]})
         values |= dict(zip(stage["writes"], found, strict=True))
-    np.testing.assert_allclose(values[f"logits_{backbone.num_exits - 1:02d}"], backbone(images), atol=1e-5)
+    np.testing.assert_allclose(values["logits_01"], backbone(images), atol=1e-5)
 
 
 class _Doubled(nn.Module):
@@ -109,8 +101,8 @@ class _Joined(nn.Module):
         return hidden["kept"] + 10 * hidden["changed"] + 100 * hidden["hidden"]
 
 
-@pytest.mark.parametrize("inference", [False, True])
-def test_stages_that_work_in_place(inference: bool, tmp_path: Path) -> None:
+@each("inference", [False, True])
+def test_stages_that_work_in_place_and_the_exits_that_some_point_asks(inference: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)
     first, last = nn.Linear(4, 4), nn.Linear(4, 2)
     stages = _Doubled(), first, nn.ReLU(inplace=True), _Split(), _Written(), _Joined()
@@ -126,6 +118,7 @@ def test_stages_that_work_in_place(inference: bool, tmp_path: Path) -> None:
     assert torch.equal(images, before)
     manifest = offramp_onnx.read_manifest(tmp_path / "new")
     assert all(stage["file"] is not None for stage in manifest["stages"])
+    assert sorted(path.name for path in (tmp_path / "new").glob("exit*")) == ["exit_00.onnx", "exit_05.onnx"]
     assert manifest["stages"][4]["writes"] == ["hidden_04_0", "hidden_04_1"]
     assert "hidden_02_0" in [one["name"] for one in manifest["stages"][4]["hidden"]]
     found = offramp_onnx.load(tmp_path / "new").predict(images.numpy())
@@ -145,7 +138,7 @@ class _Gathered(nn.Module):
         return inputs.repeat(2, 1)
 
 
-@pytest.mark.parametrize(
+@each(
     ("stages", "message"),
     [
         ((_Bound(), nn.Linear(4, 4)), "stage 0 of 'simple' cannot be written as an ONNX graph"),
@@ -163,10 +156,10 @@ def test_what_else_is_refused(tmp_path: Path) -> None:
     backbone, bank = simple(nn.Linear(4, 4), nn.Linear(4, 4))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
-    with pytest.raises(InputError, match="is not empty"):
+    with refuses(InputError, problem="is not empty"):
         export_onnx(backbone, MEAN, bank, torch.randn(2, 4), tmp_path / "full")
     point = OperatingPoint("threshold", {"threshold": torch.tensor(0.5)}, (0, 1), torch.ones(2))
-    with pytest.raises(InputError, match=r"got none of \['threshold'\]; give costs=frontier.costs"):
+    with refuses(InputError, got="none of ['threshold']", hint="give costs=frontier.costs"):
         export_onnx(backbone, MEAN, bank, torch.randn(2, 4), tmp_path / "new", points=[point])
-    with pytest.raises(InputError, match="single precision"):
+    with refuses(InputError, expected="single precision", got="torch.bfloat16"):
         export_onnx(backbone.bfloat16(), MEAN, bank, torch.randn(2, 4), tmp_path / "other")

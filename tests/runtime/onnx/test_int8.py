@@ -12,77 +12,81 @@ import torch
 
 import offramp_onnx
 from offramp.errors import InputError
-from offramp.runtime.onnx import OnnxBackend, export_onnx, quantized
-from offramp.runtime.onnx.graphs import Leaf, write_graph
+from offramp.policy import OperatingPoint
+from offramp.runtime.onnx import export_onnx
+from offramp.runtime.onnx._backend import OnnxBackend
+from offramp.runtime.onnx._export import _describe_points
+from offramp.runtime.onnx._graphs import GraphFunction, Leaf, write_graph
+from offramp.runtime.onnx._int8 import quantize_graph
 from offramp_bench.cifar import PREPROCESSING, cifar10, resnet
+from tests.cases import refuses
 from tests.runtime.onnx.examples import example
 
 
 @pytest.mark.slow
 def test_networks_of_texts_are_refused(tmp_path: Path) -> None:
     given = example("text")
-    parts = given.frontier.backbone, given.frontier.pooling, given.frontier.bank
-    with pytest.raises(InputError, match=r"export it in float32, without int8 \(--int8\)"):
+    parts = given.frontier.backbone, given.frontier.pooling, given.frontier.exits
+    with refuses(InputError, got="whose samples differ in length", hint="export it in float32, without int8 (--int8)"):
         export_onnx(*parts, given.inputs, tmp_path / "int8", int8=given.inputs)
     assert not (tmp_path / "int8").exists()
     shutil.copytree(given.folder, tmp_path / "older")  # of a version that did not refuse them
     manifest = json.loads((given.folder / "manifest.json").read_text())
     (tmp_path / "older" / "manifest.json").write_text(json.dumps({**manifest, "precision": "int8"}))
-    with pytest.raises(InputError, match="export it in float32"):
+    with refuses(InputError, hint="export it in float32"):
         OnnxBackend(tmp_path / "older", *parts, given.inputs)
 
 
-def test_a_processor_without_instructions_for_it_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("offramp.runtime.processor.missing_instructions", lambda kind: ("avx512_vnni",))
-    given = example("ladder")
-    parts = given.frontier.backbone, given.frontier.pooling, given.frontier.bank
-    with pytest.warns(UserWarning, match=r"int8 is slower than float32 .*avx512_vnni.*export in float32, without int8"):
-        export_onnx(*parts, given.inputs, tmp_path / "int8", int8=given.inputs)
-    with pytest.warns(UserWarning, match="int8 is slower than float32"):
-        OnnxBackend(tmp_path / "int8", *parts, given.inputs)
+@pytest.fixture(scope="module")
+def guaranteed() -> OperatingPoint:
+    return example("ladder").frontier.at(max_drop=0.5, confidence=0.8).point
 
 
-def test_a_network_answers_nearly_alike(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def int8(guaranteed: OperatingPoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small network, exported once, on a processor that lacks instructions."""
+    given, folder = example("ladder"), tmp_path_factory.mktemp("exported") / "int8"
+    frontier, points = given.frontier, (*given.points, guaranteed)
+    parts = frontier.backbone, frontier.pooling, frontier.exits
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("offramp.runtime._processor.find_missing_instructions", lambda kind: ("avx512_vnni",))
+        told = r"int8 is slower than float32 .*avx512_vnni.*export in float32, without int8"
+        with pytest.warns(UserWarning, match=told):
+            export_onnx(*parts, given.inputs, folder, points=points, costs=frontier.costs, int8=given.inputs)
+        with pytest.warns(UserWarning, match="int8 is slower than float32"):
+            OnnxBackend(folder, *parts, given.inputs)
+    return folder
+
+
+def test_a_network_answers_nearly_alike(int8: Path) -> None:
     given = example("ladder")
-    frontier = given.frontier
-    export_onnx(
-        frontier.backbone,
-        frontier.pooling,
-        frontier.bank,
-        given.inputs,
-        tmp_path / "int8",
-        points=given.points,
-        costs=frontier.costs,
-        int8=given.inputs,
-    )
-    assert json.loads((tmp_path / "int8" / "manifest.json").read_text())["precision"] == "int8"
-    operations = {node.op_type for node in onnx.load(tmp_path / "int8" / "stage_01.onnx").graph.node}
+    assert json.loads((int8 / "manifest.json").read_text())["precision"] == "int8"
+    operations = {node.op_type for node in onnx.load(int8 / "stage_01.onnx").graph.node}
     assert "QuantizeLinear" in operations
-    operations = {node.op_type for node in onnx.load(tmp_path / "int8" / "exit_00.onnx").graph.node}
+    operations = {node.op_type for node in onnx.load(int8 / "exit_00.onnx").graph.node}
     assert "QuantizeLinear" not in operations
-    plain, small = (offramp_onnx.load(folder) for folder in (given.folder, tmp_path / "int8"))
+    plain, small = (offramp_onnx.load(folder) for folder in (given.folder, int8))
     expected, found = (one.predict(given.arrays, point=1) for one in (plain, small))
     # Not labels: these networks are hardly trained, and classes are nearly tied.
     assert 0 < np.abs(found.probabilities - expected.probabilities).mean() < 0.05
 
 
-def test_promises_are_left_out(tmp_path: Path) -> None:
+def test_promises_are_left_out(int8: Path, guaranteed: OperatingPoint) -> None:
     given = example("ladder")
-    frontier, point = given.frontier, given.frontier.choose(max_drop=0.5, confidence=0.8).point
-    parts = frontier.backbone, frontier.pooling, frontier.bank
-    for name, samples in (("float32", None), ("int8", given.inputs)):
-        export_onnx(*parts, given.inputs, tmp_path / name, points=(point,), costs=frontier.costs, int8=samples)
-        (told,) = json.loads((tmp_path / name / "manifest.json").read_text())["points"]
-        assert ("guarantee" in told) == (name == "float32")
-        backend = OnnxBackend(tmp_path / name, *parts, given.inputs)
-        network = frontier.choose(max_drop=0.5, confidence=0.8).on(backend)
-        assert (network.point.guarantee is None) == (name == "int8")
-    assert point.guarantee is not None
+    frontier = given.frontier
+    assert guaranteed.guarantee is not None
+    (float32,) = _describe_points((guaranteed,), frontier.costs)
+    assert "guarantee" in float32
+    assert "guarantee" not in json.loads((int8 / "manifest.json").read_text())["points"][-1]
+    for folder in (given.folder, int8):
+        backend = OnnxBackend(folder, frontier.backbone, frontier.pooling, frontier.exits, given.inputs)
+        network = frontier.at(max_drop=0.5, confidence=0.8).on(backend)
+        assert (network.point.guarantee is None) == (folder == int8)
 
 
 def test_nothing_to_calibrate_with(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="expected at least one batch to calibrate with, got none"):
-        quantized(example("ladder").folder / "stage_00.onnx", tmp_path / "int8.onnx", [])
+    with refuses(InputError, expected="at least one batch", got="none"):
+        quantize_graph(example("ladder").folder / "stage_00.onnx", tmp_path / "int8.onnx", [])
 
 
 @pytest.mark.data
@@ -92,15 +96,9 @@ def test_a_trained_network_keeps_its_accuracy_and_is_faster(tmp_path: Path) -> N
     images = PREPROCESSING(rows.inputs)
     seen = PREPROCESSING(cifar10("train", rows=256).read(0, 256).inputs).numpy()
     with torch.no_grad():
-        write_graph(
-            tmp_path / "plain.onnx",
-            lambda given: [backbone(given)],
-            [backbone],
-            [(Leaf("input"), images[:3])],
-            {0: "logits"},
-            what="the network",
-        )
-    quantized(tmp_path / "plain.onnx", tmp_path / "int8.onnx", ({"input": part} for part in np.split(seen, 4)))
+        function = GraphFunction("the network", lambda inputs: [backbone(inputs)], [Leaf("input")], [backbone])
+        write_graph(tmp_path / "plain.onnx", function, [images[:3]], {0: "logits"})
+    quantize_graph(tmp_path / "plain.onnx", tmp_path / "int8.onnx", ({"input": part} for part in np.split(seen, 4)))
     sessions = [offramp_onnx.open_session(tmp_path / name) for name in ("plain.onnx", "int8.onnx")]
     right = [0, 0]
     times: tuple[list[float], list[float]] = ([], [])

@@ -12,7 +12,8 @@ import torch
 
 import offramp_onnx
 from offramp.errors import InputError
-from offramp.runtime.onnx import write_single
+from offramp.runtime.onnx._single import write_single
+from tests.cases import refuses
 from tests.runtime.onnx.examples import COUNT, KINDS, engine, example
 
 
@@ -71,7 +72,7 @@ def test_stages_after_the_exit_do_not_run(tmp_path: Path) -> None:
 
 def test_points_that_are_not_there(tmp_path: Path) -> None:
     folder = shutil.copytree(example("ladder").folder, tmp_path / "copy")
-    with pytest.raises(InputError, match="0 to 5, got 6"):
+    with refuses(InputError, expected="0 to 5", got="6"):
         write_single(folder, 6)
-    with pytest.raises(InputError, match="there is no"):
+    with pytest.raises(InputError, match="cannot read"):
         write_single(tmp_path, 0)

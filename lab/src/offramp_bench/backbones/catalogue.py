@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from offramp.backbone import Backbone
+from offramp.backbone._backbone import Backbone
 from offramp.features import Source
 from offramp_bench.backbones import graphs, lite0, sources, t2t, weights
 from offramp_bench.backbones.pretrained import Pretrained

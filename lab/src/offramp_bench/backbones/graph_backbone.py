@@ -9,15 +9,15 @@ import torch_geometric.nn as gnn
 from torch import nn
 from torch_geometric.nn.models.basic_gnn import BasicGNN
 
-from offramp.backbone import Hidden
+from offramp._registry import unknown_name
+from offramp.backbone._hidden import Hidden
 from offramp.errors import InputError
-from offramp.registry import unknown_name
 from offramp_bench.backbones.graph_samples import GraphBackbone
 
 __all__ = ["graph_backbone"]
 
 READOUTS = {"add": gnn.SumAggregation, "max": gnn.MaxAggregation, "mean": gnn.MeanAggregation}
-OFFERED = ("edge_index", "edge_weight", "edge_attr", "batch", "batch_size")
+DEFAULT_POLICIES = ("edge_index", "edge_weight", "edge_attr", "batch", "batch_size")
 _Call = tuple[Any, tuple[str, ...]]  # a module, and what it is given after x
 
 
@@ -92,16 +92,16 @@ def graph_backbone(
 def _calls(network: Any) -> Iterator[_Call]:
     """The modules of a network in the order they run."""
     if isinstance(network, list | tuple | nn.ModuleList):
-        yield from ((call, _reads(call, OFFERED)) for call in network)
+        yield from ((call, _reads(call, DEFAULT_POLICIES)) for call in network)
     elif isinstance(network, gnn.Sequential):
         results = [["x"], *(child.return_names for child in network._children)]
         for before, (name, (x, *reads), returns) in zip(results, network._children, strict=False):
-            if [x] != before or len(returns) > 1 or not {*OFFERED}.issuperset(reads):
+            if [x] != before or len(returns) > 1 or not {*DEFAULT_POLICIES}.issuperset(reads):
                 found = f"{', '.join([x, *reads])} -> {', '.join(returns)}"
                 raise InputError(f"expected modules that follow one another, got '{found}'; put branches into a module")
             yield getattr(network, name), tuple(reads)
     elif isinstance(network, BasicGNN) and type(network).forward is BasicGNN.forward:
-        offered = [name for name in OFFERED if getattr(network, f"supports_{name}", True)]
+        offered = [name for name in DEFAULT_POLICIES if getattr(network, f"supports_{name}", True)]
         for index, (conv, norm) in enumerate(zip(network.convs, network.norms, strict=True)):
             inner = index + 1 < network.num_layers or network.jk_mode is not None
             after = (network.act, norm) if network.act_first else (norm, network.act)

@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from offramp.backbone import Backbone, Hidden, Nodes
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._hidden import Hidden
 from offramp.errors import InputError
+from offramp.pooling._pooling import Nodes
 
 __all__ = ["GraphBackbone"]
 
@@ -65,11 +67,11 @@ class GraphBackbone(Backbone):
         return nodes
 
     @property
-    def grows(self) -> bool:
+    def varies_in_size(self) -> bool:
         """Graphs differ in size."""
         return True
 
-    def resized(self, inputs: Hidden, size: int) -> Hidden:
+    def with_size(self, inputs: Hidden, size: int) -> Hidden:
         """One graph of `size` nodes with zeros for features, and as many edges a node as the inputs have, rounded."""
         degree = max(1, round(inputs["edge_index"].shape[1] / max(1, len(inputs["batch"]))))
         edges = torch.arange(size * degree, device=inputs["nodes"].device)

@@ -4,7 +4,8 @@ import torch
 import torch_geometric.nn as gnn
 from torch import Tensor, nn
 
-from offramp.backbone import Backbone, Hidden
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._hidden import Hidden
 from offramp_bench.backbones.graph_backbone import graph_backbone
 from offramp_bench.backbones.training import Deal, Recipe, fit
 from offramp_bench.backbones.weights import State

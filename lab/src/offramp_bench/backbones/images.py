@@ -4,8 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from offramp.backbone import Preprocessing
 from offramp.features import Source
+from offramp.preprocessing import Preprocessing
 from offramp_bench.backbones.training import Deal
 
 __all__ = ["PREPROCESSING", "SIDE", "dealt", "moved"]

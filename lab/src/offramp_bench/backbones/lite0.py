@@ -6,7 +6,8 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from offramp.backbone import Backbone, split
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._splitting import split
 from offramp.features import Source
 from offramp_bench.backbones.images import PREPROCESSING, SIDE, dealt
 from offramp_bench.backbones.training import Recipe, fit

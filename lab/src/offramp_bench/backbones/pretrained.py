@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from offramp.backbone import Backbone
+from offramp.backbone._backbone import Backbone
 from offramp.features import Source
 
 __all__ = ["Pretrained"]

@@ -9,8 +9,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from offramp.features import Rows, Source
-from offramp.registry import unknown_name
+from offramp._registry import unknown_name
+from offramp.features import Source
+from offramp.features._source import Rows
 from offramp_bench.cifar import Sheets, data_folder
 from offramp_bench.graphs import Graphs, read_columns, tu_graphs
 from offramp_bench.row_ids import row_ids

@@ -7,9 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from offramp.backbone import BACKBONES, Backbone, Factory, Hidden, Tokens
-from offramp.backbone.factory import check_classes
+from offramp.backbone import Factory
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._factory import check_classes
+from offramp.backbone._hidden import Hidden
+from offramp.backbone._making import BACKBONES
 from offramp.errors import InputError
+from offramp.pooling import Tokens
 
 __all__ = ["T2TViT", "load_t2t_vit"]
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from offramp.backbone import Backbone
+from offramp.backbone._backbone import Backbone
 from offramp.features import Source
 from offramp_bench.bars import say
 

@@ -1,4 +1,4 @@
-"""Whether what is promised holds.
+"""Frequency of violated guarantees, and what they cost.
 
     python -m offramp_bench.guarantees [--check] [--only risk default dial monitoring conformal] [--into FOLDER]
 

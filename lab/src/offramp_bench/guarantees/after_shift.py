@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offramp.frontier import losses_at
-from offramp.uncertainty import LOSSES, last_passed, smoothed, walk
+from offramp.model._guarantees import losses_at
+from offramp.uncertainty._risk import LOSSES, last_passing, order_candidates, smooth_variances
 from offramp_bench.guarantees.pools import Pool
 from offramp_bench.guarantees.shifts import Shift
 
@@ -30,7 +30,7 @@ def recalibration(known: Pool, shifts: Sequence[Shift]) -> list[dict[str, Any]]:
     """For each shift, what becomes of promises made on the pool, and of those made on shifted samples.
 
     A promise is broken where the disagreement at the chosen point, over all samples of the shift, exceeds it. Where
-    nothing can be promised the full network runs, and nothing is broken.
+    nothing can be guaranteed the full network runs, and nothing is broken.
 
     Args:
         known: The pool.
@@ -38,20 +38,20 @@ def recalibration(known: Pool, shifts: Sequence[Shift]) -> list[dict[str, Any]]:
     """
     tuned = losses_at(known.points, known.tune, labelled=False)["disagreement"]
     pooled = losses_at(known.points, known.pool, labelled=False)["disagreement"]
-    costs = torch.tensor([point.promised["cost"] for point in known.points], dtype=torch.float64)
-    variances = smoothed(_LOSS.unit(tuned).var(1, unbiased=False), tuned.shape[1])
-    promised = {"most": PROMISED, "confidence": CONFIDENCE}
-    order = walk(costs, tuned.double().mean(1), variances, _LOSS, samples=SAMPLES, **promised)
+    costs = torch.tensor([point.tune_metrics["cost"] for point in known.points], dtype=torch.float64)
+    variances = smooth_variances(_LOSS.to_unit(tuned).var(1, unbiased=False), tuned.shape[1])
+    guarantee = {"max_loss": PROMISED, "confidence": CONFIDENCE}
+    order = order_candidates(costs, tuned.double().mean(1), variances, _LOSS, samples=SAMPLES, **guarantee)
 
     def chosen(other: Tensor, share: float) -> Tensor:
-        """The points promised on sets drawn with a share of other samples; fewer where nothing was promised."""
+        """Return the points guaranteed on sets drawn with a share of other samples; none where no guarantee passes."""
         generator, both, places = torch.Generator().manual_seed(0), torch.cat([pooled, other], dim=1), []
         for _ in range(REDRAWS):
             rows = torch.randint(pooled.shape[1], (SAMPLES,), generator=generator)
             others = torch.rand(SAMPLES, generator=generator) < share
             rows[others] = pooled.shape[1] + torch.randint(other.shape[1], (int(others.sum()),), generator=generator)
             drawn = both[order][:, rows]
-            step = last_passed(drawn, _LOSS, bound="ltt", variances=variances[order], **promised)
+            step = last_passing(drawn, _LOSS, bound="ltt", variances=variances[order], **guarantee)
             places += [] if step is None else [int(order[step])]
         return torch.tensor(places, dtype=torch.long)
 
@@ -59,7 +59,7 @@ def recalibration(known: Pool, shifts: Sequence[Shift]) -> list[dict[str, Any]]:
     for shift in shifts:
         other = losses_at(known.points, shift.seen, labelled=False)["disagreement"]
         truth = (1 - shift.share) * pooled.double().mean(1) + shift.share * other.double().mean(1)
-        row: dict[str, Any] = {"shift": shift.name, "promised": PROMISED, "samples": SAMPLES}
+        row: dict[str, Any] = {"shift": shift.name, "tune_metrics": PROMISED, "samples": SAMPLES}
         for when, places in (("before", before), ("after", chosen(other, shift.share))):
             row[when] = {
                 "promises": len(places) / REDRAWS,

@@ -15,10 +15,10 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from offramp.frontier import simulate
+from offramp.model._outcomes import simulate
 from offramp.policy import OperatingPoint
 from offramp.uncertainty import prediction_set
-from offramp.uncertainty.conformal.sharing import pooled
+from offramp.uncertainty._conformal import pool_exits
 from offramp_bench.bars import Bar, say
 from offramp_bench.conformal_variants import PaperVariant, variant_class_thresholds
 from offramp_bench.guarantees.claims import CHEAPEST, CLAIMS, bars
@@ -153,7 +153,7 @@ def covered_in(seen: Seen, name: str, calibrating: Tensor, tried: Tensor, thresh
 def _alone(name: str, counts: Tensor) -> Tensor:
     """`G x L` whether the samples of each group have a threshold of their own at each exit."""
     if name.startswith("pooled"):
-        return torch.as_tensor(pooled(counts, MINIMUM).sum(-1) == 1)
+        return torch.as_tensor(pool_exits(counts, MINIMUM).sum(-1) == 1)
     return counts >= (MINIMUM if name == "gated" else 1)
 
 
@@ -215,7 +215,7 @@ def conformal(*, splits: int = SPLITS) -> tuple[dict[str, Any], list[Bar]]:
             seen = seen_at(point, given)
             say(f"{name}, {label}: {seen.exits.bincount(minlength=seen.num_exits).tolist()} leave")
             cells[label] = {
-                "cost on tune": point.promised["cost"],
+                "cost on tune": point.tune_metrics["cost"],
                 "leaving": seen.exits.bincount(minlength=seen.num_exits).tolist(),
                 "accuracy": float((seen.probabilities.argmax(1) == seen.labels).double().mean()),
                 "ways": cell(seen, splits=splits),
@@ -233,8 +233,8 @@ def chosen(given: Pool) -> dict[str, OperatingPoint]:
     """The cheapest point, and those next to COSTS, by their cost on tune."""
 
     def away(point: OperatingPoint, *, cost: float) -> float:
-        return abs(point.promised["cost"] - cost)
+        return abs(point.tune_metrics["cost"] - cost)
 
-    ways: list[tuple[str, Callable[[OperatingPoint], float]]] = [(CHEAPEST, lambda point: point.promised["cost"])]
+    ways: list[tuple[str, Callable[[OperatingPoint], float]]] = [(CHEAPEST, lambda point: point.tune_metrics["cost"])]
     ways += [(f"cost {cost}", partial(away, cost=cost)) for cost in COSTS]
     return {label: min(given.points, key=key) for label, key in ways}

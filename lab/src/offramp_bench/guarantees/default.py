@@ -16,10 +16,13 @@ import torch
 from torch import Tensor
 
 from offramp.cost import Costs
-from offramp.frontier import Outcomes, losses_at, simulate, thin, tuning_of, with_losses
-from offramp.frontier.default import CONFIDENCE, MAX_DROP, default_point
 from offramp.methods import FittedExits
-from offramp.policy import OperatingPoint, StoppingPolicy
+from offramp.model._choose import CONFIDENCE, MAX_DROP, default_point
+from offramp.model._guarantees import losses_at, with_losses
+from offramp.model._outcomes import Outcomes, simulate
+from offramp.model._points import thin, tuning_of
+from offramp.policy import OperatingPoint
+from offramp.policy._stopping import StoppingPolicy
 from offramp.runtime import Dial
 from offramp_bench.bars import Bar, say
 from offramp_bench.guarantees.pools import pool
@@ -173,7 +176,7 @@ def measure(name: str) -> dict[str, Any]:
         name: Of SIZES.
     """
     seen, frontier, size = _outcomes(name), pool(name).frontier, SIZES[name]
-    fitted = FittedExits(frontier.bank, None, torch.ones(1))
+    fitted = FittedExits(frontier.exits, None, torch.ones(1))
     given = fitted, frontier.temperatures, frontier.costs["stopping"], frontier.points["stopping"][0].active
     generator, draws = torch.Generator().manual_seed(0), []
     for number in range(REDRAWS):
@@ -184,7 +187,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def _reaching(dial: Dial, accuracy: float) -> OperatingPoint:
-    return dial.reaching(accuracy) or dial.settings[-1]
+    return dial.pick_by_accuracy(accuracy) or dial.settings[-1]
 
 
 def _place(points: Sequence[OperatingPoint], point: OperatingPoint) -> int:

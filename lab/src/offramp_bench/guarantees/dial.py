@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offramp.frontier import simulate
-from offramp.network import EarlyExitNetwork
-from offramp.runtime import WINDOW, BudgetController, Dial
+from offramp.model._model import EarlyExitModel
+from offramp.model._outcomes import simulate
+from offramp.runtime import BudgetController, Dial
+from offramp.runtime._budget import WINDOW
 from offramp_bench.bars import Bar, say
 from offramp_bench.guarantees.pools import Pool, pool
 from offramp_bench.guarantees.switching import switching
@@ -91,7 +92,7 @@ def spent_at(seen: Served, dial: Dial, budgets: Tensor) -> Tensor:
     Returns:
         `B` relative costs: total spent over the total of the full network.
     """
-    return seen.spent[dial.rows(budgets)].sum(1) / seen.full.sum()
+    return seen.spent[dial.pick_rows(budgets)].sum(1) / seen.full.sum()
 
 
 def kept(seen: Served, dial: Dial, budget: float, *, batch_size: int) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def kept(seen: Served, dial: Dial, budget: float, *, batch_size: int) -> dict[st
     controller = BudgetController(budget, settings=dial.costs)
     shares, right, spent, worst = seen.spent / seen.full, 0, 0.0, 0.0
     for batch in torch.split(torch.arange(len(seen.full)), batch_size):
-        row = int(dial.rows(torch.tensor([controller.asked]))[0])
+        row = int(dial.pick_rows(torch.tensor([controller.next_budget]))[0])
         controller.record(shares[row, batch])
         right += int(seen.correct[row, batch].sum())
         spent += float(seen.spent[row, batch].sum())
@@ -158,7 +159,7 @@ def _budgets(found: Pool) -> dict[str, Any]:
     controlled = [kept(test, dial, budget, batch_size=BATCH_SIZES[-1]) for budget in budgets.tolist()]
     costs = torch.tensor([row["relative cost"] for row in controlled], dtype=torch.float64)
     rows = torch.arange(len(test.full))
-    accuracy = [float(test.correct[row, rows].double().mean()) for row in dial.rows(budgets).tolist()]
+    accuracy = [float(test.correct[row, rows].double().mean()) for row in dial.pick_rows(budgets).tolist()]
     return {
         "settings": len(dial),
         "test samples": len(test.full),
@@ -188,7 +189,7 @@ def _streams(found: Pool) -> list[dict[str, Any]]:
     stream = test.of(harder_half_way(test, seed=0))
     rows = []
     for budget in (budget for budget in STREAM_BUDGETS if dial.cheapest <= budget <= dial.dearest):
-        row = int(dial.rows(torch.tensor([budget]))[0])
+        row = int(dial.pick_rows(torch.tensor([budget]))[0])
         shares = stream.spent[row] / stream.full
         alone = {
             "average": float(shares.mean()),
@@ -211,14 +212,14 @@ def _test_images(found: Pool, count: int) -> tuple[Any, Tensor]:
     return raw.inputs[rows], torch.arange(calibrating, calibrating + count)
 
 
-def _agreement(found: Pool, network: EarlyExitNetwork, images: Any, rows: Tensor) -> dict[str, int]:
+def _agreement(found: Pool, network: EarlyExitModel, images: Any, rows: Tensor) -> dict[str, int]:
     """Whether the network, every image at a budget of its own, lets them leave where the simulator does."""
     points = found.frontier.points[POLICY]
     dial = Dial(points)
     budgets = torch.linspace(dial.cheapest, dial.dearest, BUDGETS, dtype=torch.float64)[
         torch.arange(len(rows)) % BUDGETS
     ]
-    expected = simulate(points, found.pool)[dial.rows(budgets), rows]
+    expected = simulate(points, found.pool)[dial.pick_rows(budgets), rows]
     parts = zip(np.array_split(images, len(rows) // 64), budgets.tensor_split(len(rows) // 64), strict=True)
     exits = torch.cat([network.predict(part, budget=asked).exits for part, asked in parts])
     return {"images": len(rows), "differ": int((exits != expected).sum())}
@@ -233,7 +234,7 @@ def dial() -> tuple[dict[str, Any], list[Bar]]:
         met, aside = (budgets[name][way]["beyond"] for way in ("kept by a controller", "one setting"))
         say(f"{name}: most beyond {BUDGETS} budgets {met:.4f} kept, {aside:.4f} at one setting each")
     images, rows = _test_images(found[IMAGES], 512)
-    network = found[IMAGES].frontier.choose(cost=0.6, policy=POLICY)
+    network = found[IMAGES].frontier.at(cost=0.6, policy=POLICY)
     agreement = _agreement(found[IMAGES], network, images, rows)
     changes = {size: switching(network, images, batch_size=size) for size in (1, 64)}
     bars = []

@@ -51,7 +51,7 @@ class Samples:
 
     def __init__(self, traffic: Traffic, other: Traffic | None = None, share: float = 0.0) -> None:
         self._share, self._rows = share, len(traffic)
-        whole = traffic if other is None else traffic.joined(other)
+        whole = traffic if other is None else traffic.join(other)
         self._columns = np.stack([whole.exits, whole.confidence, whole.disagreement])
 
     def draw(self, random: np.random.Generator, count: int, *, shadow: float = SHADOW) -> Traffic:
@@ -94,7 +94,7 @@ def monitoring() -> tuple[dict[str, Any], list[Bar]]:
 
 def point_of(known: Pool, drop: float) -> OperatingPoint:
     """The cheapest point that lost at most so much accuracy on tune."""
-    return next(one for one in known.points if one.promised["accuracy"] >= known.frontier.full_accuracy - drop)
+    return next(one for one in known.points if one.tune_metrics["accuracy"] >= known.frontier.full_accuracy - drop)
 
 
 def _false_alarms(known: Pool, point: OperatingPoint) -> dict[str, Any]:
@@ -112,7 +112,7 @@ def _false_alarms(known: Pool, point: OperatingPoint) -> dict[str, Any]:
         "streams": STREAMS,
         "samples": LENGTH,
         "reference": REFERENCE[known.name],
-        "cost": point.promised["cost"],
+        "cost": point.tune_metrics["cost"],
         "share": alarms / STREAMS,
         "by test": {name: count / STREAMS for name, count in by_test.items()},
     }
@@ -125,7 +125,7 @@ def _detection(shift: Shift, point: OperatingPoint) -> dict[str, Any]:
     lost = shift.accuracy_lost(point)
     row: dict[str, Any] = {
         "shift": shift.name,
-        "cost": point.promised["cost"],
+        "cost": point.tune_metrics["cost"],
         "accuracy lost": lost,
         "disagreement": [
             float(pooled.disagreement.mean()),

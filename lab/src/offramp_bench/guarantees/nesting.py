@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offramp.frontier import simulate
+from offramp.model._outcomes import simulate
 from offramp.policy import OperatingPoint
 from offramp.uncertainty import conformal_thresholds, prediction_set
 from offramp_bench.guarantees.pools import Pool

@@ -11,12 +11,15 @@ import numpy.typing as npt
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from offramp.artifact import VERSION
-from offramp.backbone import Backbone
+from offramp.artifact._format import VERSION
+from offramp.backbone._backbone import Backbone
 from offramp.cost import Costs
 from offramp.features import BatchSource
-from offramp.features.stable_hash import stable_hash
-from offramp.frontier import Frontier, Outcomes, fit_frontier, load, outcomes, save
+from offramp.features._ids import stable_hash
+from offramp.model import fit_features
+from offramp.model._loading import load
+from offramp.model._model import EarlyExitModel
+from offramp.model._outcomes import Outcomes, compute_outcomes
 from offramp.policy import OperatingPoint
 from offramp_bench import places
 from offramp_bench.bars import say
@@ -36,8 +39,8 @@ class Pool:
     """The default's fit to a task, and what its exits say of samples."""
 
     name: str
-    frontier: Frontier
-    """As `offramp.frontier.fit_frontier` gives it; its calibrate split is part of the pool."""
+    frontier: EarlyExitModel
+    """As `offramp.model.fit_features` gives it; its calibrate split is part of the pool."""
     tune: Outcomes
     """Of the samples that points were chosen on; probabilities included."""
     pool: Outcomes
@@ -90,24 +93,25 @@ def identity(task: Task, backbone: Backbone) -> str:
     return f"{stable_hash(str(about)):x}"
 
 
-def _frontier(task: Task, backbone: Backbone, splits: Splits, folder: Path) -> Frontier:
+def _frontier(task: Task, backbone: Backbone, splits: Splits, folder: Path) -> EarlyExitModel:
     if not (folder / "manifest.json").exists():
         say(f"fitting exits of {task.name}")
         example: Any = backbone.prepare(backbone.preprocessing(task.unseen().read(0, 1).inputs))
         parts = (splits.fit, splits.tune, splits.calibrate)
         pooling = task.pooling("default")
-        save(fit_frontier(backbone, *parts, example=example, pooling=pooling, settings=task.default), folder)
+        model = fit_features(backbone, *parts, example=example, pooling=pooling, settings=task.default)
+        model.save(folder)
     return load(folder, backbone=backbone)
 
 
-def _outcomes(name: str, frontier: Frontier, source: BatchSource) -> Outcomes:
+def _outcomes(name: str, frontier: EarlyExitModel, source: BatchSource) -> Outcomes:
     """Outcomes under `lab/.cache`, computed on first use."""
     file = CACHE / f"{name}-outcomes.safetensors"
     tensors = [field.name for field in fields(Outcomes) if field.name != "num_classes"]
     kept: dict[str, Tensor] = load_file(file) if file.exists() else {}
     if set(kept) != set(tensors):  # none yet, or those of a time when outcomes held something else
         say(f"asking the exits of {name}")
-        seen = outcomes(frontier.bank, source, frontier.temperatures, probabilities=True)
+        seen = compute_outcomes(frontier.exits, source, frontier.temperatures, probabilities=True)
         kept = {one: getattr(seen, one).contiguous() for one in tensors}
         save_file(kept, file)
     return Outcomes(frontier.backbone.num_classes, **kept)

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offramp.frontier import losses_at, simulate
+from offramp.model._guarantees import losses_at
+from offramp.model._outcomes import simulate
 from offramp.policy import OperatingPoint
-from offramp.uncertainty import LOSSES, RiskBound, RiskLoss, last_passed, smoothed, walk
+from offramp.uncertainty._risk import LOSSES, RiskBound, RiskLoss, last_passing, order_candidates, smooth_variances
 from offramp_bench.bars import Bar, say
 from offramp_bench.guarantees.pools import POOLS, Pool, pool
 
@@ -52,8 +53,8 @@ def candidates(found: Pool, loss: str) -> Candidates:
     """
     points, one = found.points, LOSSES[loss]
     tuned = losses_at(points, found.tune)[loss]
-    variances = smoothed(one.unit(tuned).var(1, unbiased=False), tuned.shape[1])
-    costs = torch.tensor([point.promised["cost"] for point in points], dtype=torch.float64)
+    variances = smooth_variances(one.to_unit(tuned).var(1, unbiased=False), tuned.shape[1])
+    costs = torch.tensor([point.tune_metrics["cost"] for point in points], dtype=torch.float64)
     losses = losses_at(points, found.pool)[loss]
     return Candidates(one, costs, tuned.double().mean(1), variances, losses, 1 - _spent(found, points))
 
@@ -63,7 +64,7 @@ def tally(
 ) -> list[dict[str, Any]]:
     """What promises come to, over calibration sets drawn with replacement.
 
-    A promise is broken where the pool's mean loss at the chosen point exceeds it. Where nothing can be promised, the
+    A promise is broken where the pool's mean loss at the chosen point exceeds it. Where nothing can be guaranteed, the
     full network runs and nothing is saved.
 
     Args:
@@ -89,7 +90,9 @@ def tally(
         for (drop, risk, bound), cell in cells.items():
             order = about[drop][risk]
             variances = of.variances[order]
-            step = last_passed(drawn[order], of.loss, most=drop, confidence=1 - risk, bound=bound, variances=variances)
+            step = last_passing(
+                drawn[order], of.loss, max_loss=drop, confidence=1 - risk, bound=bound, variances=variances
+            )
             place = None if step is None else int(order[step])
             cell.saved.append(0.0 if place is None else float(of.saved[place]))
             cell.broken.append(place is not None and float(risks[place]) > drop)
@@ -136,7 +139,7 @@ class _Cell:
 
 
 def _order(of: Candidates, drop: float, risk: float, size: int) -> Tensor:
-    return walk(of.costs, of.means, of.variances, of.loss, most=drop, samples=size, confidence=1 - risk)
+    return order_candidates(of.costs, of.means, of.variances, of.loss, max_loss=drop, samples=size, confidence=1 - risk)
 
 
 def _spent(found: Pool, points: list[OperatingPoint]) -> Tensor:

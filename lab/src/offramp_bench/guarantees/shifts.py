@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from offramp.features import ArraySource, Source, StoreSource, extract
-from offramp.frontier import Outcomes, outcomes, simulate
+from offramp.model._outcomes import Outcomes, compute_outcomes, simulate
 from offramp.monitor import Traffic
 from offramp.policy import OperatingPoint
 from offramp_bench.bars import say
@@ -116,7 +116,7 @@ def _answered(pool: Pool, name: str, make: Callable[[], Source]) -> Outcomes:
         with tempfile.TemporaryDirectory() as folder:
             views, pooling = (frontier.preprocessing,), frontier.pooling.name
             store = extract(frontier.backbone, make(), folder, poolings=(pooling,), views=views, progress=False)
-            seen = outcomes(frontier.bank, StoreSource(store, pooling=pooling), frontier.temperatures)
+            seen = compute_outcomes(frontier.exits, StoreSource(store, pooling=pooling), frontier.temperatures)
         tensors = {field.name: getattr(seen, field.name) for field in fields(Outcomes)}
         save_file({name: one.contiguous() for name, one in tensors.items() if isinstance(one, Tensor)}, file)
     return Outcomes(frontier.backbone.num_classes, **load_file(file))

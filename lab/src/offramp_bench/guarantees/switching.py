@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offramp.backbone import Hidden
-from offramp.network import EarlyExitNetwork
+from offramp.backbone._hidden import Hidden
+from offramp.model._model import EarlyExitModel
 
 __all__ = ["switching"]
 
@@ -38,7 +38,7 @@ class _Idle:
         return torch.zeros(len(hidden), self._num_classes) if answer else None, state
 
 
-def switching(network: EarlyExitNetwork, images: Any, *, batch_size: int) -> dict[str, Any]:
+def switching(network: EarlyExitModel, images: Any, *, batch_size: int) -> dict[str, Any]:
     """What a change of budget costs between two batches, as a share of a batch.
 
     Pairs of calls that do the same, in turns: a batch after one at another budget, and after one at the same; by a
@@ -54,8 +54,8 @@ def switching(network: EarlyExitNetwork, images: Any, *, batch_size: int) -> dic
     batch, (other, budget) = images[:batch_size], SWITCHED
     took = [_milliseconds(network, batch, budget) for _ in range(10)]
     idle = network.on(_Idle(network.backbone.num_classes))
-    point = network.dial.points[int(network.dial.rows(torch.tensor([budget]))[0])]
-    alone = replace(idle, point=point, points=())
+    point = network.dial.points[int(network.dial.pick_rows(torch.tensor([budget]))[0])]
+    alone = replace(idle, chosen=point, points={})
     times: dict[str, list[float]] = {"switched": [], "same": [], "alone": []}
     for repeat in range(PAIRS):
         for name in _turned(list(times), repeat):
@@ -79,7 +79,7 @@ def _turned(names: list[str], turn: int) -> list[str]:
     return names[turn % len(names) :] + names[: turn % len(names)]
 
 
-def _milliseconds(network: EarlyExitNetwork, batch: Any, budget: float | None = None) -> float:
+def _milliseconds(network: EarlyExitModel, batch: Any, budget: float | None = None) -> float:
     start = time.process_time()
     network.predict(batch, budget=budget)
     return 1000 * (time.process_time() - start)

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
 
-from offramp.report.canvas import Figure, to_svg
-from offramp.report.inline import inline_svg
-from offramp.report.page import prose
-from offramp.report.words import clean
+from offramp.report._canvas import Figure, to_svg
+from offramp.report._page import inline_svg, prose
+from offramp.report._words import clean
 
 __all__ = ["Picture", "card"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from offramp.report.canvas import Axes, Figure, canvas, in_style, short, write_labels
-from offramp.report.palette import PALETTE, SERIES
+from offramp.report._canvas import Axes, Figure, canvas, in_style, short, write_labels
+from offramp.report._palette import PALETTE, SERIES
 from offramp_bench.page.card import Picture
 from offramp_bench.page.results import Contestant, PaperResults, Task
 from offramp_bench.page.standing import DEFAULT, MAIN, best_rival, rivals, static

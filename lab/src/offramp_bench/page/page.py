@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from offramp.report.page import prose, style
+from offramp.report._page import prose, style
 from offramp_bench.page.results import VERDICTS, WITHHELD, PaperResults, Task
 from offramp_bench.page.standing import DEFAULT, MAIN, is_ahead, is_behind, is_dearer
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from offramp.report.canvas import Figure, canvas, in_style, short
-from offramp.report.palette import PALETTE, SERIES
-from offramp.report.words import change, cost, percent
+from offramp.report._canvas import Figure, canvas, in_style, short
+from offramp.report._palette import PALETTE, SERIES
+from offramp.report._words import change, cost, percent
 from offramp_bench.page.card import Picture
 from offramp_bench.page.results import Decomposition, Task
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from offramp.report.page import prose
+from offramp.report._page import prose
 from offramp_bench.page import tables
 from offramp_bench.page.card import Picture, card
 from offramp_bench.page.curves import ACCURACY, CALIBRATION, SETS, Shown, against_cost, compared

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-from offramp.report.tables import Cell, table
-from offramp.report.words import cost
+from offramp.report._tables import Cell, table
+from offramp.report._words import cost
 from offramp_bench.page.results import Contestant, Observation, PaperResults, Task
 from offramp_bench.page.standing import (
     DEFAULT,

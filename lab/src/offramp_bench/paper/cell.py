@@ -11,20 +11,16 @@ import torch
 from torch import Tensor
 
 from offramp.cost import Costs
-from offramp.features.stable_hash import stable_hash
-from offramp.frontier import (
-    Outcomes,
-    area,
-    outcomes,
-    paying_exits,
-    simulate,
-    thin,
-    tune_temperatures,
-    tuning_of,
-)
-from offramp.frontier.contributions import LEVELS
-from offramp.methods import METHODS, EpochRecord, FittedExits, JointSettings, fit_joint, fresh_exits
-from offramp.policy import POLICIES, OperatingPoint, threshold_candidates
+from offramp.features._ids import stable_hash
+from offramp.methods import METHODS, FittedExits
+from offramp.methods._initialization import create_exits
+from offramp.methods._joint import EpochRecord, fit_joint
+from offramp.methods._settings import JointSettings
+from offramp.model._frontier import area
+from offramp.model._outcomes import Outcomes, compute_outcomes, simulate, tune_temperatures
+from offramp.model._points import LEVELS, paying_exits, thin, tuning_of
+from offramp.policy import POLICIES, OperatingPoint
+from offramp.policy._threshold import threshold_candidates
 from offramp.uncertainty import calibration_error, prediction_set
 from offramp_bench.conformal_variants import variant_thresholds
 from offramp_bench.paper.contestants import Exits
@@ -71,7 +67,7 @@ def axis_of(task: Task) -> npt.NDArray[np.float64]:
     looks: tuple[tuple[Look, JointSettings], ...] = (("paper", task.paper), ("default", task.default))
     for look, settings in looks:
         test = splits_of(task, look, 0).test
-        bank = fresh_exits(test.widths, test.own_heads, test.num_classes, settings=settings)
+        bank = create_exits(test.widths, test.own_heads, test.num_classes, settings=settings)
         table = prices_of(task.name, look).price(bank, POLICIES.get("threshold")).average(test.sizes())
         first.append(float(table.cumulative_costs()[0] / table.full))
     return axis(DEARER * max(first))
@@ -111,7 +107,7 @@ def run_cell(task: Task, exits: Exits, seed: int) -> Cell:
     took = time.process_time() - started
     temperatures = tune_temperatures(fitted.bank, splits.tune)
     seen = {
-        part: outcomes(fitted.bank, getattr(splits, part), temperatures, probabilities=True)
+        part: compute_outcomes(fitted.bank, getattr(splits, part), temperatures, probabilities=True)
         for part in ("tune", "calibrate", "test")
     }
     costs = {rule: prices.price(fitted.bank, POLICIES.get(POLICY_OF.get(rule, rule))) for rule in exits.rules}
@@ -196,7 +192,7 @@ def _offered(
 
 def _chosen(points: Sequence[OperatingPoint], asked: npt.NDArray[np.float64], seen: Outcomes) -> list[OperatingPoint]:
     """Points for all budgets."""
-    costs, accuracies = ([point.promised[name] for point in points] for name in ("cost", "accuracy"))
+    costs, accuracies = ([point.tune_metrics[name] for point in points] for name in ("cost", "accuracy"))
     return [points[index] for index in chosen(costs, accuracies, asked, samples=len(seen.labels))]
 
 
@@ -214,9 +210,9 @@ def _curve(
     """The curve on test, and some of its points in full: calibration and prediction sets too."""
     test = seen["test"]
     curve, exits = _measured(points, test, costs)
-    promised = np.array([point.promised["cost"] for point in points])
-    budgets = np.geomspace(asked[0], max(1.0, promised[-1]), REPORTED)
-    kept = sorted({max(0, int(np.searchsorted(promised, budget, side="right")) - 1) for budget in budgets})
+    tune_costs = np.array([point.tune_metrics["cost"] for point in points])
+    budgets = np.geomspace(asked[0], max(1.0, tune_costs[-1]), REPORTED)
+    kept = sorted({max(0, int(np.searchsorted(tune_costs, budget, side="right")) - 1) for budget in budgets})
     left_before = simulate([points[index] for index in kept], seen["calibrate"])
     rows, reported = torch.arange(len(test.labels)), []
     for index, before in zip(kept, left_before, strict=True):

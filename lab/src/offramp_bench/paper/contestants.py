@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from offramp.methods import JointSettings
+from offramp.methods._settings import JointSettings
 from offramp_bench.paper.tasks import Look, Task
 
 __all__ = ["CONTESTANTS", "EXITS", "Contestant", "Exits", "is_tried"]
@@ -56,10 +56,10 @@ def _fixed(task: Task) -> JointSettings:
 OWN = ("threshold", "entropy", "margin", "geometric", "patience", "stopping", "eenet", "gates")
 """Rules that need nothing but exits that answer."""
 
-OFFERED = ("stopping", "threshold", "gates")
+DEFAULT_POLICIES = ("stopping", "threshold", "gates")
 """Rules that a frontier of `offramp.fit` offers."""
 
-DEFAULT_RULE = OFFERED[0]
+DEFAULT_RULE = DEFAULT_POLICIES[0]
 """The one that it prefers."""
 
 ON_CASCADES = ("ladder", "ends")
@@ -85,18 +85,24 @@ EXITS: dict[str, Exits] = {
         Exits("diff branch", "diff_branch", "paper", _paper(), ("branch_gates",)),
         Exits("pteenet", "pteenet", "paper", _paper(), ("branch_gates",)),
         Exits("ztw", "ztw", "paper", _paper(), ("threshold",)),
-        Exits("linear, default's look", "joint", "default", _default(exits="linear", weight_decay=0.0), OFFERED),
         Exits(
-            "cumulative, default's look", "joint", "default", _default(exits="cumulative", weight_decay=0.0), OFFERED
+            "linear, default's look", "joint", "default", _default(exits="linear", weight_decay=0.0), DEFAULT_POLICIES
         ),
-        Exits("ladder, paper's look", "joint", "paper", _default(), OFFERED),
-        Exits("ladder, means alone", "joint", "means", _default(), OFFERED[:2]),
-        Exits("ladder, one view", "joint", "one view", _default(), OFFERED[:2]),
-        Exits("ladder, half as wide", "joint", "default", _wide(0.5), OFFERED[:2]),
-        Exits("ladder, twice as wide", "joint", "default", _wide(2), OFFERED[:2]),
-        Exits("ladder, half as long", "joint", "default", _default(warmup_epochs=4), OFFERED[:2]),
-        Exits("ladder, weighted", "joint", "default", _default(classifier_loss="weighted"), OFFERED),
-        Exits("ladder, distilled", "distilled", "default", _default(epochs=0), OFFERED[:2]),
+        Exits(
+            "cumulative, default's look",
+            "joint",
+            "default",
+            _default(exits="cumulative", weight_decay=0.0),
+            DEFAULT_POLICIES,
+        ),
+        Exits("ladder, paper's look", "joint", "paper", _default(), DEFAULT_POLICIES),
+        Exits("ladder, means alone", "joint", "means", _default(), DEFAULT_POLICIES[:2]),
+        Exits("ladder, one view", "joint", "one view", _default(), DEFAULT_POLICIES[:2]),
+        Exits("ladder, half as wide", "joint", "default", _wide(0.5), DEFAULT_POLICIES[:2]),
+        Exits("ladder, twice as wide", "joint", "default", _wide(2), DEFAULT_POLICIES[:2]),
+        Exits("ladder, half as long", "joint", "default", _default(warmup_epochs=4), DEFAULT_POLICIES[:2]),
+        Exits("ladder, weighted", "joint", "default", _default(classifier_loss="weighted"), DEFAULT_POLICIES),
+        Exits("ladder, distilled", "distilled", "default", _default(epochs=0), DEFAULT_POLICIES[:2]),
         Exits("ends", "classifiers", "paper", _paper(warmup_epochs=1, epochs=0), ("ends",)),
     )
 }

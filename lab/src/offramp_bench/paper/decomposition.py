@@ -6,9 +6,10 @@ import torch
 from torch import Tensor
 
 from offramp.cost import Costs
-from offramp.frontier import Outcomes, simulate, tuning_of
 from offramp.methods import FittedExits
-from offramp.policy import gate_candidates
+from offramp.model._outcomes import Outcomes, simulate
+from offramp.model._points import tuning_of
+from offramp.policy._gates import gate_candidates
 from offramp.uncertainty import calibration_error
 from offramp_bench.conformal_variants import PaperVariant, variant_thresholds
 

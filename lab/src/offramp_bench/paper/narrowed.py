@@ -8,7 +8,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from offramp.features import Batch, BatchSource, Keys
+from offramp.features import BatchSource
+from offramp.features._batch import Batch, Keys
 
 __all__ = ["NarrowedSource"]
 

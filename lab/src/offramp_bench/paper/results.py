@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 
 from offramp.features import StoreSource
-from offramp.uncertainty import bootstrap_ratio_interval
+from offramp.uncertainty._intervals import bootstrap_ratio_interval
 from offramp_bench.cifar import cached
 from offramp_bench.paper.cell import axis_of, identity
 from offramp_bench.paper.contestants import CONTESTANTS, EXITS, Contestant

@@ -7,10 +7,16 @@ from typing import Literal
 
 import numpy as np
 
-from offramp.backbone import POOLINGS, Backbone, Preprocessing, cascade
-from offramp.cost import BackboneMulAdds, count_backbone
-from offramp.features import BatchSource, Source, Store, StoreSource, extract, keep_apart, split_by_id
-from offramp.methods import DEFAULT, PAPER, JointSettings, spread_cost_weights
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._cascading import cascade
+from offramp.cost import count_backbone
+from offramp.cost._mul_adds import BackboneMulAdds
+from offramp.features import BatchSource, Source, StoreSource, extract, split_by_id
+from offramp.features._splits import keep_apart
+from offramp.features._store import Store
+from offramp.methods._settings import DEFAULT, PAPER, JointSettings, spread_cost_weights
+from offramp.pooling import POOLINGS
+from offramp.preprocessing import Preprocessing
 from offramp_bench import places
 from offramp_bench.backbones import BACKBONES
 from offramp_bench.cifar import AUGMENTED, cifar10, resnet

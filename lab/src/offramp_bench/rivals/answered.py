@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from offramp.features import Batch, BatchSource, Keys
+from offramp.features import BatchSource
+from offramp.features._batch import Batch, Keys
 
 __all__ = ["AnsweredSource"]
 
@@ -20,7 +21,7 @@ class AnsweredSource:
 
     Example:
         >>> import torch
-        >>> from offramp.features import MemorySource
+        >>> from offramp.features._batch import MemorySource
         >>> own = {1: torch.tensor([[0.0, 3.0], [2.0, 1.0]])}
         >>> samples = AnsweredSource(MemorySource(torch.zeros(2, 4), own, torch.tensor([0, 0]), (2, 2)))
         >>> [batch.labels.tolist() for batch in samples.in_order(batch_size=2)]

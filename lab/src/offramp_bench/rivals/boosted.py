@@ -3,14 +3,16 @@
 import torch
 from torch import Tensor
 
-from offramp.cost import Prices
-from offramp.exits import stack_exits
-from offramp.features import Batch, BatchSource
-from offramp.functional import cross_entropies, log_probabilities, plain_loss
-from offramp.methods.averaging import fit_averaging
-from offramp.methods.fitted import FittedExits
-from offramp.methods.settings import PAPER, JointSettings
-from offramp.methods.steps import check_samples, classifier_optimizer, descend, seeded
+from offramp.cost._table import Prices
+from offramp.exits._exit_set import stack_exits
+from offramp.features import BatchSource
+from offramp.features._batch import Batch
+from offramp.functional._objective import cross_entropies, plain_loss
+from offramp.functional._statistics import log_probabilities
+from offramp.methods._initialization import check_samples, fit_averaging
+from offramp.methods._method import FittedExits
+from offramp.methods._settings import PAPER, JointSettings
+from offramp.methods._steps import classifier_optimizer, descend, seeded
 from offramp_bench.rivals.boosted_exits import BoostedExits
 
 __all__ = ["fit_boosted"]
@@ -30,8 +32,8 @@ def fit_boosted(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
         settings: How to fit; the exits are linear whatever it says.
 
     Example:
-        >>> from offramp.cost import BackboneMulAdds
-        >>> from offramp.features import MemorySource
+        >>> from offramp.cost._mul_adds import BackboneMulAdds
+        >>> from offramp.features._batch import MemorySource
         >>> ones = torch.ones(1, 2, dtype=torch.float64)
         >>> costs = BackboneMulAdds(ones, ones, ones, full=ones[0, :1])
         >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))

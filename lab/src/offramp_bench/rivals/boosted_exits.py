@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from offramp.exits.linear import LinearExits
+from offramp.exits._linear import LinearExits
 
 __all__ = ["BoostedExits"]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
-from offramp.functional import EVIDENCE_SIZE
-from offramp.policy.gates import gate_candidates, gate_logits
-from offramp.policy.point import OperatingPoint
-from offramp.policy.policy import Observation, Policy
-from offramp.policy.tuning import Tuning
+from offramp.functional._statistics import EVIDENCE_SIZE
+from offramp.policy import Observation, Policy
+from offramp.policy._gates import gate_candidates, gate_logits
+from offramp.policy._point import OperatingPoint
+from offramp.policy._tuning import Tuning
 
 __all__ = ["POLICY", "BranchGatePolicy"]
 
@@ -35,7 +35,7 @@ class BranchGatePolicy(Policy):
     parameters = frozenset({"weight", "bias", "offset"})
     per_exit = frozenset({"weight", "bias"})
     vectors = MappingProxyType({"weight": EVIDENCE_SIZE})
-    staying = MappingProxyType({"offset": -100.0})
+    stay_values = MappingProxyType({"offset": -100.0})
 
     def initial_carry(self, zeros: Tensor) -> Any:
         """Return no carry."""

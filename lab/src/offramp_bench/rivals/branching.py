@@ -16,14 +16,19 @@ import torch
 from torch import Tensor
 from torch.optim import Adam
 
-from offramp.cost import Prices
-from offramp.exits import ExitBank, Gates, LinearExits, all_logits
-from offramp.features import Batch, BatchSource
-from offramp.functional import cross_entropies, first_exit, log_probabilities, priced_losses
-from offramp.methods.fitted import FittedExits
-from offramp.methods.joint import fit_joint
-from offramp.methods.settings import PAPER, JointSettings
-from offramp.methods.steps import batches_of, check_finite, cosine_step, remember_rates, seeded
+from offramp.cost._table import Prices
+from offramp.exits import ExitSet, LinearExits
+from offramp.exits._exit_set import all_logits
+from offramp.exits._gate import Gates
+from offramp.features import BatchSource
+from offramp.features._batch import Batch
+from offramp.functional._leaving import first_exit
+from offramp.functional._objective import cross_entropies, priced_losses
+from offramp.functional._statistics import log_probabilities
+from offramp.methods._joint import fit_joint
+from offramp.methods._method import FittedExits
+from offramp.methods._settings import PAPER, JointSettings
+from offramp.methods._steps import batches_of, check_finite, cosine_step, remember_rates, seeded
 from offramp.policy import POLICIES
 from offramp_bench.rivals.answered import AnsweredSource
 from offramp_bench.rivals.evidence_gradient import differentiable_evidence
@@ -46,8 +51,8 @@ def fit_diff_branch(fit: BatchSource, tune: BatchSource, costs: Prices, settings
         settings: How to fit; `switch_every`, `patience` and what concerns gate targets play no part.
 
     Example:
-        >>> from offramp.cost import BackboneMulAdds
-        >>> from offramp.features import MemorySource
+        >>> from offramp.cost._mul_adds import BackboneMulAdds
+        >>> from offramp.features._batch import MemorySource
         >>> ones = torch.ones(1, 2, dtype=torch.float64)
         >>> costs = BackboneMulAdds(ones, ones, ones, full=ones[0, :1])
         >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
@@ -102,7 +107,7 @@ def fit_pteenet(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
     return fit_diff_branch(AnsweredSource(fit), AnsweredSource(tune), costs, settings)
 
 
-def _judged(bank: ExitBank, gates: Gates, batch: Batch) -> tuple[Tensor, Tensor]:
+def _judged(bank: ExitSet, gates: Gates, batch: Batch) -> tuple[Tensor, Tensor]:
     """Cross-entropies `W x n x L` and gate logits `W x n x (L-1)`, each with its gradient."""
     log_p = log_probabilities(all_logits(bank, batch.features, batch.own_logits))
     return cross_entropies(log_p, batch.labels), gates(differentiable_evidence(log_p)[..., :-1, :])
@@ -110,7 +115,7 @@ def _judged(bank: ExitBank, gates: Gates, batch: Batch) -> tuple[Tensor, Tensor]
 
 @torch.no_grad()
 def _tune_priced_loss(
-    bank: ExitBank, gates: Gates, tune: BatchSource, relative_costs: Tensor, cost_weights: Tensor, batch_size: int
+    bank: ExitSet, gates: Gates, tune: BatchSource, relative_costs: Tensor, cost_weights: Tensor, batch_size: int
 ) -> Tensor:
     """`W` mean priced losses at the exits that the gates choose, each for itself: the first score of a half."""
     total = torch.zeros_like(cost_weights)

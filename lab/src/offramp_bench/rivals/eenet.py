@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from offramp.policy.point import OperatingPoint
-from offramp.policy.policy import Observation, Policy
-from offramp.policy.tuning import Tuning
+from offramp.policy import Observation, Policy
+from offramp.policy._point import OperatingPoint
+from offramp.policy._tuning import Tuning
 from offramp_bench.rivals.entropy import relative_entropy
 from offramp_bench.rivals.exit_thresholds import NEVER, quota_thresholds
 
@@ -81,7 +81,7 @@ class EENetPolicy(Policy):
     per_exit = parameters
     vectors = MappingProxyType({"weight": 3})
     per_class = frozenset({"class_weight"})
-    staying = MappingProxyType({"threshold": 2.0})
+    stay_values = MappingProxyType({"threshold": 2.0})
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where the score reaches the threshold; it is what the next exit remembers."""

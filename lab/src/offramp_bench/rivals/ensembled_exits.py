@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from offramp.errors import InputError
-from offramp.exits.bank import EXITS, ExitBank, stack_exits
-from offramp.functional import log_probabilities
+from offramp.exits._exit_set import EXITS, ExitSet, stack_exits
+from offramp.functional._statistics import log_probabilities
 
 __all__ = ["EnsembledExits"]
 
@@ -16,7 +16,7 @@ SPREAD = 0.01
 """Standard deviation of the initial weights: nearly a plain geometric mean."""
 
 
-class EnsembledExits(ExitBank):
+class EnsembledExits(ExitSet):
     r"""A bank of exits, each of which averages the answers so far: [ZTW]'s geometric ensemble.
 
     $$\log q^l = \frac1l \sum_{j \le l} e^{w^l_j} \log p^j + b^l$$
@@ -39,7 +39,7 @@ class EnsembledExits(ExitBank):
 
     carries_state = True
 
-    def __init__(self, bank: ExitBank) -> None:
+    def __init__(self, bank: ExitSet) -> None:
         super().__init__(bank.widths, bank.stages, bank.num_classes)
         if bank.stacked > 1:
             raise InputError(
@@ -94,7 +94,7 @@ class EnsembledExits(ExitBank):
         """The exits themselves: all cost weights share them."""
         return self
 
-    def copy_points(self, other: ExitBank, points: Tensor) -> None:
+    def copy_points(self, other: ExitSet, points: Tensor) -> None:
         """Take over the weights of other such exits if any of `points` is set: all cost weights share them."""
         if points.any():
             self.load_state_dict(other.state_dict())

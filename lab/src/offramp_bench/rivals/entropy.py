@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offramp.policy.point import OperatingPoint
-from offramp.policy.policy import Observation, Policy
-from offramp.policy.threshold import spread_levels
-from offramp.policy.tuning import Tuning
+from offramp.policy import Observation, Policy
+from offramp.policy._point import OperatingPoint
+from offramp.policy._threshold import spread_levels
+from offramp.policy._tuning import Tuning
 
 __all__ = ["POLICY", "EntropyPolicy", "relative_entropy"]
 
@@ -49,7 +49,7 @@ class EntropyPolicy(Policy):
     reads = frozenset({"probabilities"})
     parameters = frozenset({"limit"})
     per_exit = frozenset()
-    staying = MappingProxyType({"limit": -1.0})
+    stay_values = MappingProxyType({"limit": -1.0})
 
     def initial_carry(self, zeros: Tensor) -> Any:
         """Return no carry."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from offramp.functional import evidence
-from offramp.functional.evidence import samples_last
+from offramp.functional._statistics import samples_last
 
 __all__ = ["differentiable_evidence"]
 

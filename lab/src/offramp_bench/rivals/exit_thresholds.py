@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offramp.policy.point import OperatingPoint
-from offramp.policy.policy import Observation, Policy
-from offramp.policy.tuning import Tuning
+from offramp.policy import Observation, Policy
+from offramp.policy._point import OperatingPoint
+from offramp.policy._tuning import Tuning
 
 __all__ = ["NEVER", "POLICY", "ExitThresholdsPolicy", "quota_thresholds"]
 
@@ -67,7 +67,7 @@ class ExitThresholdsPolicy(Policy):
     reads = frozenset({"confidence"})
     parameters = frozenset({"threshold"})
     per_exit = frozenset({"threshold"})
-    staying = MappingProxyType({"threshold": 2.0})
+    stay_values = MappingProxyType({"threshold": 2.0})
 
     def initial_carry(self, zeros: Tensor) -> Any:
         """Return no carry."""

@@ -5,12 +5,13 @@ from dataclasses import replace
 import torch
 from torch.optim import Adam
 
-from offramp.cost import Prices
-from offramp.features import Batch, BatchSource
-from offramp.methods.fitted import FittedExits
-from offramp.methods.fresh import begun_exits
-from offramp.methods.settings import PAPER, JointSettings
-from offramp.methods.steps import (
+from offramp.cost._table import Prices
+from offramp.features import BatchSource
+from offramp.features._batch import Batch
+from offramp.methods._initialization import initialize_exits
+from offramp.methods._method import FittedExits
+from offramp.methods._settings import PAPER, JointSettings
+from offramp.methods._steps import (
     batches_of,
     check_finite,
     classifier_optimizer,
@@ -51,8 +52,8 @@ def fit_l2w_den(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
         settings: How to fit; the exits are linear whatever it says.
 
     Example:
-        >>> from offramp.cost import BackboneMulAdds
-        >>> from offramp.features import MemorySource
+        >>> from offramp.cost._mul_adds import BackboneMulAdds
+        >>> from offramp.features._batch import MemorySource
         >>> ones = torch.ones(1, 2, dtype=torch.float64)
         >>> costs = BackboneMulAdds(ones, ones, ones, full=ones[0, :1])
         >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
@@ -61,7 +62,7 @@ def fit_l2w_den(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
     """
     epochs = settings.warmup_epochs + settings.epochs
     with seeded(settings.seed):
-        bank = begun_exits(fit, tune, replace(settings, exits="linear"))
+        bank = initialize_exits(fit, tune, replace(settings, exits="linear"))
         optimizer = classifier_optimizer(bank, settings)
         network = weighing_network(len(bank.stages))
         learned = list(network.parameters())

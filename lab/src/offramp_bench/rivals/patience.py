@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offramp.policy.point import OperatingPoint
-from offramp.policy.policy import Observation, Policy
-from offramp.policy.tuning import Tuning
+from offramp.policy import Observation, Policy
+from offramp.policy._point import OperatingPoint
+from offramp.policy._tuning import Tuning
 
 __all__ = ["POLICY", "PatiencePolicy"]
 
@@ -32,7 +32,7 @@ class PatiencePolicy(Policy):
     reads = frozenset({"prediction"})
     parameters = frozenset({"patience"})
     per_exit = frozenset()
-    staying = MappingProxyType({"patience": 1e6})
+    stay_values = MappingProxyType({"patience": 1e6})
 
     def initial_carry(self, zeros: Tensor) -> Any:
         """The class predicted last, which is none yet, and how many exits in a row have agreed with the one before."""

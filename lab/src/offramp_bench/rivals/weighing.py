@@ -6,9 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from offramp.exits import ExitBank, all_logits, stack_exits
-from offramp.features import Batch
-from offramp.functional import cross_entropies, log_probabilities
+from offramp.exits import ExitSet
+from offramp.exits._exit_set import all_logits, stack_exits
+from offramp.features._batch import Batch
+from offramp.functional._objective import cross_entropies
+from offramp.functional._statistics import log_probabilities
 
 __all__ = ["exit_losses", "leave_by_shares", "meta_loss", "sample_weights", "weighing_network"]
 
@@ -82,7 +84,7 @@ def leave_by_shares(confidence: Tensor, *, ratio: float = RATIO) -> Tensor:
     return exits
 
 
-def exit_losses(bank: ExitBank, batch: Batch) -> Tensor:
+def exit_losses(bank: ExitSet, batch: Batch) -> Tensor:
     """`n x E` cross-entropies of the trained exits.
 
     Args:
@@ -93,7 +95,7 @@ def exit_losses(bank: ExitBank, batch: Batch) -> Tensor:
     return cross_entropies(log_probabilities(stack_exits(bank(features))), batch.labels)[0]
 
 
-def meta_loss(bank: ExitBank, network: nn.Module, taught: Batch, judged: Batch, *, rate: float) -> Tensor:
+def meta_loss(bank: ExitSet, network: nn.Module, taught: Batch, judged: Batch, *, rate: float) -> Tensor:
     """Loss of some samples where they leave, after a step on others as the network weighs them.
 
     The step, plain gradient descent, is not taken: the gradient with respect to the network passes through it.
@@ -122,7 +124,7 @@ def meta_loss(bank: ExitBank, network: nn.Module, taught: Batch, judged: Batch, 
 class _Answers(nn.Module):
     """Log-probabilities `n x L x K` of all exits, in a form that `functional_call` gives other parameters to."""
 
-    def __init__(self, bank: ExitBank) -> None:
+    def __init__(self, bank: ExitSet) -> None:
         super().__init__()
         self.bank = bank
 

@@ -4,14 +4,16 @@ import torch
 from torch import Tensor
 from torch.optim import Adam
 
-from offramp.cost import Prices
-from offramp.exits import stack_exits
-from offramp.features import Batch, BatchSource
-from offramp.functional import cross_entropies, log_probabilities, plain_loss
-from offramp.methods.fitted import FittedExits
-from offramp.methods.joint import fit_classifiers
-from offramp.methods.settings import PAPER, JointSettings
-from offramp.methods.steps import descend, remember_rates, seeded
+from offramp.cost._table import Prices
+from offramp.exits._exit_set import stack_exits
+from offramp.features import BatchSource
+from offramp.features._batch import Batch
+from offramp.functional._objective import cross_entropies, plain_loss
+from offramp.functional._statistics import log_probabilities
+from offramp.methods._joint import fit_classifiers
+from offramp.methods._method import FittedExits
+from offramp.methods._settings import PAPER, JointSettings
+from offramp.methods._steps import descend, remember_rates, seeded
 from offramp_bench.rivals.ensembled_exits import EnsembledExits
 
 __all__ = ["fit_ztw"]
@@ -39,8 +41,8 @@ def fit_ztw(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointS
         settings: How to fit the classifiers.
 
     Example:
-        >>> from offramp.cost import BackboneMulAdds
-        >>> from offramp.features import MemorySource
+        >>> from offramp.cost._mul_adds import BackboneMulAdds
+        >>> from offramp.features._batch import MemorySource
         >>> ones = torch.ones(1, 2, dtype=torch.float64)
         >>> costs = BackboneMulAdds(ones, ones, ones, full=ones[0, :1])
         >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a model)
-from offramp.runtime import BACKENDS, EagerBackend
+from offramp.runtime import BACKENDS
+from offramp.runtime._eager import EagerBackend
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.runtime.alternatives import alternatives, measured, texts
 from offramp_bench.runtime.efficiency import efficiency, full_network
@@ -53,7 +54,7 @@ def parities() -> dict[str, Any]:
         wanted = expected(network)
         flipped[network] = flipped_by_half(wanted)
         frontier = wanted.frontier
-        parts = frontier.backbone, frontier.pooling, frontier.bank
+        parts = frontier.backbone, frontier.pooling, frontier.exits
         for name in EXACT if network == "ResNet-56" else EXACT[:1]:
             rows += parity(name, BACKENDS.get(name)(*parts, all_images()[:2]), wanted)
     return {"cells": rows, "flipped by half precision": flipped}

@@ -11,11 +11,14 @@ import torch
 from torch import Tensor
 
 import offramp
-from offramp import EarlyExitNetwork
-from offramp.frontier import Frontier
+from offramp.model._model import EarlyExitModel
 from offramp.policy import OperatingPoint
-from offramp.runtime import Backend, EagerBackend, Engine
-from offramp.runtime.onnx import OnnxBackend, export_onnx, onnx_backend, quantized
+from offramp.runtime import Backend
+from offramp.runtime._eager import EagerBackend
+from offramp.runtime._engine import Engine
+from offramp.runtime.onnx import export_onnx
+from offramp.runtime.onnx._backend import OnnxBackend, onnx_backend
+from offramp.runtime.onnx._int8 import quantize_graph
 from offramp_bench import earlyon_exits
 from offramp_bench.bars import say
 from offramp_bench.cifar import cifar10, resnet
@@ -54,8 +57,8 @@ def alternatives() -> list[Alternative]:
     graph = _whole_graph()
     found += [Alternative(f"ResNet-56, ONNX {kind}", _session(path)) for kind, path in _whole_graphs(graph).items()]
     frontier = cascade_frontier()
-    point = frontier.choose(cost=CASCADE_COST).point
-    bank = frontier.bank.take(point.classifier)
+    point = frontier.at(cost=CASCADE_COST).point
+    bank = frontier.exits.take(point.classifier)
     example = all_images()[:2]
     eager = EagerBackend(frontier.backbone, frontier.pooling, bank)
     narrow = EagerBackend(frontier.backbone, frontier.pooling, bank, dtype=torch.bfloat16)
@@ -141,8 +144,8 @@ def texts(*, repeats: int, batches: int = 8, singles: int = 100) -> list[dict[st
     backbone, rows = minilm(task), intents(task, "test")
     frontier = offramp.fit(backbone, train_rows(task, seen=True), train_rows(task, seen=False), store=CACHE / "texts")
     networks = {
-        "guarantee": frontier.choose(max_drop=0.01),
-        "level on tune": frontier.choose(accuracy=frontier.full_accuracy),
+        "guarantee": frontier.at(max_drop=0.01),
+        "level on tune": frontier.at(accuracy=frontier.full_accuracy),
     }
     itself, every = minilm_itself(task), rows.read(0, len(rows))
 
@@ -151,7 +154,7 @@ def texts(*, repeats: int, batches: int = 8, singles: int = 100) -> list[dict[st
         logits: Tensor = itself(**backbone.prepare(backbone.preprocessing(raw)))
         return logits.argmax(1)
 
-    def with_exits(network: EarlyExitNetwork) -> Callable[[Any], Tensor]:
+    def with_exits(network: EarlyExitModel) -> Callable[[Any], Tensor]:
         return lambda raw: network.predict(raw).labels
 
     works = {"full": full, **{name: with_exits(network) for name, network in networks.items()}}
@@ -193,8 +196,8 @@ def _full_bfloat16() -> Run:
     return _labels(lambda images: network(images)[0])
 
 
-def _engine(frontier: Frontier, point: OperatingPoint, backend: Backend) -> Run:
-    bank = frontier.bank.take(point.classifier)
+def _engine(frontier: EarlyExitModel, point: OperatingPoint, backend: Backend) -> Run:
+    bank = frontier.exits.take(point.classifier)
     engine = Engine(frontier.backbone, frontier.pooling, bank, [replace(point, classifier=0)], backend=backend)
 
     def run(images: Tensor) -> Tensor:
@@ -226,7 +229,7 @@ def _whole_graphs(graph: Path) -> Mapping[str, Path]:
 
     static, dynamic = graph.with_suffix(".static.onnx"), graph.with_suffix(".dynamic.onnx")
     images = _calibration_images().numpy()
-    quantized(graph, static, [{"images": images[start : start + 64]} for start in range(0, len(images), 64)])
+    quantize_graph(graph, static, [{"images": images[start : start + 64]} for start in range(0, len(images), 64)])
     plain = onnx.load(graph)
     del plain.graph.value_info[:]  # shapes that the exporter noted and the quantiser does not agree with
     quantize_dynamic(plain, dynamic, weight_type=QuantType.QUInt8)
@@ -250,10 +253,10 @@ def _session(path: Path) -> Run:
     return _labels(run)
 
 
-def _int8_backend(frontier: Frontier, point: OperatingPoint) -> Backend:
+def _int8_backend(frontier: EarlyExitModel, point: OperatingPoint) -> Backend:
     folder = CACHE / "cascade-int8"
     shutil.rmtree(folder, ignore_errors=True)
-    bank = frontier.bank.take(point.classifier)
+    bank = frontier.exits.take(point.classifier)
     example = all_images()[:2]
     export_onnx(frontier.backbone, frontier.pooling, bank, example, folder, int8=_calibration_images())
     return OnnxBackend(folder, frontier.backbone, frontier.pooling, bank, example)

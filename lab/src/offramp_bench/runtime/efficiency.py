@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from offramp.backbone import Backbone, Cascade, Hidden
-from offramp.runtime import Backend, Engine
-from offramp.runtime.narrow import narrowed
+from offramp.backbone import Cascade
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._hidden import Hidden
+from offramp.runtime import Backend
+from offramp.runtime._eager import with_weights_as
+from offramp.runtime._engine import Engine
 from offramp_bench.runtime.networks import COSTS, Measured
 from offramp_bench.runtime.timing import in_turns, ratio
 
@@ -31,7 +34,7 @@ def full_network(backbone: Backbone, dtype: torch.dtype | None = None) -> Callab
     members = list(backbone.members) if isinstance(backbone, Cascade) else [backbone]
     if dtype is None:
         return torch.inference_mode()(lambda hidden: [member(hidden) for member in members])
-    stages = [narrowed(member.stages, dtype) for member in members]
+    stages = [with_weights_as(member.stages, dtype) for member in members]
 
     @torch.inference_mode()
     def run(inputs: Hidden) -> Any:

@@ -9,13 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from offramp.artifact import VERSION
-from offramp.backbone import POOLINGS, Backbone, Hidden, Pooling, merge
-from offramp.cost import count_backbone, price, thinned
-from offramp.exits import ExitBank, LadderExits
-from offramp.features import BatchSource, StageView, StoreSource, split_by_id
-from offramp.frontier import Frontier, fit_frontier, load, save, simulate
+from offramp.artifact._format import VERSION
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._hidden import Hidden
+from offramp.backbone._merging import merge
+from offramp.cost import count_backbone, keep_exits
+from offramp.cost._mul_adds import price
+from offramp.exits import ExitSet, LadderExits
+from offramp.features import BatchSource, StoreSource, split_by_id
+from offramp.features._batch import StageView
+from offramp.model import fit_features
+from offramp.model._loading import load
+from offramp.model._model import EarlyExitModel
+from offramp.model._outcomes import simulate
 from offramp.policy import POLICIES, OperatingPoint
+from offramp.pooling import POOLINGS, Pooling
 from offramp_bench import places
 from offramp_bench.backbones.t2t_vit import T2TViT
 from offramp_bench.bars import say
@@ -57,7 +65,7 @@ class Measured:
     name: str
     backbone: Backbone
     pooling: Pooling
-    bank: ExitBank
+    bank: ExitSet
     points: Sequence[OperatingPoint]
     """One for each of COSTS."""
     shares: Tensor
@@ -67,33 +75,33 @@ class Measured:
 
 
 @cache
-def resnet_frontier() -> Frontier:
+def resnet_frontier() -> EarlyExitModel:
     """ResNet-56 with three exits, fitted on the train images; tuned on 2,000 of the test images."""
     backbone = resnet(56)
 
-    def fit() -> Frontier:
+    def fit() -> EarlyExitModel:
         train = StoreSource(cached(56, "train", "grid", augmented=True), pooling="grid", views="all")
         views = [StageView(source, RESNET_ENDS) for source in (train, *rotation_splits("grid", 0)[:2])]
-        return fit_frontier(merge(backbone, RESNET_ENDS), *views, example=_image(), pooling="grid")
+        return fit_features(merge(backbone, RESNET_ENDS), *views, example=_image(), pooling="grid")
 
     return _kept("resnet56-thirds", merge(backbone, RESNET_ENDS), fit)
 
 
 @cache
-def cascade_frontier(rotation: int = 0) -> Frontier:
+def cascade_frontier(rotation: int = 0) -> EarlyExitModel:
     """ResNet-20 before ResNet-56 with four exits, as offramp_bench.few_exits fits it."""
     return _kept(f"cascade-{rotation}", merge(images_cascade(), ENDS), lambda: fit_few(rotation)[0])
 
 
 @cache
-def text_frontier(task: str = "banking77") -> Frontier:
+def text_frontier(task: str = "banking77") -> EarlyExitModel:
     """MiniLM with three exits, fitted as offramp_bench.cascade does it, first rotation."""
     backbone = minilm(task)
 
-    def fit() -> Frontier:
+    def fit() -> EarlyExitModel:
         *sources, _ = (StageView(source, TEXT_ENDS) for source in text_sources(task, backbone, 0))
         example = backbone.prepare(backbone.preprocessing(intents(task, "train").read(0, 1).inputs))
-        return fit_frontier(merge(backbone, TEXT_ENDS), *sources, example=example, settings=TEXT, pooling="auto")
+        return fit_features(merge(backbone, TEXT_ENDS), *sources, example=example, settings=TEXT, pooling="auto")
 
     return _kept(f"minilm-{task}-first", merge(backbone, TEXT_ENDS), fit)
 
@@ -109,25 +117,25 @@ def _image() -> Tensor:
     return image
 
 
-def _kept(name: str, backbone: Backbone, fit: Callable[[], Frontier]) -> Frontier:
+def _kept(name: str, backbone: Backbone, fit: Callable[[], EarlyExitModel]) -> EarlyExitModel:
     """A frontier under `lab/.cache`, fitted on first use."""
     folder = CACHE / f"{name}-format{VERSION}"
     if not (folder / "manifest.json").exists():
         say(f"fitting {name}")
-        save(fit(), folder)
+        fit().save(folder)
     return load(folder, backbone=backbone)
 
 
-def _served(name: str, frontier: Frontier, test: BatchSource, inputs: Callable[[int, int], Hidden]) -> Measured:
+def _served(name: str, frontier: EarlyExitModel, test: BatchSource, inputs: Callable[[int, int], Hidden]) -> Measured:
     """The network at thresholds that cost nearest to COSTS on test, be it that dearer ones are no more accurate."""
-    point = frontier.choose(cost=max(COSTS), policy="threshold").point
+    point = frontier.at(cost=max(COSTS), policy="threshold").point
     (point,), seen = frontier.outcomes_at([point], test)
     asked = [replace(point, parameters={"threshold": level}) for level in torch.linspace(0.3, 1, 701)]
     exits = simulate(asked, seen)
     spent = frontier.costs["threshold"].of(seen.sizes).relative_cost(exits, point.active)
     points = [asked[int((spent - cost).abs().argmin())] for cost in COSTS]
     shares = _shares(frontier.backbone, inputs(0, 1), frontier.pooling)
-    bank = frontier.bank.take(frontier.choose(cost=max(COSTS), policy="threshold").point.classifier)
+    bank = frontier.exits.take(frontier.at(cost=max(COSTS), policy="threshold").point.classifier)
     return Measured(name, frontier.backbone, frontier.pooling, bank, points, shares, inputs)
 
 
@@ -180,7 +188,7 @@ def t2t_vit() -> Measured:
         return torch.nn.functional.interpolate(all_images()[start:stop], size=(224, 224))
 
     example = inputs(0, 1)
-    backbone = thinned(full, example, exits=4)
+    backbone = keep_exits(full, example, exits=4)
     pooling = POOLINGS.get("auto")
     widths = tuple(
         pooling(backbone.representation(hidden, stage)).shape[1] for stage, hidden in _hiddens(backbone, example)
@@ -215,7 +223,7 @@ def _hiddens(backbone: Backbone, example: Hidden) -> list[tuple[int, Hidden]]:
 
 
 @torch.inference_mode()
-def _sharpest(backbone: Backbone, pooling: Pooling, bank: ExitBank, images: Hidden) -> list[Tensor]:
+def _sharpest(backbone: Backbone, pooling: Pooling, bank: ExitSet, images: Hidden) -> list[Tensor]:
     """Logits of the early exits on some images."""
     state, found = bank.initial_state(len(images)), []
     for index, hidden in _hiddens(backbone, images)[:-1]:
@@ -249,7 +257,7 @@ def _temperature(logits: Tensor, share: float) -> float:
     return float((low * high) ** 0.5)
 
 
-FRONTIERS: dict[str, Callable[[], Frontier]] = {"ResNet-56": resnet_frontier, "cascade": cascade_frontier}
+FRONTIERS: dict[str, Callable[[], EarlyExitModel]] = {"ResNet-56": resnet_frontier, "cascade": cascade_frontier}
 """Those whose answers are compared with the simulator's."""
 
 NETWORKS: dict[str, Callable[[], Measured]] = {

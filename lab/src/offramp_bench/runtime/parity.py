@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from offramp.features import StoreSource, extract
-from offramp.frontier import Frontier, simulate
-from offramp.frontier.outcomes import Outcomes
+from offramp.model._model import EarlyExitModel
+from offramp.model._outcomes import Outcomes, simulate
 from offramp.policy import OperatingPoint
-from offramp.runtime import Backend, Engine
+from offramp.runtime import Backend
+from offramp.runtime._engine import Engine
 from offramp_bench.bars import say
 from offramp_bench.cifar import PREPROCESSING, cifar10
 from offramp_bench.runtime.networks import CACHE, FRONTIERS, all_images
@@ -35,7 +36,7 @@ class Expected:
     """What the simulator says of all test images at the points, on features in full precision."""
 
     network: str
-    frontier: Frontier
+    frontier: EarlyExitModel
     points: Sequence[OperatingPoint]
     exits: Tensor
     """`P x N`."""
@@ -80,7 +81,7 @@ def parity(name: str, backend: Backend, wanted: Expected) -> list[dict[str, Any]
         wanted: What the simulator says.
     """
     frontier, images = wanted.frontier, all_images()
-    engine = Engine(frontier.backbone, frontier.pooling, frontier.bank, wanted.points, backend=backend)
+    engine = Engine(frontier.backbone, frontier.pooling, frontier.exits, wanted.points, backend=backend)
     draw = torch.Generator().manual_seed(0)
     everybody, count = torch.arange(len(images)), len(wanted.points)
     rows = []
@@ -118,7 +119,7 @@ def _cut(rows: Tensor, size: int) -> list[Tensor]:
 
 
 def _seen(
-    network: str, frontier: Frontier, dtype: torch.dtype
+    network: str, frontier: EarlyExitModel, dtype: torch.dtype
 ) -> tuple[Outcomes, Sequence[OperatingPoint], Sequence[OperatingPoint]]:
     """What all exits say of all test images from features of some precision, and the points as asked of that."""
     folder = CACHE / f"{network}-{str(dtype).removeprefix('torch.')}"
@@ -126,7 +127,7 @@ def _seen(
     store = extract(
         frontier.backbone, cifar10("test"), folder, poolings=(pooling,), views=(PREPROCESSING,), dtype=dtype
     )
-    points = [frontier.choose(cost=cost, policy=policy).point for policy, cost in ASKED]
+    points = [frontier.at(cost=cost, policy=policy).point for policy, cost in ASKED]
     asked, seen = frontier.outcomes_at(points, StoreSource(store, pooling=pooling))
     return seen, asked, points
 

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from offramp.cost import Prices
-from offramp.exits import ExitBank
+from offramp.cost._table import Prices
+from offramp.exits import ExitSet
 from offramp.features import BatchSource
-from offramp.frontier import outcomes, simulate, thin, tune_temperatures
-from offramp.policy import POLICIES, threshold_candidates
+from offramp.model._outcomes import compute_outcomes, simulate, tune_temperatures
+from offramp.model._points import thin
+from offramp.policy import POLICIES
+from offramp.policy._threshold import threshold_candidates
 from offramp_bench.paper.curve import GRID, accuracies_at
 
 __all__ = ["HALF", "Accuracy", "accuracy_of"]
@@ -30,7 +32,7 @@ class Accuracy:
     """Of the bare network."""
 
 
-def accuracy_of(bank: ExitBank, tune: BatchSource, test: BatchSource, prices: Prices) -> Accuracy:
+def accuracy_of(bank: ExitSet, tune: BatchSource, test: BatchSource, prices: Prices) -> Accuracy:
     """Measure exits that have been fitted.
 
     Args:
@@ -40,7 +42,7 @@ def accuracy_of(bank: ExitBank, tune: BatchSource, test: BatchSource, prices: Pr
         prices: What the network and its exits cost.
     """
     temperatures = tune_temperatures(bank, tune)
-    seen, judged = outcomes(bank, tune, temperatures), outcomes(bank, test, temperatures)
+    seen, judged = compute_outcomes(bank, tune, temperatures), compute_outcomes(bank, test, temperatures)
     costs = prices.price(bank, POLICIES.get("threshold"))
     points = thin(threshold_candidates(seen.confidence[0], temperatures[0], 0), seen, costs)
     table, rows = costs.of(judged.sizes), torch.arange(len(judged.labels))

@@ -6,8 +6,10 @@ from typing import Any
 
 import torch
 
-from offramp.backbone import Hidden
-from offramp.runtime import EagerBackend, Engine, run_dense
+from offramp.backbone._hidden import Hidden
+from offramp.runtime._dense import run_dense
+from offramp.runtime._eager import EagerBackend
+from offramp.runtime._engine import Engine
 from offramp_bench.bars import Bar, say
 from offramp_bench.runtime.networks import COSTS, minilm_texts, resnet_cascade
 from offramp_bench.runtime.timing import in_turns, ratio

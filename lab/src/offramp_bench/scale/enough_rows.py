@@ -6,7 +6,8 @@ from statistics import mean
 from typing import Any
 
 from offramp.features import StoreSource, split_by_id
-from offramp.methods import JointSettings, fit_classifiers, fit_joint
+from offramp.methods._joint import fit_classifiers, fit_joint
+from offramp.methods._settings import JointSettings
 from offramp_bench.bars import Bar, say
 from offramp_bench.paper.tasks import TASKS, Look, Splits, Task, _store, prices_of, splits_of
 from offramp_bench.scale.accuracy import accuracy_of

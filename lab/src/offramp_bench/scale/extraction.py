@@ -19,9 +19,13 @@ from typing import Any
 
 import torch
 
-from offramp.backbone import DEFAULT_POOLING, POOLINGS, Backbone, Hidden
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._hidden import Hidden
 from offramp.features import Source
-from offramp.scale import Workers, cluster, extract_on_cluster
+from offramp.pooling import POOLINGS
+from offramp.pooling._rich import DEFAULT_POOLING
+from offramp.scale import extract_on_cluster
+from offramp.scale._workers import Workers, open_workers
 from offramp_bench.bars import Bar, say
 from offramp_bench.scale.processes import descendants
 from offramp_bench.scale.work import VIEWS, images, network
@@ -43,7 +47,7 @@ def extraction(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     backbone, source = network(layers), images(rows)
     began = time.perf_counter()
     with (
-        cluster(processes) as workers,
+        open_workers(processes) as workers,
         ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), _prepare, (layers, rows)) as bare,
         TemporaryDirectory() as folder,
     ):

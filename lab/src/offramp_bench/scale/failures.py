@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from offramp.features import Store, extract
+from offramp.features import extract
+from offramp.features._store import Store
 from offramp.scale import extract_on_cluster
 from offramp_bench.bars import Bar, say
 from offramp_bench.scale.processes import descendants

@@ -18,8 +18,10 @@ from PIL import Image
 
 from offramp.data import open_data
 from offramp.errors import OfframpError
-from offramp.features import Source, Store, extract
-from offramp.scale import cluster, extract_on_cluster
+from offramp.features import Source, extract
+from offramp.features._store import Store
+from offramp.scale import extract_on_cluster
+from offramp.scale._workers import open_workers
 from offramp_bench.bars import Bar, say
 from offramp_bench.scale.work import VIEWS, hashes, images, network
 
@@ -38,7 +40,7 @@ def faults(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
         return _as_root()
     figures: dict[str, Any] = {}
     bars = []
-    with TemporaryDirectory() as folder, cluster(1):
+    with TemporaryDirectory() as folder, open_workers(1):
         alone = Path(folder, "alone")
         extract(network(8), images(ROWS), alone, **OPTIONS)
         for name, fault in FAULTS.items():

@@ -11,11 +11,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from offramp.backbone import DEFAULT_POOLING, Backbone, Preprocessing
-from offramp.features import Plan, Rows, Source, compile_manifest, extract_shard, make_plan
-from offramp.features.extract import begin_extraction
-from offramp.scale.cluster import Workers, cluster
-from offramp.scale.extract import extract_on_cluster
+from offramp.backbone._backbone import Backbone
+from offramp.features import Source
+from offramp.features._extraction import begin_extraction, extract_shard, make_plan
+from offramp.features._shard import Plan
+from offramp.features._source import Rows
+from offramp.features._store import compile_manifest
+from offramp.pooling._rich import DEFAULT_POOLING
+from offramp.preprocessing import Preprocessing
+from offramp.scale._extract import extract_on_cluster
+from offramp.scale._workers import Workers, open_workers
 from offramp_bench.bars import Bar, say
 from offramp_bench.cifar import PREPROCESSING, cifar10, resnet
 from offramp_bench.scale.arithmetic import Constants, forecast
@@ -102,7 +107,7 @@ def measured_constants(backbone: Backbone, source: Source) -> Constants:
         backbone: The network.
         source: Not many rows.
     """
-    with TemporaryDirectory() as folder, cluster(1) as crew:
+    with TemporaryDirectory() as folder, open_workers(1) as crew:
         worker_s = _begun(crew, backbone)
         driver_began = process_time()
         for _ in crew.run(range(JOBS), _nothing):
@@ -158,7 +163,7 @@ def _begin(backbone: Backbone, source: Source, folder: Path) -> Plan:
 def _extraction(rows: int, workers: int) -> dict[str, float]:
     """An extraction on workers that have just been started."""
     backbone, source = _backbone(), Numbers(rows)
-    with TemporaryDirectory() as folder, cluster(workers):
+    with TemporaryDirectory() as folder, open_workers(workers):
         began, driver_began = perf_counter(), process_time()
         extract_on_cluster(
             backbone, source, folder, workers=workers, shard_mb=_shard_mb(backbone, source), threads=1, progress=False

@@ -14,9 +14,11 @@ import numpy as np
 import torch
 
 import offramp
-from offramp.backbone import CifarResNet, image_preprocessing
+from offramp.backbone import CifarResNet
 from offramp.features import ArraySource
-from offramp.scale import cluster, predict_on_cluster
+from offramp.preprocessing._images import image_preprocessing
+from offramp.scale import predict_on_cluster
+from offramp.scale._workers import open_workers
 from offramp_bench.bars import Bar, say
 from offramp_bench.cifar import cifar10
 from offramp_bench.runtime.networks import cascade_frontier
@@ -50,7 +52,7 @@ def inference(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     network, source = prepared(small)
     repeats = 2 if small else 7
     began = time.perf_counter()
-    with TemporaryDirectory() as folder, cluster(WORKERS) as crew:
+    with TemporaryDirectory() as folder, open_workers(WORKERS) as crew:
         list(crew.run(range(WORKERS), float))
         start_s = time.perf_counter() - began
         with bare_processes(small) as bare:
@@ -88,7 +90,7 @@ def inference(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     return figures, bars
 
 
-def prepared(small: bool) -> tuple[offramp.EarlyExitNetwork, ArraySource]:
+def prepared(small: bool) -> tuple[offramp.EarlyExitModel, ArraySource]:
     """The network and its inputs, which every process makes for itself.
 
     Args:
@@ -99,10 +101,10 @@ def prepared(small: bool) -> tuple[offramp.EarlyExitNetwork, ArraySource]:
     images = cifar10("test").read(0, 10_000).inputs
     twice = np.concatenate([images, images])
     source = ArraySource(twice, np.zeros(len(twice), np.int64), name="cifar10/test, twice")
-    return cascade_frontier().choose(cost=COST, policy="threshold"), source
+    return cascade_frontier().at(cost=COST, policy="threshold"), source
 
 
-def _untrained() -> offramp.EarlyExitNetwork:
+def _untrained() -> offramp.EarlyExitModel:
     torch.manual_seed(0)
     quick = offramp.JointSettings(exits="ladder", classifier_loss="fixed", cost_weights=(0.1, 1.0), epochs=1)
     data = [(_noise(count, seed=count), np.arange(count) % 10) for count in (100, 200)]
@@ -110,21 +112,21 @@ def _untrained() -> offramp.EarlyExitNetwork:
     frontier = offramp.fit(
         CifarResNet(20), *data, preprocessing=preprocessing, settings=quick, anyway=True, progress=False
     )
-    network = frontier.choose(cost=1.1, policy="threshold")
+    network = frontier.at(cost=1.1, policy="threshold")
     # All are settings of the dial: which of them is right by chance more often says nothing.
-    points = [replace(point, promised={**point.promised, "accuracy": 0.1}) for point in network.points]
-    return replace(network, point=points[len(points) // 2], points=points)
+    points = [replace(point, tune_metrics={**point.tune_metrics, "accuracy": 0.1}) for point in network.settings]
+    return replace(network, chosen=points[len(points) // 2], points={"threshold": points})
 
 
 def _noise(count: int, *, seed: int = 0) -> Any:
     return np.random.default_rng(seed).integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
 
 
-def _budgets(network: offramp.EarlyExitNetwork, small: bool) -> tuple[float, ...]:
+def _budgets(network: offramp.EarlyExitModel, small: bool) -> tuple[float, ...]:
     return ((network.dial.cheapest + network.dial.dearest) / 2,) if small else BUDGETS
 
 
-def _predicted(network: offramp.EarlyExitNetwork, source: ArraySource, folder: Path, **options: Any) -> Any:
+def _predicted(network: offramp.EarlyExitModel, source: ArraySource, folder: Path, **options: Any) -> Any:
     return predict_on_cluster(
         network, source, folder, workers=WORKERS, batch_size=BATCH_SIZE, backend=BACKEND, progress=False, **options
     )

@@ -18,11 +18,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from offramp.backbone import Backbone, Hidden, Preprocessing
-from offramp.features import Plan, Store, StoreSource, begin_store, compile_manifest
-from offramp.features.shard import write_shard
-from offramp.frontier import fit_frontier
-from offramp.methods import DEFAULT, EpochRecord
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._hidden import Hidden
+from offramp.features import StoreSource
+from offramp.features._shard import Plan, write_shard
+from offramp.features._store import Store, begin_store, compile_manifest
+from offramp.methods._joint import EpochRecord
+from offramp.methods._settings import DEFAULT
+from offramp.model import fit_features
+from offramp.preprocessing import Preprocessing
 from offramp_bench.bars import Bar, say
 from offramp_bench.store import memory_of
 
@@ -150,7 +154,7 @@ def fit_store(path: Path) -> dict[str, float]:
     held_out = [StoreSource(store, pooling="mean", rows=part, buffer_mb=BUFFER_MB) for part in (tune, calibrate)]
     without = np.sort(np.concatenate([tune, calibrate]))
     fit = StoreSource(store, pooling="mean", without=without, buffer_mb=BUFFER_MB)
-    fit_frontier(
+    fit_features(
         _Vectors(),
         fit,
         *held_out,

@@ -9,9 +9,11 @@ from unittest.mock import patch
 
 import torch
 
-from offramp.features import BatchSource, MemorySource, Plan, Store, StoreSource, begin_store, compile_manifest
-from offramp.features.shard import write_shard
-from offramp.methods import fit_classifiers
+from offramp.features import BatchSource, StoreSource
+from offramp.features._batch import MemorySource
+from offramp.features._shard import Plan, write_shard
+from offramp.features._store import Store, begin_store, compile_manifest
+from offramp.methods._joint import fit_classifiers
 from offramp_bench.bars import Bar, say
 from offramp_bench.paper.tasks import TASKS, _store, prices_of, splits_of
 from offramp_bench.scale.accuracy import accuracy_of
@@ -52,7 +54,7 @@ def shuffling(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     say(f"shuffling: full shuffle: {full}")
     buffered: dict[str, Any] = {}
     # Chunks of 16 rows: shards and buffer have some thirty of them, a large store's a hundred.
-    small_chunks = patch("offramp.features.loader.CHUNK_BYTES", 0)
+    small_chunks = patch("offramp.features._loader.CHUNK_BYTES", 0)
     with small_chunks, tempfile.TemporaryDirectory(prefix="offramp-shuffling-") as name:
         for kind, order in orders.items():
             store = _written(everything, order, Path(name, kind.replace(" ", "-")))

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from offramp.backbone import CifarResNet, image_preprocessing
+from offramp.backbone import CifarResNet
 from offramp.features import ArraySource
+from offramp.preprocessing._images import image_preprocessing
 
 __all__ = ["VIEWS", "hashes", "images", "network"]
 

@@ -1,0 +1,264 @@
+"""The feature store: shards of cached outputs, and a manifest written last.
+
+Layout of the folder (docs/store.md describes the content of each file):
+
+    plan.json                   the plan of the extraction, written first
+    shards/000000.safetensors   the columns of rows 0 to shard_rows - 1
+    shards/000000.json          their row range, size and hash, written after the shard
+    manifest.json               the plan and the entries of all shards, written when all shards are there
+    .lock                       held by the process that is writing
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from offramp._files import TEMPORARY, file_sha256, hold_lock, read_checked_json, write_checked_json
+from offramp._registry import unknown_name
+from offramp.errors import CorruptFileError, StoreError
+from offramp.features._ids import Ids
+from offramp.features._shard import (
+    REDO,
+    Entry,
+    Plan,
+    check_size,
+    entry_path,
+    is_finished,
+    map_shard,
+    read_entry,
+    shard_path,
+)
+from offramp.features._splits import hold_out
+
+__all__ = ["Store", "begin_store", "compile_manifest", "hold_store", "pending_shards", "read_plan"]
+
+OPEN_SHARDS = 128
+"""Largest number of mapped shards. Mapping one again costs 0.1 ms; each takes address space, but no memory."""
+
+WAIT_S = 10.0
+"""Seconds to wait for another writer of a store: about as long as verifying a store of some gigabytes takes."""
+
+
+@final
+class Store:
+    """Cached outputs of a backbone, on disk, and mapped into memory as they are read.
+
+    JSON files are verified when the store is opened, a shard when it is first mapped.
+
+    Args:
+        path: Folder of the store.
+        plan: The plan of the extraction.
+        entries: One per shard.
+    """
+
+    def __init__(self, path: Path, plan: Plan, entries: tuple[Entry, ...]) -> None:
+        self.path = path
+        self.plan = plan
+        self._entries = entries
+        self._verified: set[int] = set()
+        self._mapped: OrderedDict[int, dict[str, Tensor]] = OrderedDict()
+
+    @classmethod
+    def open(cls, path: str | Path) -> "Store":
+        """Open a finished store.
+
+        Args:
+            path: Its folder, local or mounted.
+
+        Raises:
+            StoreError: If there is no finished store in the folder, or a file cannot be read.
+            CorruptFileError: If a file was changed.
+        """
+        path = Path(path)
+        plan = read_plan(path)
+        manifest = path / "manifest.json"
+        if not manifest.exists():
+            raise StoreError(
+                f"the extraction into {path} is not finished: it has no manifest.json",
+                hint="run the same extraction again: it goes on where it stopped",
+            )
+        content = read_checked_json(manifest)
+        shards = content.get("shards")
+        if content.get("plan") != plan.to_json() or not isinstance(shards, list) or len(shards) != plan.num_shards:
+            raise CorruptFileError(f"{manifest} does not match the plan of this store", hint=REDO)
+        entries = tuple(read_entry(path, plan, shard) for shard in range(plan.num_shards))
+        for shard, entry in enumerate(entries):
+            if asdict(entry) != shards[shard]:
+                raise CorruptFileError(
+                    f"{entry_path(path, shard)} and {manifest.name} do not agree",
+                    hint="delete both and run the same extraction again",
+                )
+            check_size(shard_path(path, shard), entry)
+        return cls(path, plan, entries)
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return self.plan.num_rows
+
+    @property
+    def num_views(self) -> int:
+        """Number of views of each sample; the first is without augmentation."""
+        return len(self.plan.views)
+
+    @property
+    def num_classes(self) -> int:
+        """K."""
+        return self.plan.num_classes
+
+    @property
+    def own_heads(self) -> tuple[int, ...]:
+        """Stages after which the network has a classifier of its own."""
+        return self.plan.own_heads
+
+    @property
+    def poolings(self) -> tuple[str, ...]:
+        """Names of the poolings whose features are stored."""
+        return tuple(self.plan.poolings)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of backbone, poolings and preprocessing."""
+        return self.plan.fingerprint
+
+    def widths(self, pooling: str) -> tuple[int, ...]:
+        """Return the number of features of each stage under a pooling: L numbers."""
+        if pooling not in self.plan.poolings:
+            raise unknown_name(f"pooling of the store of '{self.plan.source}' in {self.path}", pooling, self.poolings)
+        return self.plan.poolings[pooling]
+
+    def shard(self, index: int) -> Mapping[str, Tensor]:
+        """Return the columns of a shard by name, mapped into memory; do not write to them.
+
+        `features.<pooling>` is `rows x views x D`, `logits.<stage>` is `rows x views x K`; `labels`, `ids` and `sizes`
+        have one number per row.
+        """
+        if index in self._mapped:
+            self._mapped.move_to_end(index)
+            return self._mapped[index]
+        if index not in self._verified:
+            file = shard_path(self.path, index)
+            check_size(file, self._entries[index])
+            if file_sha256(file) != self._entries[index].sha256:
+                raise CorruptFileError(
+                    f"{file} does not match its checksum",
+                    hint="run the same extraction again: it redoes only this shard",
+                )
+            self._verified.add(index)
+        columns = map_shard(self.path, self.plan, index)
+        self._mapped[index] = columns
+        if len(self._mapped) > OPEN_SHARDS:
+            self._mapped.popitem(last=False)
+        return columns
+
+    def hold_out(self, sizes: Sequence[int], *, seed: int = 0) -> list[Ids]:
+        """Draw a few rows by sample id, to tune and to calibrate with, without holding the ids of all rows.
+
+        The rows are those of `split_by_id(store.ids(), sizes, seed=seed)`; rows with equal ids stay together.
+        `StoreSource(store, without=...)` reads the other rows.
+
+        Args:
+            sizes: Number of rows of each part.
+            seed: Another seed draws other parts.
+
+        Returns:
+            The row numbers of each part, sorted.
+        """
+        return hold_out((self.shard(index)["ids"].numpy() for index in range(self.plan.num_shards)), sizes, seed=seed)
+
+    def ids(self) -> Ids:
+        """Return `N` sample ids."""
+        return self._gather("ids")
+
+    def labels(self) -> npt.NDArray[np.int64]:
+        """Return `N` classes."""
+        return self._gather("labels")
+
+    def _gather(self, name: str) -> npt.NDArray[np.int64]:
+        values = np.empty(self.num_rows, np.int64)
+        for index in range(self.plan.num_shards):
+            rows = self.plan.rows_of(index)
+            values[rows.start : rows.stop] = self.shard(index)[name].numpy()
+        return values
+
+
+def read_plan(path: Path) -> Plan:
+    """Read the plan of a store, finished or not."""
+    file = path / "plan.json"
+    if not file.exists():
+        raise StoreError(
+            f"no feature store at {path}: plan.json is missing",
+            hint="extract into this folder, or download the store to it, first",
+        )
+    return Plan.from_json(read_checked_json(file), file)
+
+
+@contextmanager
+def hold_store(path: Path) -> Iterator[None]:
+    """Hold a store so that no other process writes to it; a kill releases it.
+
+    Args:
+        path: Folder of the store; created if needed. The lock is the hidden file `.lock` in it, which stays.
+
+    Raises:
+        BusyError: If another process is still writing after some seconds; the message names the process.
+    """
+    with hold_lock(path / ".lock", wait_s=WAIT_S):
+        yield
+
+
+def begin_store(path: Path, plan: Plan) -> None:
+    """Create the folder and write the plan, or check that the folder holds a store with this plan.
+
+    Temporary files of killed writers are removed, so no other process may be writing.
+    """
+    try:
+        (path / "shards").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot make the folder {path}: {error}", hint="choose another path") from error
+    _remove_temporary_files(path)
+    if not (path / "plan.json").exists():
+        write_checked_json(path / "plan.json", plan.to_json())
+        return
+    before, now = read_plan(path).to_json(), plan.to_json()
+    differences = [f"{key} was {before[key]!r}, now {now[key]!r}" for key in now if before[key] != now[key]]
+    if differences:
+        raise StoreError(
+            f"{path} holds another extraction: {', '.join(differences)}",
+            hint="to go on with it, give the same arguments; otherwise choose another path or delete this one",
+        )
+
+
+def pending_shards(path: Path, plan: Plan) -> list[int]:
+    """Return the shards still to be extracted: missing ones, and those whose bytes do not match their entry."""
+    return [shard for shard in range(plan.num_shards) if not is_finished(path, plan, shard)]
+
+
+def compile_manifest(path: str | Path) -> Store:
+    """Finish a store: check that all shards are there, and write the manifest.
+
+    Call it once, when all writers are done.
+    """
+    path = Path(path)
+    plan = read_plan(path)
+    entries = []
+    for shard in range(plan.num_shards):
+        entry = read_entry(path, plan, shard)
+        check_size(shard_path(path, shard), entry)
+        entries.append(asdict(entry))
+    _remove_temporary_files(path)
+    write_checked_json(path / "manifest.json", {"plan": plan.to_json(), "shards": entries})
+    return Store.open(path)
+
+
+def _remove_temporary_files(path: Path) -> None:
+    # safetensors writes to a file `.tmp...` of its own before it renames it to the given path.
+    for file in [*path.glob(f"*{TEMPORARY}"), *path.glob(f"shards/*{TEMPORARY}"), *path.glob("shards/.tmp*")]:
+        file.unlink(missing_ok=True)

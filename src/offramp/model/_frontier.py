@@ -1,0 +1,138 @@
+"""The table of a model's operating points."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from offramp.policy import OperatingPoint
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["Contribution", "Frontier", "area"]
+
+ROWS = 12
+"""Points that a printed table shows at most."""
+
+
+@dataclass(frozen=True)
+class Contribution:
+    """Gain from one exit, or from one member of a cascade."""
+
+    name: str
+    """Number of the exit (0-based), or name of the member."""
+    gain: float
+    """Mean accuracy over all budgets with it, minus without it, on the tune split."""
+    kept: bool
+    """True if it is in use."""
+
+
+@dataclass(frozen=True, repr=False)
+class Frontier:
+    """Operating points of one policy, ascending in cost, measured on the tune split."""
+
+    network: str
+    """Name of the network."""
+    num_exits: int
+    """Exits of the network, used or not."""
+    policy: str
+    """Name of the policy that decides."""
+    points: tuple[OperatingPoint, ...]
+    """The operating points."""
+    full_accuracy: float
+    """Accuracy of the full network."""
+    full_ms: float | None = None
+    """Milliseconds of the full network per sample, if costs are times."""
+    contributions: tuple[Contribution, ...] = ()
+    """Gain of each cascade member, then of each early exit."""
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __iter__(self) -> Iterator[OperatingPoint]:
+        return iter(self.points)
+
+    def __repr__(self) -> str:
+        return f"Frontier({self.network} by {self.policy}, {len(self)} points)"
+
+    @cached_property
+    def area(self) -> float:
+        """Mean accuracy over all budgets."""
+        return area(self.points)
+
+    def to_dicts(self) -> list[dict[str, float]]:
+        """Return one dictionary per point: cost, accuracy, change against the full network, milliseconds."""
+        return [
+            {
+                "cost": point.tune_metrics["cost"],
+                "accuracy": point.tune_metrics["accuracy"],
+                "change": point.tune_metrics["accuracy"] - self.full_accuracy,
+            }
+            | ({} if self.full_ms is None else {"latency_ms": self.full_ms * point.tune_metrics["cost"]})
+            for point in self.points
+        ]
+
+    def __str__(self) -> str:
+        from rich.console import Console  # not above: it takes longer to import than all of offramp
+
+        console = Console(width=100, color_system=None)
+        with console.capture() as capture:
+            console.print(self._table())
+        return f"{self._title()}\n{capture.get()}" + "".join(f"{line}\n" for line in self._notes())
+
+    def _repr_html_(self) -> str:
+        table = self._table()
+        header = "".join(f"<th>{column.header}</th>" for column in table.columns)
+        rows = zip(*(column.cells for column in table.columns), strict=True)
+        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+        notes = "".join(f"<p>{line}</p>" for line in self._notes())
+        return f"<p>{self._title()}</p><table><tr>{header}</tr>{body}</table>{notes}"
+
+    def _rows(self) -> list[dict[str, float]]:
+        """Return at most ROWS rows, evenly spread over the points."""
+        rows = self.to_dicts()
+        return [rows[place] for place in sorted({round(step * (len(rows) - 1) / (ROWS - 1)) for step in range(ROWS)})]
+
+    def _table(self) -> "Table":
+        from rich.table import Table
+
+        table = Table()
+        for column in (*(("ms",) if self.full_ms is not None else ()), "cost", "accuracy", "change"):
+            table.add_column(column, justify="right")
+        for row in self._rows():
+            figures = [f"{row['cost']:.3f}", f"{100 * row['accuracy']:.2f}", f"{100 * row['change']:+.2f}"]
+            table.add_row(*([f"{row['latency_ms']:.3g}"] if "latency_ms" in row else []), *figures)
+        return table
+
+    def _title(self) -> str:
+        shown = len(self._rows())
+        count = f"{shown} of its {len(self)} points" if shown < len(self) else "all points"
+        return f"frontier of {self.network} by {self.policy}, {count}, measured on the tune split"
+
+    def _notes(self) -> Iterator[str]:
+        """Yield the gains of cascade members and the exits that were dropped, if there are any."""
+        first = max(0, len(self.contributions) - (self.num_exits - 1))  # exits come last, without the final one
+        members, exits = self.contributions[:first], self.contributions[first:]
+        if members:
+            gains = [f"{one.name} {100 * one.gain:+.2f}{'' if one.kept else ' (dropped)'}" for one in members]
+            yield f"gain of each member, in points of mean accuracy: {', '.join(gains)}"
+        dropped = [exit.name for exit in exits if not exit.kept]
+        if dropped:
+            yield f"exits dropped because they bring nothing: {', '.join(dropped)}"
+
+
+def area(points: Sequence[OperatingPoint]) -> float:
+    """Return the mean accuracy over relative costs from 0.1 to 1, each with the best point within it.
+
+    Args:
+        points: Points with their tune figures.
+
+    Returns:
+        The mean; a cost below that of every point counts 0.
+    """
+    total = 0.0
+    budgets = [0.1 + 0.01 * step for step in range(91)]
+    for budget in budgets:
+        total += max((p.tune_metrics["accuracy"] for p in points if p.tune_metrics["cost"] <= budget), default=0.0)
+    return total / len(budgets)

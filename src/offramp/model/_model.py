@@ -1,0 +1,495 @@
+"""The early-exit model: a frozen network with exits, all its operating points, and the one in force."""
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from offramp.backbone import Factory
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._hidden import Hidden
+from offramp.cost import Costs
+from offramp.data._labelled import LabelledData
+from offramp.errors import InputError, OfframpWarning
+from offramp.exits import ExitSet
+from offramp.features import BatchSource
+from offramp.features._ids import IdSketch
+from offramp.model._answer import Answer
+from offramp.model._choose import Request, choose_point
+from offramp.model._evaluation import Evaluation, evaluate
+from offramp.model._frontier import Contribution, Frontier
+from offramp.model._outcomes import Outcomes, compute_outcomes
+from offramp.model._recalibrate import recalibrate
+from offramp.model._saving import save
+from offramp.model._times import with_latency
+from offramp.policy import OperatingPoint
+from offramp.pooling import Pooling
+from offramp.preprocessing import Preprocessing
+from offramp.runtime import BACKENDS, Backend, BudgetController, Dial, LatencyTable
+from offramp.runtime._batch import Compaction
+from offramp.runtime._budget import WINDOW
+from offramp.runtime._dense import run_dense
+from offramp.runtime._dial import is_same_setting
+from offramp.runtime._engine import Engine
+from offramp.uncertainty import prediction_set
+from offramp.uncertainty._conformal import ConformalVariant
+from offramp.uncertainty._risk import RiskBound
+
+__all__ = ["EarlyExitModel"]
+
+
+@dataclass(frozen=True, repr=False)
+class EarlyExitModel:
+    """A frozen network with trained exits, its operating points from cheap to accurate, and the point in force.
+
+    `offramp.fit` makes one, `offramp.load` reads one. Samples that have left are not computed any further: each stage
+    runs on those that remain.
+
+    Example:
+        >>> import offramp
+        >>> from offramp.backbone import CifarResNet
+        >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
+        >>> quick = offramp.JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
+        >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
+        >>> model = offramp.fit(CifarResNet(8), *data, settings=quick, anyway=True, progress=False)
+        >>> fast = model.at(cost=1.1)
+        >>> fast.predict(images).labels.shape, fast.predict_many(images.split(16)).labels.shape
+        (torch.Size([60]), torch.Size([60]))
+        >>> controller = fast.controller(0.8)  # keep an average budget on a stream
+        >>> for batch in images.split(20):
+        ...     answer = fast.predict(batch, budget=controller.next_budget)
+        ...     controller.record(answer.relative_cost)
+        >>> controller.count
+        60
+        >>> fast.on("bfloat16").predict(images).labels.shape
+        torch.Size([60])
+    """
+
+    backbone: Backbone
+    """The frozen network."""
+    preprocessing: Preprocessing
+    """Conversion of raw inputs into what the backbone takes."""
+    pooling: Pooling
+    """Conversion of a hidden state into the features an exit sees."""
+    exits: ExitSet
+    """The trained exits."""
+    costs: Mapping[str, Costs]
+    """Costs per policy, in Mul-Adds or in milliseconds."""
+    points: Mapping[str, Sequence[OperatingPoint]]
+    """Operating points per policy, ascending in cost on the tune split; the first policy decides by default."""
+    temperatures: Tensor
+    """`W x L` temperatures of the exits."""
+    full_accuracy: float
+    """Accuracy of the full network on the tune split."""
+    contributions: Sequence[Contribution] = ()
+    """Gain on the tune split of each cascade member, then of each early exit."""
+    classes: tuple[str, ...] = ()
+    """Class names in the order of the network's outputs; empty if unknown."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """Versions, settings and sizes of the splits the model was fitted with."""
+    splits: Mapping[str, IdSketch] = field(default_factory=dict)
+    """Hashed ids of the samples of "fit", "tune", "calibrate" and, if there is one, "recalibrate"."""
+    full_ms: float | None = None
+    """Milliseconds of the full network per sample of the tune split, if costs are times; None if they are Mul-Adds."""
+    embedded: bool = False
+    """True if the artifact it was loaded from holds the network's weights: saving writes them again."""
+    request: Request = field(default_factory=Request)
+    """Conditions that `at` was given; the default point if there are none."""
+    chosen: OperatingPoint | None = None
+    """The point that meets the request; found on first use if left out."""
+    backend: Backend | None = None
+    """Computation of stages and exits; plain torch if left out."""
+    compaction: Compaction | None = None
+    """Rule for removing finished samples from a batch; at once if left out."""
+
+    def __repr__(self) -> str:
+        points = ", ".join(f"{len(points)} points by {policy}" for policy, points in self.points.items())
+        cost = None if self.chosen is None else self.chosen.tune_metrics.get("cost")
+        at = "" if cost is None else f", at relative cost {cost:.3g}"
+        return f"EarlyExitModel({self.backbone.name}, {self.backbone.num_exits} exits, {points}{at})"
+
+    def _repr_html_(self) -> str:
+        return f"<p><code>{self!r}</code></p>{self.frontier._repr_html_()}"
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy that decides: the requested one, else the first that `fit` was given."""
+        return self.request.policy or next(iter(self.points))
+
+    @cached_property
+    def point(self) -> OperatingPoint:
+        """The operating point in force; warns if it is the default and nothing can be guaranteed."""
+        if self.chosen is not None:
+            return self.chosen
+        try:
+            tune_samples = int(self.provenance["splits"]["tune"]["samples"])
+        except (KeyError, TypeError, ValueError):  # made by hand, or from a file that says something else
+            tune_samples = None
+        choice = choose_point(
+            self.points,
+            self.request,
+            full_accuracy=self.full_accuracy,
+            full_ms=self.full_ms,
+            tune_samples=tune_samples,
+        )
+        if choice.caution:
+            warnings.warn(choice.caution, OfframpWarning, stacklevel=3)
+        return choice.point
+
+    @cached_property
+    def frontier(self) -> Frontier:
+        """Table of the operating points of `policy`, measured on the tune split."""
+        return Frontier(
+            network=self.backbone.name,
+            num_exits=self.backbone.num_exits,
+            policy=self.policy,
+            points=tuple(self.points[self.policy]),
+            full_accuracy=self.full_accuracy,
+            full_ms=self.full_ms,
+            contributions=tuple(self.contributions),
+        )
+
+    def at(
+        self,
+        *,
+        cost: float | None = None,
+        accuracy: float | None = None,
+        latency_ms: float | None = None,
+        max_drop: float | None = None,
+        confidence: float | None = None,
+        loss: str | None = None,
+        bound: RiskBound | None = None,
+        policy: str | None = None,
+    ) -> "EarlyExitModel":
+        """Return the same model at the operating point that meets a request.
+
+        `max_drop` is guaranteed; other requests are met on the tune split. Without any: `max_drop=0.01` at 95 %
+        confidence if the calibrate split allows it; else the cheapest point that is not below the full network on the
+        tune split, with a warning.
+
+        Args:
+            cost: Spend at most this share of the full network's cost: the most accurate point that costs no more.
+                `predict(budget=...)` of any model of the same policy and classifiers picks the same point.
+            accuracy: Reach this accuracy: the cheapest point that does.
+            latency_ms: Take at most this many milliseconds per sample on average; needs `with_latency`.
+            max_drop: Lose at most this against the full network, on average over new samples like those of the
+                calibrate split: the cheapest point for which that can be guaranteed; docs/guarantees.md.
+            confidence: Confidence of the guarantee; 0.95 if left out.
+            loss: Loss that is bounded: "accuracy" (the default); "disagreement", the share of answers that change,
+                which needs no labels and is no less; "brier", the Brier score.
+            bound: Test behind the guarantee: "ltt", Learn then Test (the default), or "wsr", the bound of
+                Waudby-Smith and Ramdas.
+            policy: Policy that decides; the first that `fit` was given if left out.
+
+        Raises:
+            BudgetError: If no point meets the request; if there are too few samples for a guarantee, with how many
+                would do.
+
+        Warns:
+            OfframpWarning: If nothing is requested and nothing can be guaranteed.
+        """
+        request = Request(cost, accuracy, latency_ms, max_drop, confidence, loss, bound, policy)
+        model = replace(self, request=request, chosen=None)
+        return replace(model, chosen=model.point)
+
+    @torch.inference_mode()
+    def predict(
+        self,
+        inputs: Any,
+        *,
+        budget: float | Sequence[float] | Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Answer:
+        """Classify a batch of raw inputs.
+
+        Args:
+            inputs: N inputs as the preprocessing takes them: arrays or tensors, a list of images, a list of texts, or
+                the output of a tokenizer. For one input, add the batch axis: `inputs[None]`, `[text]`.
+            budget: Spend at most this share of the full network's cost, or `N` shares, one per sample: each sample is
+                at the most accurate setting of the `dial` within its budget. At `point` if left out.
+            generator: Random numbers for a policy that samples; torch's own if left out.
+
+        Raises:
+            BudgetError: If a budget is lower than the cheapest setting.
+            InputError: If the network cannot take the inputs, such as a single one without a batch axis.
+        """
+        hidden, sizes = self._prepare(inputs)
+        rows = self._rows(budget, len(sizes))
+        return self._answer(*self.engine.run(hidden, point=rows, generator=generator), sizes, rows)
+
+    @torch.inference_mode()
+    def predict_many(
+        self, batches: Iterable[Any], *, budget: float | None = None, generator: torch.Generator | None = None
+    ) -> Answer:
+        """Classify many batches together, faster than one after the other, where nobody waits for the first answer.
+
+        Samples that stay of one batch go on with those of the next, so that the late stages run full batches too, as
+        large as the first one given. Inputs that differ in size, such as texts, are sorted by it. Memory does not grow
+        with the batches, except for the answers and, where they are sorted, the inputs.
+
+        Args:
+            batches: Raw inputs, one batch at a time, each as `predict` takes them.
+            budget: As for `predict`; one for all.
+            generator: As for `predict`.
+
+        Returns:
+            The answers of all batches, in their order: those of `predict`, up to rounding.
+        """
+        sizes = [torch.empty(0)]
+
+        def prepare_all() -> Iterator[Hidden]:
+            for inputs in batches:
+                hidden, batch_sizes = self._prepare(inputs)
+                sizes.append(batch_sizes)
+                yield hidden
+
+        row = self._rows(budget, 1)
+        point = 0 if row is None else int(row)
+        probabilities, exits = run_dense(self.engine, prepare_all(), point=point, generator=generator)
+        all_sizes = torch.cat(sizes)
+        return self._answer(probabilities, exits, all_sizes, None if row is None else row.expand(len(all_sizes)))
+
+    def evaluate(
+        self,
+        data: "LabelledData | BatchSource",
+        *,
+        points: Sequence[OperatingPoint] | None = None,
+        store: str | Path | None = None,
+        seed: int = 0,
+        anyway: bool = False,
+        progress: bool = True,
+    ) -> Evaluation:
+        """Measure operating points on samples that nothing was fitted on, with 95 % intervals.
+
+        Args:
+            data: Labelled samples as `fit` takes them, or their cached features.
+            points: Points of any policy; the point in force if left out.
+            store: Folder for the cached features, so that an interrupted run continues; a temporary one if left out.
+            seed: Seed of the bootstrap.
+            anyway: Continue with a warning where the full network is no better than guessing.
+            progress: Show a progress bar.
+
+        Raises:
+            GuessingError: If the full network is no better than the most frequent class, at 95 %, one-sided.
+            SplitError: If more than 1 % of the samples were used to fit the model; fewer are left out with an
+                `OverlapWarning`.
+        """
+        points = (self.point,) if points is None else points
+        return evaluate(self, data, points, store=store, seed=seed, anyway=anyway, progress=progress)
+
+    def recalibrate(
+        self,
+        data: Any,
+        *,
+        labelled: bool = False,
+        conformal: ConformalVariant = "pooled",
+        store: str | Path | None = None,
+        progress: bool = True,
+    ) -> "EarlyExitModel":
+        """Return the same points, calibrated on other samples: those that the model meets in production.
+
+        The full network runs over the samples once, and agreement with it can be guaranteed; no labels are needed. With
+        labels, accuracy can be guaranteed too, and prediction sets are calibrated anew; without, they stay as they are.
+        Points, temperatures and the order in which points are tested stay in any case.
+
+        Args:
+            data: Samples that nothing was fitted on: raw inputs as `predict` takes them, a source of them, or their
+                cached features; with `labelled`, labelled samples as `fit` takes them, or their cached features.
+            labelled: True if the labels are true: accuracy and Brier score can then be guaranteed too, and prediction
+                sets are calibrated on these samples.
+            conformal: With labels, how prediction sets are calibrated; docs/conformal.md.
+            store: Folder for the cached features, so that an interrupted run continues; a temporary one if left out.
+            progress: Show a progress bar.
+
+        Returns:
+            The model at its default point; call `at(max_drop=..., loss="disagreement")`, then `save`.
+
+        Raises:
+            SplitError: If the exits were fitted or tuned on more than 1 % of these samples; fewer are left out with an
+                `OverlapWarning`.
+        """
+        return recalibrate(self, data, labelled=labelled, conformal=conformal, store=store, progress=progress)
+
+    def with_latency(self, table: LatencyTable, *, batch_size: int = 1) -> "EarlyExitModel":
+        """Return the same points priced by measured time instead of Mul-Adds, at the default point.
+
+        Args:
+            table: Times of this network and its exits: `offramp.runtime.measure_latency`.
+            batch_size: Samples per batch; at 1, a point's time is the time of one sample.
+        """
+        return with_latency(self, table, batch_size=batch_size)
+
+    def save(self, path: str | Path, *, factory: Factory | None = None, weights: bool | None = None) -> None:
+        """Write the model into a folder: exits, temperatures, thresholds, costs, all points and the request in force.
+
+        Args:
+            path: The folder.
+            factory: Function that makes the backbone, as `offramp.load` will look it up:
+                `Factory("package.module:function", options)`; a registered backbone knows its own.
+            weights: Embed the network's weights. If left out: for networks of timm, torchvision or transformers, whose
+                names alone make none, and where the artifact that the model was loaded from had them.
+        """
+        save(self, path, factory=factory, weights=weights)
+
+    def controller(self, budget: float, *, window: int = WINDOW) -> BudgetController:
+        """Return a controller that keeps an average budget on a stream of batches, however hard they are.
+
+        Ask for `controller.next_budget`, then record what the answer has cost.
+
+        Args:
+            budget: Cost per sample on average, as a share of the full network's cost.
+            window: Samples over which it pays back what was spent beyond that: the more, the further the average may be
+                from the budget for a while, and the better the answers where hard and easy inputs come in stretches.
+
+        Raises:
+            BudgetError: If the budget is lower than the cheapest setting.
+        """
+        return BudgetController(budget, settings=self.dial.costs, window=window)
+
+    def on(
+        self, backend: str | Backend, *, example: Any = None, compaction: Compaction | None = None
+    ) -> "EarlyExitModel":
+        """Return the same model on another backend.
+
+        Args:
+            backend: One of `offramp.runtime.BACKENDS` ("eager", "bfloat16", "onnx"), or a backend made for this
+                model's backbone, pooling and exits.
+            example: Raw inputs, at least one, for a backend that is compiled with them: "onnx" needs them.
+            compaction: Rule for removing finished samples from a batch; unchanged if left out.
+
+        Returns:
+            A model with the same answers, up to rounding. Where rounding is coarser than in calibration (bfloat16,
+            eight bits, a backend without a true attribute `exact`) its point has no guarantee.
+        """
+        self.backbone.eval()  # as for `predict`: the backend may hold a copy
+        if isinstance(backend, str):
+            make, prepared = BACKENDS.get(backend), None
+            if example is not None:
+                prepared = self.backbone.prepare(self.preprocessing(example))
+            backend = make(self.backbone, self.pooling, self.exits_in_force, prepared)
+        point = self.point
+        if point.guarantee is not None and not getattr(backend, "exact", False):
+            point = replace(point, guarantee=None)
+        compaction = self.compaction if compaction is None else compaction
+        return replace(self, chosen=point, backend=backend, compaction=compaction)
+
+    @cached_property
+    def exits_in_force(self) -> ExitSet:
+        """The exits that `point` asks: of several sets of classifiers, one."""
+        return self.exits.take(self.point.classifier)
+
+    @cached_property
+    def settings(self) -> tuple[OperatingPoint, ...]:
+        """Points that budgets pick from: those of the same policy and classifiers, without dominated ones."""
+        # A model that held all classifiers would compute all of them. At the cost that the point was chosen for this is
+        # the same, as the best of all points is the best of its own.
+        candidates = self.points.get(self.point.policy, ())
+        alike = [point for point in candidates if point.classifier == self.point.classifier]
+        return Dial(alike).settings if alike else ()
+
+    @cached_property
+    def dial(self) -> Dial:
+        """The rule by which budgets pick a setting."""
+        return Dial(self.engine.points.points)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The engine that runs the stages."""
+        # One for all budgets; its first point is for samples without a budget.
+        points = [self.point, *(point for point in self.settings if not is_same_setting(point, self.point))]
+        backend, compaction = self.backend, self.compaction
+        return Engine(self.backbone, self.pooling, self.exits_in_force, points, backend=backend, compaction=compaction)
+
+    def outcomes_at(
+        self, points: Sequence[OperatingPoint], source: BatchSource
+    ) -> tuple[list[OperatingPoint], Outcomes]:
+        """Let the exits that some points ask answer samples.
+
+        Args:
+            points: Points of any policy.
+            source: Cached features of the samples.
+
+        Returns:
+            The points, each with the place of its classifiers in the outcomes; and the outcomes.
+        """
+        fingerprint = getattr(source, "backbone_fingerprint", None)
+        if fingerprint is not None and fingerprint != self.backbone.fingerprint():
+            raise InputError(
+                expected=f"features of this model's network '{self.backbone.name}'",
+                got="features of another network",
+                hint="extract them with model.backbone, which may have fewer members than the cascade that was fitted",
+            )
+        # Only the classifiers that the points ask: of sixteen sets, a threshold uses one.
+        used = sorted({point.classifier for point in points})
+        probabilities = any("probabilities" in point.rule.reads for point in points)
+        answers = compute_outcomes(self.exits.take(*used), source, self.temperatures[used], probabilities=probabilities)
+        return [replace(point, classifier=used.index(point.classifier)) for point in points], answers
+
+    @cached_property
+    def _modules(self) -> tuple[nn.Module, ...]:
+        # Looked up once: walking all modules takes as long as a stage does at batch 1.
+        return tuple(self.backbone.modules())
+
+    def _prepare(self, inputs: Any) -> tuple[Hidden, Tensor]:
+        """Return raw inputs as the backbone takes them, and their `N` sizes."""
+        if any(module.training for module in self._modules):
+            self.backbone.eval()  # the user has put the network into training mode since
+        prepared = self.preprocessing(inputs)
+        with self.backbone.explain_errors(prepared):
+            hidden = self.backbone.prepare(prepared)
+            return hidden, self.backbone.sizes(hidden).cpu()
+
+    def _rows(self, budget: float | Sequence[float] | Tensor | None, count: int) -> Tensor | None:
+        """Return the engine's points for budgets, one per sample; None, all at the first, without a budget."""
+        if budget is None:
+            return None
+        try:
+            budgets = torch.as_tensor(budget, dtype=torch.float64).cpu()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InputError(expected="a budget as a number or numbers, such as 0.6", got=repr(budget)) from error
+        if budgets.shape not in ((), (count,)):
+            raise InputError(
+                expected=f"one budget, or {count}, one per sample", got=f"budgets of shape {tuple(budgets.shape)}"
+            )
+        return self.dial.pick_rows(budgets.reshape(-1)).expand(count)
+
+    def _answer(self, probabilities: Tensor, exits: Tensor, sizes: Tensor, rows: Tensor | None) -> Answer:
+        """Return the answers of samples that have left."""
+        # On the device of costs and thresholds, wherever the backbone is.
+        probabilities, exits = probabilities.cpu(), exits.cpu()
+        unanswered = (~probabilities.isfinite().all(1)).nonzero().squeeze(1)
+        if len(unanswered):
+            raise InputError(
+                f"{len(unanswered)} of {len(exits)} inputs have no finite answer, the first is input "
+                f"{int(unanswered[0])}",
+                hint="check it for NaN or infinite numbers",
+            )
+        relative_cost, sets = self._costs_and_sets(probabilities, exits, sizes, rows)
+        return Answer(probabilities.argmax(1), probabilities, exits, relative_cost, sets, self.classes)
+
+    def _costs_and_sets(
+        self, probabilities: Tensor, exits: Tensor, sizes: Tensor, rows: Tensor | None
+    ) -> tuple[Tensor, dict[float, Tensor]]:
+        """Return relative costs and prediction sets of samples, each by the point it was at."""
+        costs = self.costs[self.point.policy].of(sizes)
+        if rows is None or not len(rows):
+            spent = costs.spent(exits, self.point.active) / costs.full
+            limits = {level: thresholds[exits] for level, thresholds in self.point.conformal_thresholds.items()}
+            return spent, {level: prediction_set(probabilities, limit) for level, limit in limits.items()}
+        in_use, place = torch.unique(rows, return_inverse=True)
+        points = [self.engine.points.points[row] for row in in_use.tolist()]
+        actives = list(dict.fromkeys(point.active for point in points))
+        spent = torch.stack([costs.spent(exits, active) / costs.full for active in actives])
+        active = torch.tensor([actives.index(point.active) for point in points])[place]
+        limits = {
+            level: torch.stack([point.conformal_thresholds[level] for point in points])[place, exits]
+            for level in points[0].conformal_thresholds
+            if all(level in point.conformal_thresholds for point in points)
+        }
+        sets = {level: prediction_set(probabilities, limit) for level, limit in limits.items()}
+        return spent[active, torch.arange(len(exits))], sets

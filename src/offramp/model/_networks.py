@@ -1,0 +1,118 @@
+"""The network that a user holds, as a backbone."""
+
+import reprlib
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from torch import nn
+
+from offramp.artifact._format import LONGEST
+from offramp.backbone import Cascade
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._cascading import cascade
+from offramp.backbone._splitting import split
+from offramp.data._labelled import check_same_classes
+from offramp.errors import InputError
+from offramp.preprocessing import Preprocessing
+
+__all__ = ["Network", "as_backbone", "check_names", "check_stages", "preprocessing_of_part"]
+
+Network: TypeAlias = "Backbone | nn.Module | str | Sequence[Any] | Any"
+"""A backbone; a torch module; "hf:FOLDER", "timm:NAME" or "torchvision:NAME,weights=FILE"; a `transformers` pipeline;
+or a list of these, cheap to strong, for a cascade."""
+
+
+def as_backbone(network: Network, example: Callable[[], Any]) -> Backbone:
+    """Return a network as a backbone: split into stages where it is not one yet.
+
+    Args:
+        network: The network.
+        example: Function that returns a few inputs as a module takes them; called if a module has to be split.
+    """
+    if isinstance(network, Backbone):
+        return network
+    if isinstance(network, str):
+        return split(network)
+    if isinstance(network, list | tuple):
+        return cascade(*(as_backbone(member, example) for member in network))
+    if isinstance(network, nn.Module):
+        return _from_module(network, example())
+    model = getattr(network, "model", None)
+    if isinstance(model, nn.Module):  # a pipeline of transformers
+        return _from_pipeline(network, model)
+    raise InputError(
+        expected="a torch module, a backbone, 'hf:FOLDER', a transformers pipeline, or a list of these",
+        got=f"a {type(network).__name__}",
+    )
+
+
+def _from_module(module: nn.Module, example: Any) -> Backbone:
+    if isinstance(example, np.ndarray) and example.dtype == object:
+        raise InputError(
+            expected=f"inputs as {type(module).__name__} takes them, to split it on",
+            got="texts or images",
+            hint="give a transformers pipeline, 'hf:FOLDER' or preprocessing=..., which convert them",
+        )
+    if hasattr(getattr(module, "config", None), "vocab_size"):
+        from offramp.backbone.adapters.transformers import text_backbone
+
+        return text_backbone(module)
+    return split(module, example)
+
+
+def _from_pipeline(pipeline: Any, model: nn.Module) -> Backbone:
+    if getattr(pipeline, "tokenizer", None) is not None:
+        from offramp.backbone.adapters.transformers import text_backbone
+
+        return text_backbone(model, tokenizer=pipeline.tokenizer)
+    if getattr(pipeline, "image_processor", None) is not None:
+        from offramp.backbone.adapters._transformers_folder import image_processor_preprocessing
+        from offramp.backbone.adapters.transformers import image_backbone
+
+        preprocessing, side = image_processor_preprocessing(pipeline.image_processor.to_dict())
+        return image_backbone(model, side=side, preprocessing=preprocessing)
+    raise InputError(
+        expected="a pipeline with a tokenizer or an image processor",
+        got=f"a {type(pipeline).__name__} without",
+        hint="give its model: offramp.split(pipeline.model, example)",
+    )
+
+
+def check_stages(backbone: Backbone) -> None:
+    """Refuse a network of one stage: its only exit is its own head, so that no sample could leave early."""
+    if backbone.num_exits == 1:
+        raise InputError(
+            f"'{backbone.name}'",
+            expected="at least two stages",
+            got="one, from which no sample can leave early",
+            hint="split it after named modules (offramp.split(model, example, at=[...])), give the stages by hand "
+            "(offramp.Backbone), or put a cheaper network in front (offramp.cascade)",
+        )
+
+
+def check_names(classes: Sequence[str], backbone: Backbone) -> tuple[str, ...]:
+    """Return class names as a tuple; refuse them if they are not one per class, or not those of the backbone."""
+    names = [] if isinstance(classes, str) else list(classes)
+    good = all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
+    if not good or len(names) != backbone.num_classes or len(set(names)) != len(names):
+        raise InputError(
+            expected=f"{backbone.num_classes} different names, one per class of '{backbone.name}', each of 1 to "
+            f"{LONGEST} characters",
+            got=reprlib.repr(classes),
+        )
+    check_same_classes(names, backbone.classes, f"classes={reprlib.repr(classes)}")
+    return tuple(names)
+
+
+def preprocessing_of_part(part: Backbone, backbone: Backbone, preprocessing: Preprocessing) -> Preprocessing:
+    """Return the preprocessing for some members of a cascade.
+
+    Args:
+        part: The members that remain.
+        backbone: The cascade, or any other backbone.
+        preprocessing: Its preprocessing.
+    """
+    # Members that remain of a cascade whose networks prepare inputs each in its own way have to do so themselves.
+    apart = isinstance(backbone, Cascade) and not backbone.alike
+    return preprocessing.followed_by(part.preprocessing) if apart and part is not backbone else preprocessing

@@ -1,0 +1,80 @@
+"""Writing a model as an artifact."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from offramp.artifact._exits import exits_content
+from offramp.artifact._format import write_artifact
+from offramp.artifact._network import (
+    attachment_tensors,
+    check_rebuilds,
+    factory_content,
+    factory_for,
+    is_of_libraries,
+    names_code,
+    weight_tensors,
+)
+from offramp.artifact._points import check_single, loss_content, point_content, point_tensors
+from offramp.backbone import Factory
+from offramp.errors import InputError
+
+if TYPE_CHECKING:
+    from offramp.model._model import EarlyExitModel
+
+__all__ = ["save"]
+
+
+def save(model: "EarlyExitModel", path: str | Path, *, factory: Factory | None, weights: bool | None) -> None:
+    """Write a model into a folder; `EarlyExitModel.save` describes the arguments."""
+    backbone = model.backbone
+    model.preprocessing.check()
+    factory = factory_for(backbone, factory)
+    if weights is None:
+        weights = model.embedded or (factory is not None and is_of_libraries(factory))
+    if weights and factory is None:
+        raise InputError(
+            expected=f"a factory that makes '{backbone.name}', into which embedded weights are loaded",
+            got="none",
+            hint="give factory=Factory('package.module:function'), or weights=False and load with backbone=...",
+        )
+    embedded = weight_tensors(backbone) if weights else {}
+    if weights and factory is not None and not names_code(factory):
+        check_rebuilds(backbone, factory, embedded)
+    calibration = loss_content(model.points)
+    content = {
+        "backbone": {
+            "factory": None if factory is None else factory_content(factory),
+            "name": backbone.name,
+            "fingerprint": backbone.fingerprint(),
+            "num_classes": backbone.num_classes,
+            "num_exits": backbone.num_exits,
+            "weights": weights,
+        },
+        "preprocessing": model.preprocessing.describe(),
+        "pooling": model.pooling.name,
+        "exits": exits_content(model.exits),
+        "costs": {policy: len(costs.tables) for policy, costs in model.costs.items()},
+        "full_ms": model.full_ms,
+        "policies": list(model.points),
+        "points": {policy: [point_content(point) for point in points] for policy, points in model.points.items()},
+        "calibration": calibration,
+        "request": model.request.describe(),
+        "full_accuracy": model.full_accuracy,
+        "classes": list(model.classes),
+        "contributions": [[part.name, part.gain, part.kept] for part in model.contributions],
+        "provenance": dict(model.provenance),
+    }
+    tensors = {
+        "exits": {**model.exits.state_dict(), "temperatures": check_single("temperatures", model.temperatures)},
+        "points": point_tensors(model.points, model.costs, calibration),
+    }
+    if weights:
+        tensors["backbone"] = embedded
+    if model.splits:
+        tensors["splits"] = {name: torch.from_numpy(sketch.ranks) for name, sketch in model.splits.items()}
+    attachments = attachment_tensors(model.preprocessing, factory)
+    if attachments:
+        tensors["attachments"] = attachments
+    write_artifact(path, content, tensors)

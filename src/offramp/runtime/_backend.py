@@ -1,0 +1,66 @@
+"""The protocol of a backend, and the registry of backends."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from offramp._registry import Registry
+from offramp.backbone._backbone import Backbone
+from offramp.backbone._hidden import Hidden
+from offramp.exits import ExitSet
+from offramp.pooling import Pooling
+from offramp.runtime._eager import EagerBackend
+from offramp.runtime._processor import warn_if_slow
+
+__all__ = ["BACKENDS", "Backend", "BackendFactory"]
+
+
+class Backend(Protocol):
+    """The computation of the stages and exits of one network.
+
+    A backend whose attribute `exact` is true computes in the precision that the network was calibrated in, up to the
+    order of sums. Only such a backend keeps the guarantee of an operating point.
+    """
+
+    def stage(self, index: int, hidden: Hidden) -> Hidden:
+        """Run one stage."""
+
+    def exit(
+        self, index: int, hidden: Hidden, state: Any, classifier: Tensor | None, *, answer: bool, carry: bool
+    ) -> tuple[Tensor | None, Any]:
+        """Run one exit.
+
+        Args:
+            index: The stage that has just run.
+            hidden: Its output for n samples.
+            state: The state that the exit before returned.
+            classifier: `n` indices into stacked classifiers; None if there is one set.
+            answer: True if the logits are needed.
+            carry: True if a later exit may read the state of this one.
+
+        Returns:
+            `n x K` logits in full precision, or None if they are not needed, and the new state.
+        """
+
+
+BackendFactory = Callable[[Backbone, Pooling, ExitSet, Hidden | None], Backend]
+"""Makes a backend for a backbone, a pooling and exits; the last argument is an example from `backbone.prepare`."""
+
+
+def _eager(backbone: Backbone, pooling: Pooling, bank: ExitSet, _example: Hidden | None) -> Backend:
+    return EagerBackend(backbone, pooling, bank)
+
+
+def _bfloat16(backbone: Backbone, pooling: Pooling, bank: ExitSet, _example: Hidden | None) -> Backend:
+    if all(parameter.device.type == "cpu" for parameter in backbone.parameters()):
+        warn_if_slow("bfloat16")
+    return EagerBackend(backbone, pooling, bank, dtype=torch.bfloat16)
+
+
+BACKENDS: Registry[BackendFactory] = Registry("backend")
+"""The backends, by name."""
+BACKENDS.add("eager", _eager)
+BACKENDS.add("bfloat16", _bfloat16)
+BACKENDS.add("onnx", "offramp.runtime.onnx._backend:onnx_backend")

@@ -1,0 +1,185 @@
+"""Ids from the content of rows, and bottom-k sketches against sets of all ids."""
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from offramp.data import open_data
+from offramp.errors import InputError
+from offramp.features import ArraySource
+from offramp.features._ids import MOST_RANKS, IdSketch, hash_rows, rank_ids
+from tests.cases import each, refuses
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (5, 6, 7, 3), np.uint8)
+
+
+def closed_form(header: str, content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(header.encode() + content, digest_size=8).digest(), "big") // 2
+
+
+def test_the_hash_is_blake2b_of_type_shape_and_bytes() -> None:
+    rows = np.array([[1, 2], [3, 4]], np.int64)
+    assert hash_rows(rows).tolist() == [closed_form(" int64 (2,);", row.tobytes()) for row in rows]
+    assert hash_rows(["müde", ""]).tolist() == [closed_form("text 5;", "müde".encode()), closed_form("text 0;", b"")]
+    assert hash_rows(rows).dtype == np.int64
+    assert (hash_rows(np.arange(1000)) >= 0).all()
+
+
+def test_ids_are_the_same_in_another_process() -> None:
+    code = "from offramp.features._ids import hash_rows; print(hash_rows(['purrs'])[0])"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert hash_rows(["purrs"])[0] == int(printed)
+
+
+@each(
+    "same",
+    [
+        [np.arange(6.0), torch.arange(6, dtype=torch.float64), np.arange(6).astype(">f8"), np.arange(12.0)[::2] / 2],
+        [["a", "b"], np.array(["a", "b"]), np.array(["a", "b"], dtype=object)],
+        [IMAGES, list(IMAGES), torch.from_numpy(IMAGES), [Image.fromarray(image) for image in IMAGES]],
+        [IMAGES, np.asfortranarray(IMAGES), IMAGES[::-1][::-1]],
+        [{"x": np.arange(3), "y": np.ones((3, 2))}, {"y": torch.ones(3, 2, dtype=torch.float64), "x": np.arange(3)}],
+        [[{"x": np.arange(2), "y": "a"}], [{"y": "a", "x": torch.arange(2)}]],
+        [torch.zeros(3, 2, dtype=torch.bfloat16), torch.zeros(2, 3, dtype=torch.bfloat16).T],
+    ],
+)
+def test_the_same_rows_in_other_hands(same: list[Any]) -> None:
+    first, *others = (hash_rows(inputs) for inputs in same)
+    assert len(first)
+    for other in others:
+        np.testing.assert_array_equal(other, first)
+
+
+def test_whatever_differs_makes_another_id() -> None:
+    rows: list[Any] = [
+        np.zeros((1, 2), np.float32),
+        np.zeros((1, 2), np.float64),
+        np.zeros((1, 2), np.int32),
+        np.zeros((1, 3), np.float32),
+        np.zeros((1, 2, 1), np.float32),
+        np.zeros((1, 0), np.float32),
+        np.full((1, 2), np.nan, np.float32),
+        -np.zeros((1, 2), np.float32),
+        torch.zeros(1, 4, dtype=torch.bfloat16),
+        [""],
+        ["a"],
+        ["a "],
+        ["0"],
+        np.array([b"a"]),
+        {"a": np.zeros(1)},
+        {"b": np.zeros(1)},
+        (np.zeros(1), np.zeros(1)),
+        {"a": np.array(["bc"]), "d": np.array([""])},
+        {"a": np.array(["b"]), "d": np.array(["c"])},
+        list(IMAGES[:1]),
+        list(IMAGES[:1].transpose(0, 2, 1, 3)),
+    ]
+    ids = np.concatenate([hash_rows(inputs) for inputs in rows])
+    assert len(ids) == len(np.unique(ids)) == len(rows)
+
+
+def test_ids_of_many_rows_differ_and_ignore_the_label() -> None:
+    rows = np.arange(200_000, dtype=np.int32)
+    assert len(np.unique(hash_rows(rows))) == 200_000
+    texts = ["purrs", "barks"]
+    sources = [ArraySource(texts, labels, name=str(labels)) for labels in ([0, 1], [1, 0])]
+    np.testing.assert_array_equal(sources[0].read(0, 2).ids, sources[1].read(0, 2).ids)
+
+
+@each("inputs", [[], np.zeros((0, 4)), {"a": np.zeros(0)}, np.array([], dtype=object)])
+def test_no_rows_have_no_ids(inputs: Any) -> None:
+    assert hash_rows(inputs).tolist() == []
+
+
+@each("inputs", [np.array([object()]), np.array([{1, 2}], dtype=object), np.array([None])])
+def test_objects_of_other_kinds_need_ids_of_their_own(inputs: Any) -> None:
+    with refuses(InputError, hint="give ids="):
+        hash_rows(inputs)
+    rows = ArraySource(inputs, [0], name="objects", ids=[7]).read(0, 1)
+    assert rows.ids.tolist() == [7]
+
+
+def test_arrays_of_different_lengths_are_refused() -> None:
+    with refuses(InputError, expected="as many rows in every array"):
+        hash_rows({"a": np.zeros(2), "b": np.zeros(3)})
+
+
+def test_a_memory_map_is_hashed_as_its_array(tmp_path: Path) -> None:
+    np.save(tmp_path / "images.npy", IMAGES)
+    mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
+    np.testing.assert_array_equal(
+        ArraySource(mapped, np.zeros(5, int), name="m").read(1, 4).ids, hash_rows(IMAGES)[1:4]
+    )
+
+
+def test_a_text_has_one_id_in_every_file(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    pyarrow = pytest.importorskip("pyarrow")
+    texts, labels = ["purrs, loudly", 'barks "twice"', "müde"], ["cat", "dog", "cat"]
+    pyarrow.parquet = pytest.importorskip("pyarrow.parquet")
+    quoted = ['"' + text.replace('"', '""') + '"' for text in texts]
+    rows = [f"{text},{label}" for text, label in zip(quoted, labels, strict=True)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,label", *rows]), "utf-8")
+    columns = [f"{label}\t{text}" for text, label in zip(texts, labels, strict=True)]
+    (tmp_path / "a.tsv").write_text("\n".join(["label\ttext", *columns]), "utf-8")
+    (tmp_path / "a.txt").write_text("\n".join(texts), "utf-8")
+    np.savez(tmp_path / "a.npz", x=np.array(texts), y=[0, 1, 0])
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts, "label": labels}), tmp_path / "a.parquet")
+    datasets.disable_progress_bars()
+    datasets.Dataset.from_dict({"text": texts, "label": labels}).save_to_disk(tmp_path / "saved")
+    for name in ("a.csv", "a.tsv", "a.txt", "a.npz", "a.parquet", "saved"):
+        assert open_data(tmp_path / name).read(0, 3).ids.tolist() == hash_rows(texts).tolist(), name
+
+
+def test_an_image_has_one_id_in_every_folder_and_file(tmp_path: Path) -> None:
+    for place in ("one/cats", "two/dogs"):
+        (tmp_path / place).mkdir(parents=True)
+        Image.fromarray(IMAGES[0]).save(tmp_path / place / "a.png")
+    (tmp_path / "table.csv").write_text("image,label\none/cats/a.png,cat\n")
+    wanted = hash_rows(IMAGES[:1]).tolist()
+    for name in ("one", "two", "table.csv"):
+        assert open_data(tmp_path / name).read(0, 1).ids.tolist() == wanted, name
+
+
+def test_numbers_of_a_table_are_those_of_an_array(tmp_path: Path) -> None:
+    (tmp_path / "iris.csv").write_text("length,width,label\n5.1,3.5,0\n6.2,2.9,1\n")
+    numbers = np.array([[5.1, 3.5], [6.2, 2.9]], np.float32)
+    assert open_data(tmp_path / "iris.csv").read(0, 2).ids.tolist() == hash_rows(numbers).tolist()
+
+
+@each("count", [1, 1_000, MOST_RANKS - 1, MOST_RANKS, 200_000])
+def test_what_a_sketch_says_is_true(count: int) -> None:
+    draw = np.random.default_rng(count)
+    ids = draw.integers(-(2**63), 2**63 - 1, count)
+    sketch = IdSketch.of(np.array_split(np.concatenate([ids, ids[: count // 2]]), 5))
+    queries = np.concatenate([ids[:3_000], draw.integers(-(2**63), 2**63 - 1, 3_000)])
+    truth, tells = np.isin(queries, ids), sketch.can_tell(queries)
+    np.testing.assert_array_equal(sketch.contains(queries)[tells], truth[tells])
+    assert not sketch.contains(queries)[~tells].any()
+    assert sketch.is_complete == (count < MOST_RANKS)
+    assert len(sketch.ranks) == min(count, MOST_RANKS)
+    assert (np.diff(sketch.ranks) > 0).all()
+    assert sketch.ranks[0] >= 0
+    if sketch.is_complete:
+        assert tells.all()
+    else:
+        share = MOST_RANKS / count
+        assert abs(tells.mean() - share) < 5 * np.sqrt(max(share * (1 - share), 1e-9) / len(queries)) + 0.02
+
+
+def test_a_sketch_of_no_ids() -> None:
+    empty = IdSketch.of([])
+    assert empty.is_complete
+    assert not empty.contains(np.arange(5)).any()
+    assert empty.can_tell(np.arange(5)).all()
+
+
+def test_ranks_are_the_same_on_every_machine() -> None:
+    assert (rank_ids(np.array([7, 8, 7]), seed=0) // np.uint64(10**15)).tolist() == [236, 2834, 236]
