@@ -73,7 +73,7 @@ def test_policies_are_timed_when_asked_for() -> None:
     assert few.costs(bank, policy="eenet").tables[0].decide[0] > 0
     with refuses(InputError, expected="times of policy 'threshold'", got="eenet"):
         few.costs(bank)
-    with pytest.raises(InputError, match="expected at least one policy to time"):
+    with refuses(InputError, expected="one policy", got="7 and 0"):
         measure_latency(CifarResNet(8), MEAN, bank, example, policies=[])
 
 
