@@ -35,7 +35,7 @@ PUBLIC = {
         "SplitRefusedError StoreError UnknownNameError UntrustedNameError WorkerLostError"
     ),
     "offramp.exits": "EXITS ExitSet LadderExits LinearExits",
-    "offramp.features": "ArraySource BatchSource Source StoreSource extract split_by_id",
+    "offramp.features": "ArraySource BatchSource Source Store StoreSource extract split_by_id",
     "offramp.functional": "evidence exit_distribution gate_loss gate_targets imbalance_weights weighted_loss",
     "offramp.methods": "METHODS FittedExits Method",
     "offramp.model": "Comparison Estimate Evaluation Measured compare_models fit_features",
@@ -47,7 +47,7 @@ PUBLIC = {
     "offramp.runtime": "BACKENDS Backend BudgetController Dial LatencyTable measure_latency",
     "offramp.scale": "extract_on_cluster predict_on_cluster",
     "offramp.testing": "check_backbone",
-    "offramp.uncertainty": "calibration_error conformal_thresholds paired_interval prediction_set",
+    "offramp.uncertainty": "calibration_error conformal_thresholds prediction_set",
     "offramp.backbone.adapters.timm": "timm_backbone",
     "offramp.backbone.adapters.torchvision": "torchvision_backbone",
     "offramp.backbone.adapters.transformers": "image_backbone text_backbone",

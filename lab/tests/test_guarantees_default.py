@@ -36,7 +36,7 @@ def outcomes(count: int, *, early: float) -> Outcomes:
 
 def drawn(early: float, *, size: int = 1000) -> Redraw:
     seen = outcomes(6000, early=early)
-    fitted = FittedExits(LinearExits((3, 3, 3), (0, 1), 2), None, torch.ones(1))
+    fitted = FittedExits(LinearExits((3, 3, 3), (0, 1), 2))
     given = fitted, torch.ones(1, 3), costs(), (0, 1, 2)
     return draw_once(seen, *given, size=size, generator=torch.Generator().manual_seed(0))
 

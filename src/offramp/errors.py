@@ -111,7 +111,7 @@ class WorkerLostError(OfframpError, RuntimeError):
 
 
 class OfframpWarning(UserWarning):
-    """Something the caller should know; the work goes on."""
+    """Base of all warnings; the call continues."""
 
 
 class GuessingWarning(OfframpWarning):

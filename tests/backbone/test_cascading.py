@@ -501,10 +501,10 @@ class TestCosts:
 
     def test_a_head_that_a_later_one_averages_with_is_always_paid(self) -> None:
         found = count_backbone(cascade(vectors("a", 6, 6), vectors("b", 6, 6)), torch.zeros(1, 4), MeanPooling())
-        bank = LinearExits((6,) * 4, (0, 2), K)
-        alone = price(found, bank, decision=5).tables[0]
-        bank.averaging = Averaging((1, 3), torch.tensor([0, 0.5]), torch.ones(2))
-        together = price(found, bank, decision=5).tables[0]
+        exits = LinearExits((6,) * 4, (0, 2), K)
+        alone = price(found, exits, decision=5).tables[0]
+        exits.averaging = Averaging((1, 3), torch.tensor([0, 0.5]), torch.ones(2))
+        together = price(found, exits, decision=5).tables[0]
         assert torch.equal(alone.cumulative_costs(), together.cumulative_costs())
         for asked in ((0, 3), (3,)):
             assert (together.cumulative_costs(asked) - alone.cumulative_costs(asked)).tolist() == [0, 18, 18, 18]

@@ -63,11 +63,11 @@ def test_a_verb_has_one_option_per_field() -> None:
     values: list[object] = []
 
     @with_point_options
-    def verb(place: str, point_options: PointOptions, last: int = 3) -> None:
+    def command(place: str, point_options: PointOptions, last: int = 3) -> None:
         values.extend((place, point_options, last))
 
-    assert list(signature(verb).parameters) == ["place", *vars(PointOptions()), "last"]
-    verb(place="here", cost=0.5, policy="gates")
+    assert list(signature(command).parameters) == ["place", *vars(PointOptions()), "last"]
+    command(place="here", cost=0.5, policy="gates")
     assert values == ["here", PointOptions(cost=0.5, policy="gates"), 3]
 
 
@@ -131,16 +131,16 @@ def test_a_guarantee_that_nobody_asked_for_is_told(
 
 
 @each("loss", ["accuracy", "disagreement"])
-@each("verb", ["evaluate", "predict"])
-def test_for_a_promise(offramp: Shell, artifact: Path, tmp_path: Path, verb: str, loss: str) -> None:
+@each("command", ["evaluate", "predict"])
+def test_for_a_promise(offramp: Shell, artifact: Path, tmp_path: Path, command: str, loss: str) -> None:
     options = ("--max-drop", "0.4", "--confidence", "0.8", "--loss", loss)
-    out = ("--out", tmp_path / "answers.csv") if verb == "predict" else ("--report", tmp_path / "report")
-    ran = offramp(verb, artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", *options, *out)
+    out = ("--out", tmp_path / "answers.csv") if command == "predict" else ("--report", tmp_path / "report")
+    ran = offramp(command, artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", *options, *out)
     assert ran.status == 0
     expected = opened(artifact).at(max_drop=0.4, confidence=0.8, loss=loss).point.guarantee
     assert expected is not None
     assert f"Guaranteed: {expected}." in " ".join((ran.out + ran.told).split())
-    if verb == "evaluate":
+    if command == "evaluate":
         page = (tmp_path / "report" / "report.html").read_text()
         assert "Guaranteed by Learn then Test: with 80&nbsp;% confidence it" in page
         assert "It assumes that samples to come are drawn as" in page
@@ -168,16 +168,16 @@ def test_a_backend_that_is_slow_here(
     assert "Promised:" not in ran.told
 
 
-@each("verb", ["evaluate", "predict"])
-def test_by_milliseconds(offramp: Shell, artifact: Path, tmp_path: Path, verb: str) -> None:
+@each("command", ["evaluate", "predict"])
+def test_by_milliseconds(offramp: Shell, artifact: Path, tmp_path: Path, command: str) -> None:
     model = opened(artifact)
     table_of(model, full=(FULL_MS,)).save(tmp_path / "latency.json")
     timed = model.with_latency(table_of(model))
     options = ("--latency", tmp_path / "latency.json", "--latency-ms", "6")
-    out = ("--out", tmp_path / "answers.csv") if verb == "predict" else ()
-    line = (verb, artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", *options, *out)
+    out = ("--out", tmp_path / "answers.csv") if command == "predict" else ()
+    line = (command, artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", *options, *out)
     chosen = timed.at(latency_ms=6.0)
-    if verb == "evaluate":
+    if command == "evaluate":
         found = offramp.json(*line)
         assert found["policy"] == chosen.point.policy
         assert found["chosen"]["relative_cost"] < 1
@@ -190,9 +190,9 @@ def test_by_milliseconds(offramp: Shell, artifact: Path, tmp_path: Path, verb: s
         assert (found["full_ms"], found["ms"]) == pytest.approx((FULL_MS, FULL_MS * found["cost"]))
     ran = offramp(*line)
     assert ran.status == 0
-    shown = " of 10 ms) on average" if verb == "predict" else "ms per sample on average, 10 ms for the full network"
-    assert shown in (ran.told if verb == "predict" else ran.out)
-    assert verb == "predict" or "share of time" in ran.out
+    shown = " of 10 ms) on average" if command == "predict" else "ms per sample on average, 10 ms for the full network"
+    assert shown in (ran.told if command == "predict" else ran.out)
+    assert command == "predict" or "share of time" in ran.out
     assert "were measured on 'an abacus', this machine is" in ran.told
     assert "times were measured with backend" not in ran.told
     ran = offramp(*line[: -len(out) or None], *out, "--latency-batch-size", "2")

@@ -29,7 +29,9 @@ def test_as_json_and_as_text_with_what_to_do_next(
     frontier = load(ran.json["artifact"])
     assert ran.json["network"] == frontier.backbone.name
     assert Path(ran.json["report"]).exists()
-    monkeypatch.setattr("offramp.demo._run", lambda *_, **__: frontier)  # the same every time: tests/demo/test_run.py
+    monkeypatch.setattr(
+        "offramp.demo._run.run", lambda *_, **__: frontier
+    )  # the same every time: tests/demo/test_run.py
     ran = offramp("demo", "-o", tmp_path / "demo")
     assert ran.status == 0
     assert "cost (counted Mul-Adds) it is right" in ran.out

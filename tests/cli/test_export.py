@@ -43,7 +43,6 @@ def test_eight_bits_promise_nothing(
     offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("offramp.runtime.onnx.export_onnx", lambda *_, **__: (tmp_path / "graphs").mkdir())
-    monkeypatch.setattr("offramp.runtime.onnx._single.write_single", lambda *_: None)
     line = ("export", "onnx", artifact, tmp_path / "graphs", *DATA, *TRUST, "--int8")
     assert "nothing is guaranteed" not in offramp(*line, "--single", "--cost", "0.6").told
     (tmp_path / "graphs").rmdir()

@@ -17,13 +17,13 @@ import typer
 
 from offramp.cli import main as package_main
 from offramp.cli import options
-from offramp.cli.main import VERBS, app, main
+from offramp.cli.main import COMMANDS, app, main
 from offramp.pooling import _rich as pooling
 from tests.cases import each
 from tests.cli.workshop import Shell
 
 COMMAND: Any = typer.main.get_command(app)
-NAMES = [verb.__name__ for verb in VERBS]
+NAMES = [command.__name__ for command in COMMANDS]
 SLOW = ("torch", "numpy", "pydantic", "rich.console")
 """What help has no need of, each a noticeable part of a second."""
 
@@ -164,8 +164,8 @@ class TestHelp:
         examples = re.findall(r"\[bold\]Example\[/bold\]: offramp (.*)", COMMAND.commands[name].help)
         assert examples
         for example in examples:
-            verb, *arguments = shlex.split(example)
-            assert verb == name
+            command, *arguments = shlex.split(example)
+            assert command == name
             with COMMAND.commands[name].make_context(name, arguments) as context:
                 assert context.params
 

@@ -210,10 +210,10 @@ class TestDevice:
         assert offramp("evaluate", artifact, "--data", "test.npz", "--cost", "0.6", *trust).status == 0
 
     @each("device", ["cdua", "meta", "cuda:99"])
-    @each("verb", ["estimate", "evaluate"])
-    def test_a_wrong_one(self, offramp: Shell, artifact: Path, verb: str, device: str) -> None:
-        first = (artifact,) if verb == "evaluate" else ("--model", f"{MODELS}:make")
-        ran = offramp(verb, *first, "--data", "test.npz", "--device", device)
+    @each("command", ["estimate", "evaluate"])
+    def test_a_wrong_one(self, offramp: Shell, artifact: Path, command: str, device: str) -> None:
+        first = (artifact,) if command == "evaluate" else ("--model", f"{MODELS}:make")
+        ran = offramp(command, *first, "--data", "test.npz", "--device", device)
         assert (ran.status, ran.out) == (1, "")
         assert f"--device: expected a device that PyTorch can use on this machine, got '{device}'" in ran.told
         assert "leave --device out to use the CPU" in ran.told

@@ -138,7 +138,7 @@ class TestBudget:
 
     def test_the_file_has_what_the_controller_leads_to(self, offramp: Shell, artifact: Path, tmp_path: Path) -> None:
         network, inputs = opened(artifact).at(cost=1.1), samples(90, seed=2)[0]
-        budget = 0.5 * (network.dial.cheapest + network.dial.dearest)
+        budget = 0.5 * (network.dial.cheapest + network.dial.most_expensive)
         line = ("--data", "full.npz", "--budget", budget, "--batch-size", 10, *TRUST)
         found = offramp.json("predict", artifact, *line, "--out", tmp_path / "a.csv")
         controller, expected, asked = network.controller(budget), [], set()

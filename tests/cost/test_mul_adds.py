@@ -215,9 +215,9 @@ class TestSamplesThatDiffer:
     def test_prices_by_size(self) -> None:
         backbone = TinyText()
         counted = count_backbone(backbone, ids(5), POOLINGS.get("auto"))
-        bank = LinearExits((12, 12), (0,), 3)
+        exits = LinearExits((12, 12), (0,), 3)
         sizes = torch.tensor([2, 9])
-        found = price(counted, bank, decision=33).of(sizes)
+        found = price(counted, exits, decision=33).of(sizes)
         for sample, size in enumerate(sizes.tolist()):
             stage = 4 * 36 * size + 12 * size**2
             # What an exit reads has one width, whatever the sample: it answers and decides at one price.
@@ -295,9 +295,9 @@ class TestPrice:
         self, num_exits: int, width: int, num_classes: int, classifier: int, gate: int
     ) -> None:
         # The rows between "base" and "JEI-DNN" of its two Mul-Add tables.
-        bank = LinearExits((width,) * num_exits, tuple(range(num_exits - 1)), num_classes)
+        exits = LinearExits((width,) * num_exits, tuple(range(num_exits - 1)), num_classes)
         base = backbone_costs([1e8] * num_exits, [0] * num_exits, [0] * num_exits)
-        table = only(price(base, bank, decision=GatePolicy().mul_adds(num_classes)))
+        table = only(price(base, exits, decision=GatePolicy().mul_adds(num_classes)))
         added = table.cumulative_costs() - base.stage[0].cumsum(0)
         assert added.tolist() == [(exit + 1) * (classifier + gate) for exit in range(num_exits - 1)] + [
             (num_exits - 1) * (classifier + gate)

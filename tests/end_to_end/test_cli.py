@@ -52,7 +52,7 @@ def test_from_a_folder_of_images_to_predictions(
     monkeypatch.chdir(tmp_path)
     save_network("mobilenetv3_small_050", tmp_path / "small.safetensors")
     save_network("mobilenetv3_small_100", tmp_path / "large.safetensors")
-    for part, places in (("train", range(150)), ("validation", range(150, 300)), ("test", range(300, 390))):
+    for part, places in (("train", range(200, 300)), ("validation", range(100, 200)), ("test", range(300, 360))):
         for row in places:
             folder = tmp_path / "images" / part / NAMES[row % 3]
             folder.mkdir(parents=True, exist_ok=True)

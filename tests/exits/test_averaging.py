@@ -124,7 +124,7 @@ class TestRead:
         assert Averaging((), torch.zeros(0), torch.zeros(0)).read == frozenset()
 
 
-def banks() -> list[LinearExits | LadderExits]:
+def exit_sets() -> list[LinearExits | LadderExits]:
     widths, stages = (3,) * 7, (0, 2, 3, 5)
     return [
         LinearExits(widths, stages, 4, stacked=2),
@@ -136,7 +136,7 @@ def banks() -> list[LinearExits | LadderExits]:
 class TestInABank:
     @each("kind", range(3))
     def test_own_heads_answer_averaged(self, kind: int) -> None:
-        exits = banks()[kind].double()
+        exits = exit_sets()[kind].double()
         exits.averaging = averaging()
         given = logits(5)
         found = all_logits(exits, torch.randn(5, 21, dtype=torch.float64), given)
@@ -146,7 +146,7 @@ class TestInABank:
 
     @each("kind", range(3))
     def test_survives_copies_and_precisions(self, kind: int) -> None:
-        exits = banks()[kind]
+        exits = exit_sets()[kind]
         exits.averaging = averaging(dtype=torch.float32)
         made = [copy.deepcopy(exits), exits.take(0), exits.take(0).take(0)]
         made += [exits.stack(3), exits.stack(3).take(2)] if isinstance(exits, LinearExits) else []
@@ -154,7 +154,7 @@ class TestInABank:
             assert other.averaging.stages == STAGES
             assert torch.equal(other.averaging.shares, torch.tensor(SHARES))
             assert torch.equal(other.averaging.temperatures, torch.tensor(TEMPERATURES))
-        again = banks()[kind]
+        again = exit_sets()[kind]
         again.averaging = averaging((0.0, 0.0, 0.0), dtype=torch.float32)
         again.load_state_dict(exits.state_dict())
         assert torch.equal(again.averaging.shares, torch.tensor(SHARES))

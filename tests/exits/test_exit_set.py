@@ -20,7 +20,7 @@ WIDTHS = (6, 5, 4, 7)
 K = 3
 
 Build = Callable[[tuple[int, ...], tuple[int, ...], int], ExitSet]
-BANKS: dict[str, Build] = {
+KINDS: dict[str, Build] = {
     "linear": LinearExits,
     "cumulative": CumulativeLinearExits,
     "ladder": lambda widths, stages, num_classes: LadderExits(widths, stages, num_classes, width=9),
@@ -40,7 +40,7 @@ UNCOUNTED: dict[str, Callable[[int], int]] = {
     "ensembled": lambda stage: K + 3 * K + K,
     "ensembled ladder": lambda stage: 2 * 64 + 5 * 64 + K + 3 * K + K,
 }
-every_kind = each("name", list(BANKS))
+every_kind = each("name", list(KINDS))
 # All stages, the last one's head the network's own, gaps where other heads are, a single exit.
 every_choice_of_stages = each("stages", [(0, 1, 2, 3), (0, 1, 2), (0, 2), (1, 3), (2,)])
 
@@ -54,9 +54,9 @@ def features(count: int, widths: tuple[int, ...] = WIDTHS, seed: int = 0) -> Ten
 
 
 def made(name: str, stages: tuple[int, ...] = (0, 1, 2), num_classes: int = K, *, seed: int = 1) -> ExitSet:
-    """A exits with nothing at its initial value, in double precision, ready to answer."""
+    """Make exits with no parameter at its initial value, in double precision, in evaluation mode."""
     torch.manual_seed(0)
-    exits = BANKS[name](WIDTHS, stages, num_classes).double().eval()
+    exits = KINDS[name](WIDTHS, stages, num_classes).double().eval()
     with torch.no_grad():
         for parameter in exits.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, dtype=torch.float64, generator=generator(seed)))
@@ -76,7 +76,7 @@ def steps(exits: ExitSet, rows: Tensor, point: Tensor | None = None) -> Iterator
 
 class TestContract:
     def test_every_bank_is_here(self) -> None:
-        assert {type(made(name)) for name in BANKS} == {EXITS.get(name) for name in EXITS}
+        assert {type(made(name)) for name in KINDS} == {EXITS.get(name) for name in EXITS}
 
     @every_kind
     @every_choice_of_stages
@@ -166,17 +166,17 @@ class TestContract:
     @each("stages", [(1, 0), (0, 0), (-1, 0), (0, 4)])
     def test_refuses_stages(self, name: str, stages: tuple[int, ...]) -> None:
         with refuses(InputError, expected="0 to 3", got=repr(stages)):
-            BANKS[name](WIDTHS, stages, K)
+            KINDS[name](WIDTHS, stages, K)
 
     @every_kind
     def test_refuses_to_have_no_exit(self, name: str) -> None:
         with refuses(InputError, expected="train an exit after"):
-            BANKS[name](WIDTHS, (), K)
+            KINDS[name](WIDTHS, (), K)
 
     @every_kind
     def test_refuses_one_class(self, name: str) -> None:
         with refuses(InputError, expected="2 classes", got="1"):
-            BANKS[name](WIDTHS, (0,), 1)
+            KINDS[name](WIDTHS, (0,), 1)
 
     @every_kind
     def test_products_are_counted(self, name: str) -> None:

@@ -49,4 +49,4 @@ def clusters(
 def weights_of(fitted: FittedExits) -> dict[str, torch.Tensor]:
     """All that was trained."""
     gates = {} if fitted.gates is None else fitted.gates.state_dict()
-    return {**fitted.bank.state_dict(), **{f"gates.{key}": value for key, value in gates.items()}}
+    return {**fitted.exits.state_dict(), **{f"gates.{key}": value for key, value in gates.items()}}

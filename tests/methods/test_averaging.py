@@ -134,14 +134,14 @@ class TestEdges:
         assert 0.3 <= fit_averaging(source(own, truth)).shares[1] <= 0.6
 
 
-@each("exits", ["linear", "cumulative", "ladder"])
-def test_a_fit_keeps_its_averaging_through_stacking_and_checkpoints(exits: ExitKind, tmp_path: Path) -> None:
+@each("kind", ["linear", "cumulative", "ladder"])
+def test_a_fit_keeps_its_averaging_through_stacking_and_checkpoints(kind: ExitKind, tmp_path: Path) -> None:
     truth = torch.arange(90) % 3
     features = torch.randn(90, 12, generator=generator(5))
     own = {stage: 2 * F.one_hot(truth, 3) + torch.randn(90, 3, generator=generator(stage)) for stage in (0, 2)}
     data = MemorySource(features, own, truth, (4, 4, 4))
     costs = BackboneMulAdds(torch.ones(1, 3), torch.zeros(1, 3), torch.zeros(1, 3), torch.tensor([3.0]))
-    settings = JointSettings(exits=exits, cost_weights=(0.1, 1.0), warmup_epochs=1, epochs=1, batch_size=30)
+    settings = JointSettings(exits=kind, cost_weights=(0.1, 1.0), warmup_epochs=1, epochs=1, batch_size=30)
     expected = fit_averaging(data)
     assert expected.shares[1] > 0
     for again in range(2):  # the second time from the checkpoint alone
@@ -155,7 +155,7 @@ def test_a_fit_keeps_its_averaging_through_stacking_and_checkpoints(exits: ExitK
             on_epoch=lambda record, seen=seen: seen.append(record.epoch),  # type: ignore[misc]
         )
         assert len(seen) == (0 if again else 2)
-        for bank in (fitted.bank, fitted.bank.take(0)):
-            assert bank.averaging.stages == (0, 2)
-            assert torch.equal(bank.averaging.shares, expected.shares)
-            assert torch.equal(bank.averaging.temperatures, expected.temperatures)
+        for exits in (fitted.exits, fitted.exits.take(0)):
+            assert exits.averaging.stages == (0, 2)
+            assert torch.equal(exits.averaging.shares, expected.shares)
+            assert torch.equal(exits.averaging.temperatures, expected.temperatures)

@@ -62,8 +62,8 @@ def test_what_the_last_head_says_is_learned_where_labels_say_nothing() -> None:
     heads = {1: 4 * F.one_hot((known.labels + 1) % 3, 3).float(), 2: 4 * F.one_hot(known.labels, 3).float()}
     source = MemorySource(known.features, heads, labels, WIDTHS)
     settings = replace(QUICK, epochs=10, batch_size=50, scale_rates_by_depth=False)
-    bank = fit_distilled(source, source, costs(3), settings).bank
+    exits = fit_distilled(source, source, costs(3), settings).exits
     with torch.no_grad():
-        (first,) = bank(known.features)
+        (first,) = exits(known.features)
     agrees = (first[0].argmax(1) == known.labels).double().mean()
     assert agrees > 0.55  # chance is a third, and what the features tell about two thirds

@@ -19,22 +19,22 @@ from tests.methods.examples import clusters
     [(DEFAULT, LadderExits), (PAPER, LinearExits), (replace(PAPER, exits="cumulative"), CumulativeLinearExits)],
 )
 def test_of_the_kind_asked_for(settings: JointSettings, kind: type[ExitSet]) -> None:
-    bank = create_exits((4, 5, 6, 7), (1, 3), 3, settings=settings)
-    assert type(bank) is kind
-    assert (bank.stages, bank.widths, bank.num_classes, bank.stacked) == ((0, 2), (4, 5, 6, 7), 3, 1)
+    exits = create_exits((4, 5, 6, 7), (1, 3), 3, settings=settings)
+    assert type(exits) is kind
+    assert (exits.stages, exits.widths, exits.num_classes, exits.stacked) == ((0, 2), (4, 5, 6, 7), 3, 1)
 
 
 def test_the_width_is_that_of_the_settings() -> None:
-    bank = create_exits((4, 5), (1,), 3, settings=replace(DEFAULT, ladder_width=7))
-    assert isinstance(bank, LadderExits)
-    assert bank.width == 7
+    exits = create_exits((4, 5), (1,), 3, settings=replace(DEFAULT, ladder_width=7))
+    assert isinstance(exits, LadderExits)
+    assert exits.width == 7
 
 
 @each(("num_classes", "width"), [(2, 64), (32, 64), (33, 66), (100, 200), (128, 256), (1000, 256)])
 def test_more_classes_need_a_wider_state(num_classes: int, width: int) -> None:
-    bank = create_exits((4, 5), (1,), num_classes)
-    assert isinstance(bank, LadderExits)
-    assert bank.width == width
+    exits = create_exits((4, 5), (1,), num_classes)
+    assert isinstance(exits, LadderExits)
+    assert exits.width == width
 
 
 class TestBegun:
@@ -42,10 +42,10 @@ class TestBegun:
 
     def test_a_ladder_sees_features_of_one_scale(self) -> None:
         fit, tune = clusters(500), clusters(90, seed=1)
-        bank = initialize_exits(fit, tune, DEFAULT, dtype=torch.float64)
-        assert isinstance(bank, LadderExits)
+        exits = initialize_exits(fit, tune, DEFAULT, dtype=torch.float64)
+        assert isinstance(exits, LadderExits)
         features = next(fit.in_order(batch_size=500)).features.double()
-        seen = (features - bank.center) * bank.scale
+        seen = (features - exits.center) * exits.scale
         torch.testing.assert_close(seen.mean(0), torch.zeros(18).double(), atol=1e-6, rtol=0)
         torch.testing.assert_close(seen.std(0, correction=0), torch.ones(18).double(), atol=1e-6, rtol=0)
 

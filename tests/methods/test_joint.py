@@ -51,7 +51,7 @@ def noisy_clusters(
 
 def weights_of(fitted: FittedExits) -> dict[str, Tensor]:
     return {
-        **fitted.bank.state_dict(),
+        **fitted.exits.state_dict(),
         **{f"gates.{key}": value for key, value in fitted.trained_gates.state_dict().items()},
     }
 
@@ -70,16 +70,16 @@ def test_many_cost_weights_at_once_equal_separate_fits(loss: ClassifierTraining,
         alone = fit(replace(settings, cost_weights=(cost_weight,)))
         assert torch.allclose(together.trained_gates.weight[index], alone.trained_gates.weight[0], atol=1e-8, rtol=0)
         assert torch.allclose(together.trained_gates.bias[index], alone.trained_gates.bias[0], atol=1e-8, rtol=0)
-        assert isinstance(together.bank, LinearExits)
-        assert isinstance(alone.bank, LinearExits)
-        one = together.bank if together.bank.stacked == 1 else together.bank.take(index)
-        for key, value in alone.bank.state_dict().items():
+        assert isinstance(together.exits, LinearExits)
+        assert isinstance(alone.exits, LinearExits)
+        one = together.exits if together.exits.stacked == 1 else together.exits.take(index)
+        for key, value in alone.exits.state_dict().items():
             assert torch.allclose(one.state_dict()[key], value, atol=1e-8, rtol=0), key
 
 
 def test_cost_weights_end_up_different() -> None:
     fitted = fit(replace(QUICK, epochs=3))
-    weights = fitted.bank.state_dict()["weights.0"]
+    weights = fitted.exits.state_dict()["weights.0"]
     assert not torch.allclose(weights[:, 0], weights[:, 2], atol=1e-4)
     assert not torch.allclose(fitted.trained_gates.bias[0], fitted.trained_gates.bias[2], atol=1e-4)
 
@@ -145,7 +145,7 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path: Path) -> None:
 def test_a_ladder_fitted_on_one_row_keeps_its_features() -> None:
     one = noisy_clusters(1)
     fitted = fit_joint(one, noisy_clusters(30, seed=1), COSTS, replace(QUICK, exits="ladder"), dtype=torch.float64)
-    assert (fitted.bank.state_dict()["scale"] > 0).all()
+    assert (fitted.exits.state_dict()["scale"] > 0).all()
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_exits_learn_and_dearer_compute_leaves_earlier(exits: ExitKind) -> None:
     test = noisy_clusters(300, seed=5)
     batch = next(test.in_order(batch_size=300))
     with torch.no_grad():
-        answers = all_logits(fitted.bank, batch.features, batch.own_logits)
+        answers = all_logits(fitted.exits, batch.features, batch.own_logits)
     accuracy = (answers.argmax(-1) == batch.labels[:, None]).double().mean(1)[0]
     assert accuracy[0] > 0.5  # chance is a third
     assert accuracy[1] > accuracy[0]
@@ -186,9 +186,9 @@ def test_early_stopping_keeps_the_best_epoch_of_each_cost_weight() -> None:
     assert (judged.argmin(0) < len(judged) - 1).any()  # the last epoch was not the best, so keeping it would show
     batch = next(noisy_clusters(90, seed=1).in_order(batch_size=90))
     prices = torch.tensor(QUICK.cost_weights, dtype=torch.float64)
-    relative = price(COSTS, fitted.bank, decision=9 * 3 + 6).tables[0].relative_costs()
+    relative = price(COSTS, fitted.exits, decision=9 * 3 + 6).tables[0].relative_costs()
     with torch.no_grad():
-        log_p = log_probabilities(all_logits(fitted.bank, batch.features, batch.own_logits))
+        log_p = log_probabilities(all_logits(fitted.exits, batch.features, batch.own_logits))
         scores = Gates.scores(fitted.trained_gates(evidence(log_p[..., :-1, :])))
         paid = priced_losses(cross_entropies(log_p, batch.labels), relative, prices)
     kept = paid.gather(-1, first_exit(should_leave(scores))[..., None]).mean((1, 2))
@@ -230,14 +230,14 @@ def test_samples_of_many_sizes_are_priced_at_their_mean() -> None:
 def test_short_epochs_train_classifiers_too() -> None:
     # 13 batches an epoch and a switch every 20: a counter that restarted each epoch would never leave the gates.
     settings = replace(QUICK, switch_every=20, epochs=4, warmup_epochs=0)
-    untouched = fit(replace(settings, classifier_loss="fixed")).bank.state_dict()["weights.0"]
-    trained = fit(settings).bank.state_dict()["weights.0"]
+    untouched = fit(replace(settings, classifier_loss="fixed")).exits.state_dict()["weights.0"]
+    trained = fit(settings).exits.state_dict()["weights.0"]
     assert not torch.allclose(trained[:, :1], untouched, atol=1e-3)
 
 
 def test_fixed_classifiers_do_not_move_after_warm_up() -> None:
-    fixed = fit(replace(QUICK, classifier_loss="fixed", epochs=3)).bank.state_dict()
-    warmed = fit(replace(QUICK, classifier_loss="fixed", epochs=0)).bank.state_dict()
+    fixed = fit(replace(QUICK, classifier_loss="fixed", epochs=3)).exits.state_dict()
+    warmed = fit(replace(QUICK, classifier_loss="fixed", epochs=0)).exits.state_dict()
     assert all(torch.equal(fixed[key], warmed[key]) for key in warmed)
 
 
@@ -246,10 +246,10 @@ def test_classifiers_alone_are_a_warm_up_as_long_as_the_fit() -> None:
     fit_split, tune = noisy_clusters(dtype=torch.float32), noisy_clusters(90, seed=1, dtype=torch.float32)
     found = fit_classifiers(fit_split, tune, COSTS, settings)
     expected = fit_joint(fit_split, tune, COSTS, replace(settings, warmup_epochs=5, epochs=0))
-    for key, value in expected.bank.state_dict().items():
-        assert torch.equal(found.bank.state_dict()[key], value)
+    for key, value in expected.exits.state_dict().items():
+        assert torch.equal(found.exits.state_dict()[key], value)
     assert found.gates is None
-    assert found.bank.stacked == 1
+    assert found.exits.stacked == 1
     with pytest.raises(InputError, match="choose the policy 'threshold'"):
         _ = found.trained_gates
 

@@ -29,7 +29,7 @@ def answers(fitted: FittedExits, source: MemorySource) -> tuple[Tensor, Tensor]:
     """Logits `W x N x L x K` and labels of all samples."""
     batch = next(source.in_order(batch_size=source.num_samples))
     with torch.no_grad():
-        return all_logits(fitted.bank, batch.features, batch.own_logits), batch.labels
+        return all_logits(fitted.exits, batch.features, batch.own_logits), batch.labels
 
 
 def test_every_method_is_here() -> None:
@@ -44,10 +44,9 @@ def test_says_what_its_gates_are_for(name: str) -> None:
         assert fitted.gate_policy == GATED[name]
         assert fitted.gate_policy in POLICIES
         assert fitted.gates.weight.shape == (3, 2, 4)
-        assert fitted.bank.stacked in (1, 3)
-    assert torch.equal(fitted.cost_weights, torch.tensor(QUICK.cost_weights))
-    assert not fitted.bank.training
-    assert fitted.bank.stages == (0, 1)
+        assert fitted.exits.stacked in (1, 3)
+    assert not fitted.exits.training
+    assert fitted.exits.stages == (0, 1)
 
 
 @every_method
@@ -108,7 +107,7 @@ def test_one_exit_two_classes_one_cost_weight(name: str, own_heads: tuple[int, .
     widths = (4, 2, 3)[: 2 + len(own_heads)]
     source = clusters(64, widths=widths, num_classes=2, own_heads=own_heads)
     fitted = METHODS.get(name)(source, source, costs(len(widths)), replace(QUICK, cost_weights=(0.5,)))
-    assert fitted.bank.stages == (0,)
+    assert fitted.exits.stages == (0,)
     logits, _ = answers(fitted, source)
     assert logits.shape == (1, 64, len(widths), 2)
     assert logits.isfinite().all()
@@ -141,18 +140,18 @@ def test_features_that_are_not_numbers_are_refused(name: str) -> None:
 def test_features_of_any_precision(name: str) -> None:
     halves = clusters(dtype=torch.float16)
     fitted = METHODS.get(name)(halves, clusters(90, seed=1), COSTS, QUICK)
-    assert next(fitted.bank.parameters()).dtype == torch.float32
+    assert next(fitted.exits.parameters()).dtype == torch.float32
     assert all(value.isfinite().all() for value in weights_of(fitted).values())
 
 
 @each("name", ["boosted", "l2w_den"])
 def test_exits_are_linear_whatever_settings_say(name: str) -> None:
     fitted = METHODS.get(name)(clusters(), clusters(90, seed=1), COSTS, replace(QUICK, exits="ladder"))
-    assert isinstance(fitted.bank, LinearExits)
+    assert isinstance(fitted.exits, LinearExits)
 
 
 @each("name", ["classifiers", "diff_branch", "distilled", "pteenet", "ztw"])
 def test_a_ladder_is_shared(name: str) -> None:
     fitted = METHODS.get(name)(clusters(), clusters(90, seed=1), COSTS, replace(QUICK, exits="ladder", ladder_width=8))
-    assert fitted.bank.stacked == 1
+    assert fitted.exits.stacked == 1
     assert answers(fitted, clusters(9))[0].shape == (1, 9, 3, 3)

@@ -18,7 +18,7 @@ from offramp.policy import OperatingPoint
 from offramp.pooling import POOLINGS
 from offramp.preprocessing import Preprocessing
 from offramp.runtime import Dial
-from offramp.runtime._dial import is_same_setting
+from offramp.runtime._dial import same_decisions
 from tests.cases import each
 
 FULL_MS = 7.0
@@ -120,11 +120,11 @@ def test_frontiers_drawn_at_random(count: int) -> None:
             # The dial, milliseconds and budgets agree.
             assert dial.pick_by_cost(cost) is point
             if alike:
-                assert is_same_setting(fixed.dial.pick_by_cost(cost), point)
+                assert same_decisions(fixed.dial.pick_by_cost(cost), point)
                 assert fixed.controller(cost).next_budget in dial.costs
             if place == seed % 4:
                 assert frontier.at(latency_ms=cost * FULL_MS).point is point
-                assert is_same_setting(network.dial.pick_by_cost(cost), point)
+                assert same_decisions(network.dial.pick_by_cost(cost), point)
                 assert same(network, network, cost)
                 if alike:
                     assert same(fixed, network, cost)
@@ -162,8 +162,8 @@ def test_by_accuracy_no_dominated_point_either() -> None:
 def test_classifiers_of_their_own() -> None:
     """A dial stays with the classifiers of the chosen point; at the cost it was chosen for, that is the best of all."""
     frontier = frontier_of([(0.2, 0.7), (0.4, 0.8), (0.6, 0.9)], [0, 1, 0])
-    assert [point.tune_metrics["cost"] for point in frontier.at(cost=0.7).settings] == [0.2, 0.6]
-    assert [point.tune_metrics["cost"] for point in frontier.at(cost=0.5).settings] == [0.4]
+    assert [point.tune_metrics["cost"] for point in frontier.at(cost=0.7).dial_points] == [0.2, 0.6]
+    assert [point.tune_metrics["cost"] for point in frontier.at(cost=0.5).dial_points] == [0.4]
     for cost in (0.3, 0.5, 0.7):
         network = frontier.at(cost=cost)
         assert same(network, network, cost)

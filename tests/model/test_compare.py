@@ -15,7 +15,7 @@ from offramp.features import ArraySource, StoreSource, extract
 from offramp.model import compare_models
 from offramp.model._compare import on_backbone
 from offramp.model._model import EarlyExitModel
-from offramp.uncertainty import paired_interval
+from offramp.uncertainty._intervals import paired_interval
 from tests.cases import each
 from tests.model.examples import PREPROCESSING, SMALL, backbone, images
 

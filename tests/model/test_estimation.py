@@ -158,11 +158,11 @@ class TestNumbers:
             assert point.cost == pytest.approx(spent / 62, abs=2.5 / 62)
 
     def test_is_the_same_every_time(self) -> None:
-        data = vectors(60, seed=1)
-        one = tried(pair(), data)
+        backbone, data = network("second", width=16, layers=4), vectors(60, seed=1)
+        one = tried(backbone, data, folds=2)
         torch.manual_seed(5)
-        assert tried(pair(), data) == one
-        other = estimate(pair(), data, settings=replace(SETTINGS, seed=1), progress=False)
+        assert tried(backbone, data, folds=2) == one
+        other = estimate(backbone, data, folds=2, settings=replace(SETTINGS, seed=1), progress=False)
         assert other.full_accuracy == pytest.approx(one.full_accuracy)
         assert other != one
 
@@ -275,7 +275,7 @@ class TestCheapest:
         ],
     )
     def test_the_whole_interval_or_its_middle(self, drop: float, sure: bool, expected: float | None) -> None:
-        found = self.MADE.cheapest("a", drop=drop, sure=sure)
+        found = self.MADE.cheapest("a", drop=drop, with_confidence=sure)
         assert (None if found is None else found.cost) == expected
 
     def test_one_percent_for_sure_unless_told(self) -> None:
@@ -284,4 +284,4 @@ class TestCheapest:
     @each("name", ["none", "dear"])
     def test_nothing_where_nothing_is_saved(self, name: str) -> None:
         assert self.MADE.cheapest(name) is None
-        assert self.MADE.cheapest(name, sure=False) is None
+        assert self.MADE.cheapest(name, with_confidence=False) is None

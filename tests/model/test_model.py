@@ -12,9 +12,8 @@ import torch
 import offramp
 from offramp.errors import ArtifactError, BudgetError, InputError, UnknownNameError
 from offramp.preprocessing import Preprocessing
-from offramp.runtime import BACKENDS, Backend, Dial
-from offramp.runtime._batch import Compaction
-from offramp.runtime._dial import is_same_setting
+from offramp.runtime import BACKENDS, Backend, Dial, LatencyTable
+from offramp.runtime._dial import same_decisions
 from offramp.runtime._eager import EagerBackend
 from tests.artifact_examples import change_manifest
 from tests.cases import each
@@ -61,9 +60,9 @@ def test_a_name_makes_the_backend_once() -> None:
 def test_the_example_is_prepared_as_inputs_are(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[torch.Tensor] = []
 
-    def make(backbone: Any, pooling: Any, bank: Any, example: torch.Tensor) -> Backend:
+    def make(backbone: Any, pooling: Any, exits: Any, example: torch.Tensor) -> Backend:
         seen.append(example)
-        return EagerBackend(backbone, pooling, bank)
+        return EagerBackend(backbone, pooling, exits)
 
     monkeypatch.setitem(BACKENDS._entries, "watching", make)
     inputs = images(2, seed=3)[0]
@@ -71,16 +70,15 @@ def test_the_example_is_prepared_as_inputs_are(monkeypatch: pytest.MonkeyPatch) 
     assert torch.equal(seen[0], PREPROCESSING(inputs))
 
 
-def test_compaction_is_kept_and_replaced() -> None:
-    class Never(Compaction):
-        def pays(self, depth: int, count: int, staying: int) -> bool:
-            return False
-
-    given, inputs = network(), images(30, seed=3)[0]
-    riding = given.on("eager", compaction=Never())
-    assert isinstance(riding.on("bfloat16").compaction, Never)
-    assert isinstance(riding.engine.compaction, Never)
-    assert torch.equal(riding.predict(inputs).exits, given.predict(inputs).exits)
+def test_finished_samples_are_removed_by_the_table_that_was_given() -> None:
+    model, inputs = network(), images(30, seed=3)[0]
+    flat = ((1.0, 1.0),) * model.backbone.num_exits  # a stage takes the same time for any batch: removal never pays
+    table = LatencyTable("eager", 1, (1, 64), flat, flat, flat, flat)
+    riding = model.on("eager", latency=table)
+    for kept in (riding, riding.on("bfloat16")):
+        assert kept.engine.compaction.latency is table
+    assert not riding.engine.compaction.pays(1, 64, 1)
+    assert torch.equal(riding.predict(inputs).exits, model.predict(inputs).exits)
 
 
 def test_unknown_names_are_told() -> None:
@@ -121,7 +119,7 @@ class TestBudgets:
         self, policy: str, settings: offramp.JointSettings
     ) -> None:
         given, inputs = dialled(settings, policy), images(40, seed=3)[0]
-        asked = torch.linspace(given.dial.cheapest, given.dial.dearest, 8).tolist()
+        asked = torch.linspace(given.dial.cheapest, given.dial.most_expensive, 8).tolist()
         costs = set()
         for budget in asked:
             row = int(given.dial.pick_rows(torch.tensor([budget]))[0])
@@ -134,7 +132,7 @@ class TestBudgets:
     @each("policy", ["threshold", "gates", "stopping"])
     def test_every_sample_may_have_its_own(self, policy: str) -> None:
         given, inputs = dialled(SMALL, policy), images(60, seed=3)[0]
-        levels = torch.linspace(given.dial.cheapest, given.dial.dearest, 5)
+        levels = torch.linspace(given.dial.cheapest, given.dial.most_expensive, 5)
         which = torch.arange(60) % 5
         mixed = given.predict(inputs, budget=levels[which])
         assert same(mixed, given.predict(inputs, budget=levels[which].tolist()))
@@ -170,8 +168,8 @@ class TestBudgets:
         for policy, points in frontier().points.items():
             chosen = frontier().at(cost=1.1, policy=policy)
             alike = [point for point in points if point.classifier == chosen.point.classifier]
-            assert chosen.settings == Dial(alike).settings
-            assert any(point is chosen.point for point in chosen.settings)
+            assert chosen.dial_points == Dial(alike).front
+            assert any(point is chosen.point for point in chosen.dial_points)
 
     @each("settings", [LINEAR, SMALL])
     @each("policy", ["threshold", "gates", "stopping"])
@@ -191,15 +189,15 @@ class TestBudgets:
     def test_a_point_that_was_chosen_for_a_promise_is_there_once(self, policy: str) -> None:
         chosen = frontier().at(max_drop=0.5, confidence=0.8, loss="disagreement", policy=policy)
         assert chosen.point.guarantee is not None
-        alike = [one for one in chosen.settings if is_same_setting(one, chosen.point)]
-        assert len(chosen.engine.points.points) == len(chosen.settings) + 1 - len(alike)
+        alike = [one for one in chosen.dial_points if same_decisions(one, chosen.point)]
+        assert len(chosen.engine.points.points) == len(chosen.dial_points) + 1 - len(alike)
         assert chosen.engine.points.points[0] is chosen.point
-        assert len(chosen.dial) == len(Dial(chosen.settings))
+        assert len(chosen.dial) == len(Dial(chosen.dial_points))
 
     def test_moving_it_makes_no_engine(self) -> None:
         given, inputs = network(), images(4, seed=3)[0]
         engine = given.engine
-        for budget in (given.dial.cheapest, given.dial.dearest):
+        for budget in (given.dial.cheapest, given.dial.most_expensive):
             given.predict(inputs, budget=budget)
         assert given.engine is engine
         assert given.on("bfloat16").predict(inputs, budget=given.dial.cheapest).labels.shape == (4,)
@@ -237,20 +235,20 @@ class TestBudgets:
 
     def test_a_model_of_one_point_has_one_setting(self) -> None:
         alone, inputs = replace(network(), points={}), images(2, seed=3)[0]
-        assert alone.settings == ()
+        assert alone.dial_points == ()
         assert same(alone.predict(inputs, budget=0.9), alone.predict(inputs))
 
     def test_a_controller_keeps_the_average(self) -> None:
         given = dialled(SMALL, "threshold")
         inputs = images(400, seed=5)[0]
         for share in (0.3, 0.7):
-            budget = given.dial.cheapest + share * (given.dial.dearest - given.dial.cheapest)
+            budget = given.dial.cheapest + share * (given.dial.most_expensive - given.dial.cheapest)
             controller = given.controller(budget)
             for start in range(0, 400, 8):
                 answer = given.predict(inputs[start : start + 8], budget=controller.next_budget)
                 controller.record(answer.relative_cost)
             assert controller.count == 400
-            low, high = given.dial.cheapest, given.dial.dearest
+            low, high = given.dial.cheapest, given.dial.most_expensive
             bound = 100 * max(budget - low, high - budget) + 8
             assert abs(controller.debt) <= bound
             assert controller.average == pytest.approx(budget, abs=0.05)

@@ -30,10 +30,10 @@ def whole(setting: tuple[LinearExits, MemorySource, torch.Tensor], *, probabilit
 
 
 def test_probabilities_are_kept_when_asked_for(setting: tuple[LinearExits, MemorySource, torch.Tensor]) -> None:
-    bank, source, temperatures = setting
+    exits, source, temperatures = setting
     (batch,) = source.in_order(batch_size=N)
     with torch.no_grad():
-        logits = all_logits(bank, batch.features, batch.own_logits)
+        logits = all_logits(exits, batch.features, batch.own_logits)
     found = whole(setting, probabilities=True)
     assert found.probabilities is not None
     assert found.probabilities.shape == (W, N, L, K)
@@ -45,10 +45,10 @@ def test_probabilities_are_kept_when_asked_for(setting: tuple[LinearExits, Memor
 
 
 def test_observed_as_in_the_engine(setting: tuple[LinearExits, MemorySource, torch.Tensor]) -> None:
-    bank, source, temperatures = setting
+    exits, source, temperatures = setting
     (batch,) = source.in_order(batch_size=N)
     with torch.no_grad():
-        logits = all_logits(bank, batch.features, batch.own_logits)
+        logits = all_logits(exits, batch.features, batch.own_logits)
     kept, noise = whole(setting, probabilities=True), torch.rand(N)
     for classifier in range(W):
         for exit in range(L):
@@ -89,9 +89,9 @@ def test_brier_gaps_are_against_the_last_network_alone_at_its_own_temperature() 
     torch.manual_seed(1)
     own = {stage: 2 * torch.randn(N, K) for stage in (1, 2)}
     source = MemorySource(torch.randn(N, 5 * L), own, torch.randint(K, (N,)), (5,) * L)
-    bank = LinearExits((5,) * L, (0,), K)
-    bank.averaging = Averaging((1, 2), torch.tensor([0.0, 0.5]), torch.tensor([1.5, 2.5]))
-    found = compute_outcomes(bank, source, torch.rand(1, L) + 0.5, probabilities=True)
+    exits = LinearExits((5,) * L, (0,), K)
+    exits.averaging = Averaging((1, 2), torch.tensor([0.0, 0.5]), torch.tensor([1.5, 2.5]))
+    found = compute_outcomes(exits, source, torch.rand(1, L) + 0.5, probabilities=True)
     truth = torch.eye(K)[found.labels]
     full = ((own[2] / 2.5).softmax(1) - truth).square().sum(1)
     assert found.probabilities is not None
@@ -107,9 +107,9 @@ def test_where_nothing_is_averaged_the_last_exit_is_the_full_network(share: floa
     torch.manual_seed(1)
     own = {stage: 2 * torch.randn(N, K) for stage in (1, 2)}
     source = MemorySource(torch.randn(N, 5 * L), own, torch.randint(K, (N,)), (5,) * L)
-    bank = LinearExits((5,) * L, (0,), K)
-    bank.averaging = Averaging((1, 2), torch.tensor([0.0, share]), torch.tensor([1.5, 2.5]))
-    found = compute_outcomes(bank, source, torch.tensor([[0.7, 0.8, 0.9]]))
+    exits = LinearExits((5,) * L, (0,), K)
+    exits.averaging = Averaging((1, 2), torch.tensor([0.0, share]), torch.tensor([1.5, 2.5]))
+    found = compute_outcomes(exits, source, torch.tensor([[0.7, 0.8, 0.9]]))
     assert found.brier_gaps is not None
     truth = torch.eye(K)[found.labels]
     full = ((own[2] / (2.5 if share else 0.9)).softmax(1) - truth).square().sum(1)

@@ -153,7 +153,7 @@ def test_an_exit_that_sees_nothing_new_is_not_in_force(exits: ExitKind) -> None:
     assert [one.kept for one in frontier.contributions] == [True, False, True]
     assert all(point.active == (0, 2, 3) for point in frontier.points["threshold"])
     assert {point.active for point in frontier.points["gates"]} <= {(0, 2, 3), (0, 1, 2, 3)}
-    assert "exits dropped because they bring nothing: 1\n" in str(frontier.frontier)
+    assert "exits dropped because they do not raise accuracy: 1\n" in str(frontier.frontier)
 
 
 @pytest.fixture(scope="module")

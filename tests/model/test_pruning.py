@@ -144,7 +144,7 @@ class TestBookkeeping:
         lines = str(frontier.frontier).splitlines()
         assert lines[0] == "frontier of b+c by threshold, all points, measured on the tune split"
         assert lines[-2] == "gain of each member, in points of mean accuracy: a -2.00 (dropped), b +22.00"
-        assert lines[-1] == "exits dropped because they bring nothing: 1"
+        assert lines[-1] == "exits dropped because they do not raise accuracy: 1"
 
     def test_a_long_name_stays_on_its_line(self) -> None:
         members = [plain(f"a-network-of-quite-a-long-name-{index}", 1) for index in range(4)]

@@ -465,8 +465,8 @@ class Mine(LadderExits):
 
 
 def test_exits_of_third_party_code_need_trust(frontier: EarlyExitModel, tmp_path: Path) -> None:
-    bank = Mine(frontier.exits.widths, frontier.exits.stages, 3, width=8)
-    replace(frontier, exits=bank).save(tmp_path)
+    exits = Mine(frontier.exits.widths, frontier.exits.stages, 3, width=8)
+    replace(frontier, exits=exits).save(tmp_path)
     kind = f"{Mine.__module__}:Mine"
     with pytest.raises(UntrustedNameError, match=f"field 'content.exits.kind': '{kind}' is third-party code"):
         offramp.load(tmp_path, backbone=frontier.backbone)
@@ -475,10 +475,10 @@ def test_exits_of_third_party_code_need_trust(frontier: EarlyExitModel, tmp_path
 
 class TestWhatCannotBeSaved:
     def test_exits_in_two_precisions(self, frontier: EarlyExitModel, tmp_path: Path) -> None:
-        bank = LadderExits(frontier.exits.widths, frontier.exits.stages, 3, width=8)
-        bank.head.data = bank.head.data.half()
+        exits = LadderExits(frontier.exits.widths, frontier.exits.stages, 3, width=8)
+        exits.head.data = exits.head.data.half()
         with pytest.raises(InputError, match="one precision of"):
-            replace(frontier, exits=bank).save(tmp_path)
+            replace(frontier, exits=exits).save(tmp_path)
 
     def test_options_that_json_does_not_hold(self, frontier: EarlyExitModel, tmp_path: Path) -> None:
         with pytest.raises(ArtifactError, match="options must be numbers, texts, or lists"):

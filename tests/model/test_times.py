@@ -203,12 +203,15 @@ class TestTimed:
             frontier.with_latency(table_for(cut, frontier.exits))
 
     def test_tables_of_other_exits(self, frontier: EarlyExitModel) -> None:
-        bank = frontier.exits
-        assert isinstance(bank, LadderExits)
+        exits = frontier.exits
+        assert isinstance(exits, LadderExits)
         for other, told in (
-            (LadderExits(bank.widths, bank.stages, 3, width=bank.width + 1), f"LadderExits of width {bank.width + 1} "),
-            (LadderExits(bank.widths, bank.stages, 4, width=bank.width), "for 4 classes"),
-            (LadderExits((7, 7, 7), bank.stages, 3, width=bank.width), r"got \(7, 7, 7\)"),
+            (
+                LadderExits(exits.widths, exits.stages, 3, width=exits.width + 1),
+                f"LadderExits of width {exits.width + 1} ",
+            ),
+            (LadderExits(exits.widths, exits.stages, 4, width=exits.width), "for 4 classes"),
+            (LadderExits((7, 7, 7), exits.stages, 3, width=exits.width), r"got \(7, 7, 7\)"),
         ):
             with pytest.raises(InputError, match=f"{told}.*measure the network and exits that run"):
                 frontier.with_latency(table_for(frontier.backbone, other))
@@ -225,8 +228,8 @@ class TestTimed:
 class TestFit:
     def test_by_time(self) -> None:
         backbone = examples.backbone()
-        bank = create_exits((512, 1024, 2048), (2,), 3, settings=FEW)
-        table = table_for(backbone, bank)
+        exits = create_exits((512, 1024, 2048), (2,), 3, settings=FEW)
+        table = table_for(backbone, exits)
         found = fitted(backbone, preprocessing=PREPROCESSING, cost=offramp.CostOptions(table))
         assert found.full_ms == pytest.approx(FULL_MS)
         assert found.provenance["latency"]["backend"] == "eager"
@@ -241,8 +244,8 @@ class TestFit:
     def test_of_a_cascade_that_loses_a_network(self) -> None:
         torch.manual_seed(1)
         backbone = cascade(CifarResNet(8, num_classes=3), examples.backbone(), name="both")
-        bank = create_exits((512, 1024, 2048) * 2, (2, 5), 3, settings=FEW)
-        dear = table_for(backbone, bank, stage=((50.0,),) * 3 + ((3.0,),) * 3)
+        exits = create_exits((512, 1024, 2048) * 2, (2, 5), 3, settings=FEW)
+        dear = table_for(backbone, exits, stage=((50.0,),) * 3 + ((3.0,),) * 3)
         found = fitted(backbone, preprocessing=PREPROCESSING, cost=offramp.CostOptions(dear))
         assert found.backbone.num_exits == 3  # a first network of 150 ms before one of 9 is not worth it
         assert found.full_ms == pytest.approx(FULL_MS)

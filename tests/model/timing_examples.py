@@ -11,9 +11,9 @@ from offramp.runtime._latency import count_stage_weights, describe_exits
 FULL_MS = 10.0
 
 
-def table_for(backbone: Backbone, bank: ExitSet, **changed: Any) -> LatencyTable:
+def table_for(backbone: Backbone, exits: ExitSet, **changed: Any) -> LatencyTable:
     """A network of 10 ms whose stages take 1 ms, 2 ms, ..., its exits a tenth of a millisecond."""
-    length = len(bank.widths)
+    length = len(exits.widths)
     fields: dict[str, Any] = {
         "backend": "eager",
         "threads": 1,
@@ -27,8 +27,8 @@ def table_for(backbone: Backbone, bank: ExitSet, **changed: Any) -> LatencyTable
         "full": (FULL_MS,),
         "network": backbone.name,
         "stage_weights": count_stage_weights(backbone),
-        "exits": describe_exits(bank),
-        "widths": bank.widths,
+        "exits": describe_exits(exits),
+        "widths": exits.widths,
         "machine": "an abacus",
         "torch": "2.0",
     }

@@ -45,11 +45,11 @@ def toy(logits: Tensor, labels: Tensor, *, members: tuple[int, ...] = ()) -> tup
         for index, length in enumerate(members)
     ]
     trained = tuple(stage for stage in range(exits) if stage not in heads)
-    bank = LinearExits((classes,) * exits, trained, classes)
+    classifiers = LinearExits((classes,) * exits, trained, classes)
     with torch.no_grad():
         for stage in trained:
-            bank.weights[str(stage)].copy_(torch.eye(classes)[:, None])
-            bank.biases[str(stage)].zero_()
+            classifiers.weights[str(stage)].copy_(torch.eye(classes)[:, None])
+            classifiers.biases[str(stage)].zero_()
     source = MemorySource(logits.flatten(1), {head: logits[:, head] for head in heads}, labels, (classes,) * exits)
     decide = torch.full((exits,), DECIDE, dtype=torch.float64)
     decide[-1] = 0
@@ -57,7 +57,7 @@ def toy(logits: Tensor, labels: Tensor, *, members: tuple[int, ...] = ()) -> tup
     full = torch.tensor(members[-1] * STAGE + ANSWER, dtype=torch.float64)
     costs = Costs((CostTable(STAGE * ones, 0 * ones, ANSWER * ones, decide, full, carries_state=False),))
     temperatures = torch.ones(1, exits)
-    seen = compute_outcomes(bank, source, temperatures)
+    seen = compute_outcomes(classifiers, source, temperatures)
     sets = {0.1: torch.full((exits,), 0.9), 0.05: torch.full((exits,), 0.99)}
     points = thin(threshold_candidates(seen.confidence[0], temperatures[0], 0), seen, costs)
     backbone = backbones[0] if len(backbones) == 1 else cascade(*backbones)
@@ -65,7 +65,7 @@ def toy(logits: Tensor, labels: Tensor, *, members: tuple[int, ...] = ()) -> tup
         backbone=backbone,
         preprocessing=backbone.preprocessing,
         pooling=POOLINGS.get("auto"),
-        exits=bank,
+        exits=classifiers,
         costs={"threshold": costs},
         points={"threshold": [replace(point, conformal_thresholds=sets) for point in points]},
         temperatures=temperatures,

@@ -23,9 +23,9 @@ def network() -> tuple[Backbone, LinearExits]:
 
 @each("name", list(BACKENDS))
 def test_answers_as_torch_by_itself(name: str) -> None:
-    backbone, bank = network()
+    backbone, exits = network()
     inputs = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
-    plain, backend = EagerBackend(backbone, POOLING, bank), BACKENDS.get(name)(backbone, POOLING, bank, inputs[:2])
+    plain, backend = EagerBackend(backbone, POOLING, exits), BACKENDS.get(name)(backbone, POOLING, exits, inputs[:2])
     expected, found, state = inputs, inputs, ((), ())
     with torch.inference_mode():
         for index in range(2):
@@ -39,10 +39,10 @@ def test_answers_as_torch_by_itself(name: str) -> None:
 
 
 def test_precision() -> None:
-    backbone, bank = network()
+    backbone, exits = network()
     inputs = torch.zeros(1, 4)
-    assert BACKENDS.get("bfloat16")(backbone, POOLING, bank, None).stage(0, inputs).dtype == torch.bfloat16
-    assert BACKENDS.get("eager")(backbone, POOLING, bank, None).stage(0, inputs).dtype == torch.float32
+    assert BACKENDS.get("bfloat16")(backbone, POOLING, exits, None).stage(0, inputs).dtype == torch.bfloat16
+    assert BACKENDS.get("eager")(backbone, POOLING, exits, None).stage(0, inputs).dtype == torch.float32
 
 
 def test_unknown_names_suggest_the_near_ones() -> None:

@@ -41,7 +41,7 @@ def driven(controller: BudgetController, sizes: list[int], spend: Spend) -> list
 
 
 def within_promise(mean: float, asked: float, budget: float, ends: tuple[float, float]) -> float:
-    """All that the theorem assumes: the cheapest setting costs no more than the budget, the dearest no less."""
+    """All that the theorem assumes: the cheapest point costs no more than the budget, the most expensive no less."""
     if asked == ends[0]:
         mean = min(mean, budget)
     return max(mean, budget) if asked == ends[1] else mean
@@ -60,7 +60,7 @@ def test_bounds_hold_on_any_stream(seed: int) -> None:
     def spend(asked: float, size: int) -> list[float]:
         return [within_promise(next(kinds), asked, budget, ends)] * size
 
-    controller = BudgetController(budget, settings=settings, window=window)
+    controller = BudgetController(budget, costs=settings, window=window)
     debts = driven(controller, sizes, spend)
     low, high = bounds(budget, ends, (least, most), window, max(sizes))
     assert low - 1e-9 <= min(debts)
@@ -75,7 +75,7 @@ def test_the_worst_stream_comes_close_to_the_bound_and_not_beyond(side: str, win
     worst = costs[1] if side == "dear" else costs[0]
     # Somebody who knows the controller: as far from the budget as may be, whatever it asks for.
     debts = driven(
-        BudgetController(budget, settings=spread(*ends), window=window),
+        BudgetController(budget, costs=spread(*ends), window=window),
         [size] * 2000,
         lambda asked, count: [within_promise(worst, asked, budget, ends)] * count,
     )
@@ -86,7 +86,7 @@ def test_the_worst_stream_comes_close_to_the_bound_and_not_beyond(side: str, win
 
 
 def test_without_what_is_assumed_the_debt_grows() -> None:
-    debts = driven(BudgetController(0.5, settings=(0.2, 0.9)), [10] * 500, lambda asked, count: [0.6] * count)
+    debts = driven(BudgetController(0.5, costs=(0.2, 0.9)), [10] * 500, lambda asked, count: [0.6] * count)
     assert debts[-1] == pytest.approx(0.1 * 5000)
 
 
@@ -102,7 +102,7 @@ def test_a_stream_that_turns_harder_half_way_costs_the_budget(size: int, budget:
         hard = hardness[[next(place) for _ in range(batch)]]
         return [1.0 if goes_on else 0.1 for goes_on in hard > 1 - (asked - 0.1) / 0.9]
 
-    controller = BudgetController(budget, settings=spread(0.1, 1.0))
+    controller = BudgetController(budget, costs=spread(0.1, 1.0))
     driven(controller, [size] * (count // size), spend)
     assert controller.average == pytest.approx(budget, rel=0.02)
 
@@ -110,7 +110,7 @@ def test_a_stream_that_turns_harder_half_way_costs_the_budget(size: int, budget:
 @each("settings", [(0.2, 1.0), (0.2, 0.3, 0.9), (0.1, 0.45, 0.55, 1.0)])
 @each("budget", [0.3, 0.5, 0.7])
 def test_settings_far_apart_are_mixed_to_the_budget(settings: tuple[float, ...], budget: float) -> None:
-    controller = BudgetController(budget, settings=settings)
+    controller = BudgetController(budget, costs=settings)
     asked = set()
     for _ in range(2000):
         asked.add(controller.next_budget)
@@ -120,7 +120,7 @@ def test_settings_far_apart_are_mixed_to_the_budget(settings: tuple[float, ...],
 
 
 def test_what_is_asked_for_next() -> None:
-    controller = BudgetController(0.5, settings=spread(0.2, 0.9), window=10)
+    controller = BudgetController(0.5, costs=spread(0.2, 0.9), window=10)
     assert (controller.average, controller.count) == (0.5, 0)
     assert controller.next_budget == pytest.approx(0.5, abs=4e-4)
     controller.record(torch.tensor([1.0, 1.0]))
@@ -140,7 +140,7 @@ def test_what_is_asked_for_next() -> None:
 
 
 def test_a_budget_beyond_the_dearest_is_not_spent() -> None:
-    controller = BudgetController(2.0, settings=(0.2, 0.9))
+    controller = BudgetController(2.0, costs=(0.2, 0.9))
     for _ in range(3):
         assert controller.next_budget == 0.9
         controller.record([0.9] * 10)
@@ -148,19 +148,19 @@ def test_a_budget_beyond_the_dearest_is_not_spent() -> None:
 
 def test_a_budget_below_the_cheapest_names_it() -> None:
     with refuses(BudgetError, expected="0.2", got="0.1"):
-        BudgetController(0.1, settings=(0.2, 0.9))
-    assert BudgetController(0.2, settings=(0.2, 0.9)).next_budget == 0.2
+        BudgetController(0.1, costs=(0.2, 0.9))
+    assert BudgetController(0.2, costs=(0.2, 0.9)).next_budget == 0.2
 
 
 @each("budget", [0.0, -1.0, math.nan, math.inf, None, "0.6"])
 def test_what_is_no_share_is_refused(budget: Any) -> None:
     with refuses(InputError, problem="budget", expected="a share"):
-        BudgetController(budget, settings=(0.2, 0.9))
+        BudgetController(budget, costs=(0.2, 0.9))
 
 
 @each("costs", [object(), 0.5, None, ["much"], torch.tensor(0.5)])
 def test_what_is_no_costs_is_refused(costs: Any) -> None:
-    controller = BudgetController(0.5, settings=(0.2, 0.9))
+    controller = BudgetController(0.5, costs=(0.2, 0.9))
     with refuses(InputError, expected="answer.relative_cost", got=type(costs).__name__):
         controller.record(costs)
     assert (controller.count, controller.debt) == (0, 0)
@@ -168,9 +168,9 @@ def test_what_is_no_costs_is_refused(costs: Any) -> None:
 
 def test_ends_windows_and_costs_are_checked() -> None:
     for settings in ((0.9, 0.2), (), (0.2, math.inf), (-0.1, 0.9), (0.2, math.nan)):
-        with refuses(InputError, problem="settings", expected="ascending costs, such as dial.costs"):
-            BudgetController(1.0, settings=settings)
+        with refuses(InputError, problem="costs", expected="ascending costs, such as dial.costs"):
+            BudgetController(1.0, costs=settings)
     with refuses(InputError, problem="window", expected="at least 1", got="0"):
-        BudgetController(0.5, settings=(0.2, 0.9), window=0)
+        BudgetController(0.5, costs=(0.2, 0.9), window=0)
     with refuses(InputError, expected="2 finite numbers", got="nan"):
-        BudgetController(0.5, settings=(0.2, 0.9)).record([0.5, math.nan])
+        BudgetController(0.5, costs=(0.2, 0.9)).record([0.5, math.nan])

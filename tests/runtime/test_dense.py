@@ -43,18 +43,20 @@ def engine(backbone: Backbone, example: Any, *, levels: tuple[float, ...] = (0.5
         hidden = stage(hidden)
         widths.append(pooling(backbone.representation(hidden, index)).shape[1])
     early = tuple(range(backbone.num_exits - 1))
-    bank = LinearExits(tuple(widths), early, backbone.num_classes).eval().requires_grad_(False)
-    for parameter in bank.parameters():
+    exits = LinearExits(tuple(widths), early, backbone.num_classes).eval().requires_grad_(False)
+    for parameter in exits.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
-    backend = Noting(backbone, pooling, bank)
+    backend = Noting(backbone, pooling, exits)
     # Later exits are less sure, so that some stay to the end.
-    temperatures, exits = 1.0 + 2 * torch.arange(backbone.num_exits), tuple(range(backbone.num_exits))
-    at_once = OperatingPoint("threshold", {"threshold": torch.tensor(0.0)}, exits, temperatures)
-    sure = Engine(backbone, pooling, bank, [at_once], backend=backend).run(example)[0].amax(1)
-    points = [OperatingPoint("threshold", {"threshold": sure.quantile(level)}, exits, temperatures) for level in levels]
+    temperatures, active = 1.0 + 2 * torch.arange(backbone.num_exits), tuple(range(backbone.num_exits))
+    at_once = OperatingPoint("threshold", {"threshold": torch.tensor(0.0)}, active, temperatures)
+    sure = Engine(backbone, pooling, exits, [at_once], backend=backend).run(example)[0].amax(1)
+    points = [
+        OperatingPoint("threshold", {"threshold": sure.quantile(level)}, active, temperatures) for level in levels
+    ]
     backend.ran.clear()
     backend.lengths.clear()
-    return Engine(backbone, pooling, bank, points, backend=backend, **options)
+    return Engine(backbone, pooling, exits, points, backend=backend, **options)
 
 
 def resnet() -> tuple[Backbone, Tensor]:

@@ -8,7 +8,7 @@ import torch
 from offramp.errors import BudgetError, InputError
 from offramp.policy import Guarantee, OperatingPoint
 from offramp.runtime import Dial
-from offramp.runtime._dial import find_pareto_front, is_same_setting
+from offramp.runtime._dial import find_pareto_front, same_decisions
 from tests.cases import each, refuses
 
 
@@ -41,21 +41,21 @@ class TestDial:
 
     def test_budgets_beyond_the_dearest_are_not_spent(self) -> None:
         dial = Dial([point(0.4, 0.8), point(0.8, 0.9)])
-        assert (dial.cheapest, dial.dearest, len(dial)) == (0.4, 0.8, 2)
+        assert (dial.cheapest, dial.most_expensive, len(dial)) == (0.4, 0.8, 2)
         assert dial.costs == (0.4, 0.8)
         assert picked(dial, 0.4) == 0.4
         assert picked(dial, 0.79) == 0.4
         assert picked(dial, 9.0) == 0.8
 
-    def test_dominated_points_are_no_settings(self) -> None:
+    def test_dominated_points_are_not_on_the_front(self) -> None:
         points = [point(0.2, 0.8), point(0.3, 0.9), point(0.4, 0.889), point(0.5, 0.9), point(0.6, 0.95)]
         dial = Dial(points)
-        assert list(dial.settings) == [points[0], points[1], points[4]]
+        assert list(dial.front) == [points[0], points[1], points[4]]
         assert {picked(dial, budget / 100) for budget in range(20, 70)} == {0.2, 0.3, 0.6}
 
     def test_of_equal_costs_the_more_accurate_is_a_setting_and_of_equal_points_the_first(self) -> None:
         points = [point(0.3, 0.7), point(0.3, 0.9), point(0.3, 0.9)]
-        assert Dial(points).settings == (points[1],)
+        assert Dial(points).front == (points[1],)
         assert Dial(points).pick_rows(torch.tensor([0.3])).tolist() == [1]
 
     def test_a_cost_in_single_precision_is_enough(self) -> None:
@@ -107,9 +107,9 @@ class TestDial:
 def test_a_setting_is_the_same_whatever_is_promised_of_it() -> None:
     one, other = point(0.4), point(0.4)
     guarantee = Guarantee("accuracy", 0.01, 0.95, "ltt", 1000, 0.002)
-    assert is_same_setting(one, replace(one, guarantee=guarantee, tune_metrics={}))
-    assert not is_same_setting(one, other)  # as good, and made apart: nobody knows
-    assert not is_same_setting(one, replace(one, active=(1,)))
+    assert same_decisions(one, replace(one, guarantee=guarantee, tune_metrics={}))
+    assert not same_decisions(one, other)  # as good, and made apart: nobody knows
+    assert not same_decisions(one, replace(one, active=(1,)))
 
 
 def test_undominated_against_all_pairs() -> None:

@@ -116,9 +116,9 @@ def test_norms_and_buffers_stay_and_are_shared() -> None:
 
 def test_answers_are_in_full_precision() -> None:
     network, inputs = backbone(), PREPROCESSING(images(5, seed=1)[0])
-    bank = untrained(network, inputs)
-    plain, backend = (EagerBackend(network, POOLING, bank, dtype=dtype) for dtype in (None, torch.bfloat16))
-    state: Any = bank.initial_state(5), ()
+    exits = untrained(network, inputs)
+    plain, backend = (EagerBackend(network, POOLING, exits, dtype=dtype) for dtype in (None, torch.bfloat16))
+    state: Any = exits.initial_state(5), ()
     hidden, reached = inputs, inputs
     with torch.inference_mode():
         for index in range(network.num_exits):
@@ -225,16 +225,16 @@ def test_on_a_named_device() -> None:
 
 def test_a_folded_ladder_computes_as_the_ladder() -> None:
     torch.manual_seed(0)
-    bank = LadderExits((6, 4, 5), (0, 2), 3, width=8).eval()
-    bank.standardize(3 + 5 * torch.randn(50, 15))
-    for parameter in bank.parameters():
+    exits = LadderExits((6, 4, 5), (0, 2), 3, width=8).eval()
+    exits.standardize(3 + 5 * torch.randn(50, 15))
+    for parameter in exits.parameters():
         torch.nn.init.normal_(parameter)
-    folded = FoldedLadder(bank)
-    state = folded_state = bank.initial_state(7)
+    folded = FoldedLadder(exits)
+    state = folded_state = exits.initial_state(7)
     with torch.no_grad():
         for stage in (0, 2):
-            features = 3 + 5 * torch.randn(7, bank.widths[stage])
-            expected, state = bank.step(stage, features, state, None)
+            features = 3 + 5 * torch.randn(7, exits.widths[stage])
+            expected, state = exits.step(stage, features, state, None)
             found, folded_state = folded.step(stage, features, folded_state, answer=True)
             assert found is not None
             torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)

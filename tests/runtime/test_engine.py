@@ -199,10 +199,10 @@ def test_batches_at_one_depth_can_be_joined(kind: str) -> None:
 def test_batches_with_no_point_in_common_join(make: Callable[..., ExitSet]) -> None:
     torch.manual_seed(0)
     simple = Backbone("simple", [nn.Linear(4, 4) for _ in range(3)], {2: nn.Linear(4, 3)}, num_classes=3)
-    bank = make((4, 4, 4), (0, 1), 3).eval()
+    exits = make((4, 4, 4), (0, 1), 3).eval()
     zero = {"threshold": torch.tensor(2.0)}
     last, early = (OperatingPoint("threshold", zero, active, torch.ones(3)) for active in ((2,), (0, 1, 2)))
-    runs, inputs = Engine(simple, POOLINGS.get("mean"), bank, [last, early]), torch.randn(6, 4)
+    runs, inputs = Engine(simple, POOLINGS.get("mean"), exits, [last, early]), torch.randn(6, 4)
     expected, _ = runs.run(inputs)
     at = [torch.zeros(3, dtype=torch.long), torch.ones(3, dtype=torch.long)]
     batches = [runs.start(inputs[3 * i : 3 * i + 3], point=at[i], rows=torch.arange(3) + 3 * i) for i in range(2)]
@@ -262,19 +262,19 @@ def test_texts_lose_padding_and_nothing_else(marks: str) -> None:
     torch.manual_seed(0)
     network = _words()
     last = network.num_exits - 1
-    bank = LinearExits((24,) * (last + 1), tuple(range(last)), 3)
+    exits = LinearExits((24,) * (last + 1), tuple(range(last)), 3)
     lengths = torch.randint(2, 12, (24, 1))
     mask = (torch.arange(12) < lengths).long()
     if marks == "holes":
         mask[:, 1:-1:2] = 0
     inputs = {"ids": torch.randint(1, 50, (24, 12)) * mask, "mask": mask}
     point = OperatingPoint("threshold", {"threshold": torch.tensor(0.55)}, tuple(range(last + 1)), torch.ones(last + 1))
-    runs = Engine(network, POOLINGS.get("auto"), bank, [point])
+    runs = Engine(network, POOLINGS.get("auto"), exits, [point])
     prepared = network.prepare(inputs)
-    found, exits = runs.run(prepared)
-    assert len(set(exits.tolist())) > 1
+    found, left_at = runs.run(prepared)
+    assert len(set(left_at.tolist())) > 1
     expected = torch.softmax(network(prepared), dim=1)
-    through = exits == last
+    through = left_at == last
     assert through.any()
     torch.testing.assert_close(found[through], expected[through], atol=1e-5, rtol=1e-4)
 

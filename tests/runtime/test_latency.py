@@ -95,11 +95,11 @@ class TestCosts:
         assert float(table.full) == pytest.approx(30.0 / 8)
 
     def test_a_head_that_a_later_one_averages_with_is_asked_by_all(self) -> None:
-        bank = LadderExits((4, 5, 6), (0,), 3, width=2)
+        exits = LadderExits((4, 5, 6), (0,), 3, width=2)
         heads = replace(TABLE, carry=(TABLE.carry[0], (0.0, 0.0, 0.0), TABLE.carry[2]))
-        alone = heads.costs(bank).tables[0].cumulative_costs([0, 2])
-        bank.averaging = Averaging((1, 2), torch.tensor([0.0, 0.4]), torch.ones(2))
-        together = heads.costs(bank).tables[0].cumulative_costs([0, 2])
+        alone = heads.costs(exits).tables[0].cumulative_costs([0, 2])
+        exits.averaging = Averaging((1, 2), torch.tensor([0.0, 0.4]), torch.ones(2))
+        together = heads.costs(exits).tables[0].cumulative_costs([0, 2])
         assert (together - alone).tolist() == pytest.approx([0, 0.5, 0.5])
 
     def test_samples_of_other_sizes(self) -> None:
@@ -135,22 +135,25 @@ class TestCosts:
     @each(
         ("asked", "told"),
         [
-            ({"bank": LinearExits((4, 5, 6), (0, 1), 3)}, "LinearExits for 3 classes, got .* LadderEx"),
-            ({"bank": LadderExits((4, 5), (0,), 3, width=2)}, r"see \(4, 5\) features.*got \(4, 5, 6\)"),
-            ({"bank": LadderExits((4, 5, 7), (0, 1), 3, width=2)}, r"see \(4, 5, 7\) features"),
-            ({"bank": LadderExits((4, 5, 6), (0, 1), 3, width=3)}, "of width 3 for 3 classes, got .* of width 2 for 3"),
-            ({"bank": LadderExits((4, 5, 6), (0, 1), 4, width=2)}, "of width 2 for 4 classes"),
-            ({"bank": LADDER, "batch_size": 65}, r"within those measured, \(1, 8, 64\), got 65; measure it too"),
-            ({"bank": LADDER, "batch_size": 0}, "within those measured"),
-            ({"bank": LADDER, "policy": "dice"}, "policy 'dice', got threshold, gates"),
+            ({"exits": LinearExits((4, 5, 6), (0, 1), 3)}, "LinearExits for 3 classes, got .* LadderEx"),
+            ({"exits": LadderExits((4, 5), (0,), 3, width=2)}, r"see \(4, 5\) features.*got \(4, 5, 6\)"),
+            ({"exits": LadderExits((4, 5, 7), (0, 1), 3, width=2)}, r"see \(4, 5, 7\) features"),
+            (
+                {"exits": LadderExits((4, 5, 6), (0, 1), 3, width=3)},
+                "of width 3 for 3 classes, got .* of width 2 for 3",
+            ),
+            ({"exits": LadderExits((4, 5, 6), (0, 1), 4, width=2)}, "of width 2 for 4 classes"),
+            ({"exits": LADDER, "batch_size": 65}, r"within those measured, \(1, 8, 64\), got 65; measure it too"),
+            ({"exits": LADDER, "batch_size": 0}, "within those measured"),
+            ({"exits": LADDER, "policy": "dice"}, "policy 'dice', got threshold, gates"),
         ],
     )
     def test_what_was_not_measured_is_refused(self, asked: dict[str, Any], told: str) -> None:
-        bank = asked.pop("bank")
+        exits = asked.pop("exits")
         with pytest.raises(InputError, match=told):
-            TABLE.costs(bank, **asked)
+            TABLE.costs(exits, **asked)
         with pytest.raises(InputError, match=told):
-            replace(TABLE, others=(replace(TABLE, size=9.0),)).costs(bank, **asked)
+            replace(TABLE, others=(replace(TABLE, size=9.0),)).costs(exits, **asked)
 
     @each("missing", [{"engine": {}}, {"full": ()}, {"engine": {"start": (0.2, 0.2, 0.2)}}])
     def test_tables_made_by_hand_need_all_of_it(self, missing: dict[str, Any]) -> None:

@@ -44,8 +44,8 @@ def sleepy(*ms: float, name: str = "sleepy") -> Backbone:
 
 
 def test_every_piece_is_there() -> None:
-    bank = LinearExits((16, 32, 64), (0, 1), 10)
-    table = measure_latency(CifarResNet(8), MEAN, bank, torch.randn(3, 3, 32, 32), batch_sizes=(1, 16), repeats=3)
+    exits = LinearExits((16, 32, 64), (0, 1), 10)
+    table = measure_latency(CifarResNet(8), MEAN, exits, torch.randn(3, 3, 32, 32), batch_sizes=(1, 16), repeats=3)
     assert [len(rows) for rows in (table.stage, table.answer, table.carry, table.select)] == [3] * 4
     assert all(value > 0 for rows in (table.stage, table.answer, table.select) for row in rows for value in row)
     assert all(row[1] > row[0] for row in table.stage)  # sixteen take longer than one
@@ -65,35 +65,35 @@ def test_every_piece_is_there() -> None:
 
 
 def test_policies_are_timed_when_asked_for() -> None:
-    bank, example = LinearExits((16, 32, 64), (0, 1), 10), torch.randn(1, 3, 32, 32)
-    table = measure_latency(CifarResNet(8), MEAN, bank, example, batch_sizes=(1,), repeats=1, policies=list(POLICIES))
+    exits, example = LinearExits((16, 32, 64), (0, 1), 10), torch.randn(1, 3, 32, 32)
+    table = measure_latency(CifarResNet(8), MEAN, exits, example, batch_sizes=(1,), repeats=1, policies=list(POLICIES))
     assert set(table.decide) == set(POLICIES)
     assert all(row[0] > 0 for row in table.decide.values())
-    few = measure_latency(CifarResNet(8), MEAN, bank, example, batch_sizes=(1,), repeats=1, policies=["eenet"])
-    assert few.costs(bank, policy="eenet").tables[0].decide[0] > 0
+    few = measure_latency(CifarResNet(8), MEAN, exits, example, batch_sizes=(1,), repeats=1, policies=["eenet"])
+    assert few.costs(exits, policy="eenet").tables[0].decide[0] > 0
     with refuses(InputError, expected="times of policy 'threshold'", got="eenet"):
-        few.costs(bank)
+        few.costs(exits)
     with refuses(InputError, expected="one policy", got="7 and 0"):
-        measure_latency(CifarResNet(8), MEAN, bank, example, policies=[])
+        measure_latency(CifarResNet(8), MEAN, exits, example, policies=[])
 
 
 def test_times_are_those_of_what_runs() -> None:
-    bank = LadderExits((4, 4, 4), (0, 1), 3, width=2)
-    table = measure_latency(sleepy(3, 6, 9), MEAN, bank, torch.zeros(1, 4), batch_sizes=(1, 2), repeats=2)
+    exits = LadderExits((4, 4, 4), (0, 1), 3, width=2)
+    table = measure_latency(sleepy(3, 6, 9), MEAN, exits, torch.zeros(1, 4), batch_sizes=(1, 2), repeats=2)
     for row, slept in zip(table.stage, (3, 6, 9), strict=True):
         assert all(slept <= took < 10 * slept for took in row)  # a busy machine may take longer than it sleeps
     assert all(20 <= took < 200 for took in table.full)
     assert all(took >= 2 for took in table.answer[2])  # the network's own head
     assert all(took > 0 for row in (*table.answer[:2], table.carry[0]) for took in row)
-    (costs,) = table.costs(bank).tables
+    (costs,) = table.costs(exits).tables
     through = float(costs.cumulative_costs()[-1])
     assert 20 <= through < 200
 
 
 def test_of_a_cascade_the_full_network_is_its_last() -> None:
     both = cascade(sleepy(100, 100, name="first"), sleepy(3, 3, name="second"))
-    bank = LadderExits((4,) * 4, (0, 2), 3, width=2)
-    table = measure_latency(both, MEAN, bank, torch.zeros(1, 4), batch_sizes=(1,), repeats=1, policies=["threshold"])
+    exits = LadderExits((4,) * 4, (0, 2), 3, width=2)
+    table = measure_latency(both, MEAN, exits, torch.zeros(1, 4), batch_sizes=(1,), repeats=1, policies=["threshold"])
     assert 8 <= table.full[0] < 100
     assert sum(row[0] for row in table.stage) >= 206
 
@@ -101,18 +101,18 @@ def test_of_a_cascade_the_full_network_is_its_last() -> None:
 def test_texts_are_timed_at_three_lengths() -> None:
     backbone = bert()
     example = backbone.prepare(texts(6, seed=0)[0])
-    bank = LadderExits((48,) * backbone.num_exits, tuple(range(backbone.num_exits - 1)), 3, width=2)
-    table = measure_latency(backbone, POOLINGS.get("auto"), bank, example, batch_sizes=(1,), repeats=2)
+    exits = LadderExits((48,) * backbone.num_exits, tuple(range(backbone.num_exits - 1)), 3, width=2)
+    table = measure_latency(backbone, POOLINGS.get("auto"), exits, example, batch_sizes=(1,), repeats=2)
     longest = float(backbone.sizes(example).max())
     assert table.size == longest
     assert [other.size for other in table.others] == [longest // 4, longest // 2]
-    costs = table.costs(bank)
+    costs = table.costs(exits)
     assert len(costs.tables) == 3
     assert all((one.stage >= 0).all() and one.full >= 0 for one in costs.tables)
     for other in (table, *table.others):
         # Where the fit is exact it goes through what was measured; with a coefficient held at 0 it comes near.
         assert float(costs.of(torch.tensor([other.size])).full) == pytest.approx(other.full[0], rel=0.5)
-    chosen = measure_latency(backbone, POOLINGS.get("auto"), bank, example, batch_sizes=(1,), sizes=(3, 7), repeats=1)
+    chosen = measure_latency(backbone, POOLINGS.get("auto"), exits, example, batch_sizes=(1,), sizes=(3, 7), repeats=1)
     assert (chosen.size, [other.size for other in chosen.others]) == (7.0, [3.0])
 
 
@@ -134,8 +134,8 @@ class Counting:
 
 
 def test_other_backends_are_timed_as_they_are() -> None:
-    backend, bank = Counting(), LinearExits((16, 32, 64), (0, 1), 10)
-    table = measure_latency(CifarResNet(8), MEAN, bank, torch.zeros(1, 3, 32, 32), backend=backend, batch_sizes=(8,))
+    backend, exits = Counting(), LinearExits((16, 32, 64), (0, 1), 10)
+    table = measure_latency(CifarResNet(8), MEAN, exits, torch.zeros(1, 3, 32, 32), backend=backend, batch_sizes=(8,))
     assert isinstance(table, LatencyTable)
     assert table.backend == "Counting"
     assert backend.stages in [2 + rounds * 8 * 3 * 3 for rounds in (1, 2, 3)]  # up to the last; turns, passes, stages
@@ -158,8 +158,8 @@ class Busy(Counting):
 
 @each("busy_rounds", [1, 9])
 def test_what_does_not_add_up_is_timed_again(busy_rounds: int) -> None:
-    backend, bank = Busy(busy_rounds), LinearExits((16, 32, 64), (0, 1), 10)
-    table = measure_latency(CifarResNet(8), MEAN, bank, torch.zeros(1, 3, 32, 32), backend=backend, batch_sizes=(8,))
+    backend, exits = Busy(busy_rounds), LinearExits((16, 32, 64), (0, 1), 10)
+    table = measure_latency(CifarResNet(8), MEAN, exits, torch.zeros(1, 3, 32, 32), backend=backend, batch_sizes=(8,))
     assert table.sum_ratio == pytest.approx(
         [(sum(row[0] for row in table.stage) + table.answer[-1][0]) / table.full[0]]
     )
@@ -174,11 +174,11 @@ def test_what_does_not_add_up_is_timed_again(busy_rounds: int) -> None:
 
 
 def test_raw_and_empty_examples_are_refused() -> None:
-    bank = LinearExits((16, 32, 64), (0, 1), 10)
+    exits = LinearExits((16, 32, 64), (0, 1), 10)
     with refuses(InputError, got="ndarray", hint="give backbone.prepare(backbone.preprocessing"):
-        measure_latency(CifarResNet(8), MEAN, bank, np.zeros((1, 32, 32, 3), np.uint8))
+        measure_latency(CifarResNet(8), MEAN, exits, np.zeros((1, 32, 32, 3), np.uint8))
     with refuses(InputError, expected="at least one sample", got="none"):
-        measure_latency(CifarResNet(8), MEAN, bank, torch.zeros(0, 3, 32, 32))
+        measure_latency(CifarResNet(8), MEAN, exits, torch.zeros(0, 3, 32, 32))
 
 
 class Slow(EagerBackend):
@@ -194,53 +194,53 @@ class Slow(EagerBackend):
 
 
 def test_the_full_network_is_run_by_the_same_backend() -> None:
-    backbone, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10, stacked=2)
-    backend = Slow(backbone, MEAN, bank)
-    table = measure_latency(backbone, MEAN, bank, torch.zeros(1, 3, 32, 32), backend=backend, batch_sizes=(8,))
+    backbone, exits = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10, stacked=2)
+    backend = Slow(backbone, MEAN, exits)
+    table = measure_latency(backbone, MEAN, exits, torch.zeros(1, 3, 32, 32), backend=backend, batch_sizes=(8,))
     assert table.backend == "Slow"
     assert table.full[0] >= 31
 
 
 def test_heads_that_are_averaged_are_not_all_asked_by_the_full_network() -> None:
     both = cascade(sleepy(100, 100, name="first"), sleepy(4, 4, name="second"))
-    bank = LadderExits((4,) * 4, (0, 2), 3, width=2)
-    bank.averaging = Averaging((1, 3), torch.tensor([0.0, 0.4]), torch.ones(2))
-    table = measure_latency(both, MEAN, bank, torch.zeros(1, 4), batch_sizes=(1,), repeats=1, policies=["threshold"])
+    exits = LadderExits((4,) * 4, (0, 2), 3, width=2)
+    exits.averaging = Averaging((1, 3), torch.tensor([0.0, 0.4]), torch.ones(2))
+    table = measure_latency(both, MEAN, exits, torch.zeros(1, 4), batch_sizes=(1,), repeats=1, policies=["threshold"])
     assert 10 <= table.full[0] < 100
 
 
 @each("name", ["eager", "bfloat16", "onnx"])
 def test_backends_by_name(name: str) -> None:
     backbone = Backbone("tiny", [nn.Linear(4, 4), nn.Linear(4, 4)], {1: nn.Linear(4, 3)}, 3)
-    bank, example = LadderExits((4, 4), (0,), 3, width=2), torch.randn(2, 4)
-    table = measure_latency(backbone, MEAN, bank.eval(), example, backend=name, batch_sizes=(1, 2), repeats=1)
+    exits, example = LadderExits((4, 4), (0,), 3, width=2), torch.randn(2, 4)
+    table = measure_latency(backbone, MEAN, exits.eval(), example, backend=name, batch_sizes=(1, 2), repeats=1)
     assert table.backend == name
     assert all(took > 0 for row in (*table.stage, table.full) for took in row)
 
 
 def test_unknown_backends() -> None:
-    bank = LinearExits((16, 32, 64), (0, 1), 10)
+    exits = LinearExits((16, 32, 64), (0, 1), 10)
     with pytest.raises(UnknownNameError, match="eager"):
-        measure_latency(CifarResNet(8), MEAN, bank, torch.zeros(1, 3, 32, 32), backend="eagre")
+        measure_latency(CifarResNet(8), MEAN, exits, torch.zeros(1, 3, 32, 32), backend="eagre")
 
 
 def test_networks_elsewhere_than_on_the_cpu_are_refused() -> None:
-    bank = LinearExits((16, 32, 64), (0, 1), 10)
+    exits = LinearExits((16, 32, 64), (0, 1), 10)
     with refuses(InputError, got="'cifar-resnet-8' on meta", hint="backbone.cpu()"):
-        measure_latency(CifarResNet(8).to("meta"), MEAN, bank, torch.zeros(1, 3, 32, 32))
+        measure_latency(CifarResNet(8).to("meta"), MEAN, exits, torch.zeros(1, 3, 32, 32))
 
 
 @each("sizes", [(), (8, 1), (0, 1), (1, 1)])
 def test_sizes_must_ascend(sizes: tuple[int, ...]) -> None:
-    bank = LinearExits((16, 32, 64), (0, 1), 10)
+    exits = LinearExits((16, 32, 64), (0, 1), 10)
     with refuses(InputError, problem="batch_sizes", expected="ascending"):
-        measure_latency(CifarResNet(8), MEAN, bank, None, batch_sizes=sizes)
+        measure_latency(CifarResNet(8), MEAN, exits, None, batch_sizes=sizes)
     backbone = bert()
     with refuses(InputError, problem="sizes", expected="ascending"):
-        measure_latency(backbone, MEAN, bank, backbone.prepare(texts(2, seed=0)[0]), sizes=sizes)
+        measure_latency(backbone, MEAN, exits, backbone.prepare(texts(2, seed=0)[0]), sizes=sizes)
 
 
 def test_images_have_no_sizes() -> None:
-    bank = LinearExits((16, 32, 64), (0, 1), 10)
+    exits = LinearExits((16, 32, 64), (0, 1), 10)
     with refuses(InputError, problem="sizes", expected="none"):
-        measure_latency(CifarResNet(8), MEAN, bank, torch.zeros(1, 3, 32, 32), sizes=(1, 2))
+        measure_latency(CifarResNet(8), MEAN, exits, torch.zeros(1, 3, 32, 32), sizes=(1, 2))

@@ -45,13 +45,13 @@ def test_torch_knows_this_processor() -> None:
 
 def test_the_backend_warns_when_it_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, without("avx512_bf16", "amx_bf16"))
-    backbone, bank = network()
+    backbone, exits = network()
     with pytest.warns(UserWarning, match=r"slower than float32.*\(avx512_bf16 or amx_bf16\); use 'eager' or 'onnx'"):
-        BACKENDS.get("bfloat16")(backbone, POOLING, bank, None)
+        BACKENDS.get("bfloat16")(backbone, POOLING, exits, None)
     pretend(monkeypatch, without("avx512_bf16"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        BACKENDS.get("bfloat16")(backbone, POOLING, bank, None)
+        BACKENDS.get("bfloat16")(backbone, POOLING, exits, None)
 
 
 def test_where_nothing_is_known_of_the_processor_bfloat16_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,14 +38,14 @@ def test_bounds_hold_whatever_blocks_cost_and_whenever_they_end(seed: int) -> No
     kinds = np.repeat(draw.choice([least, most, *draw.uniform(least, most, 4)], 300), draw.integers(1, 60))
 
     def spend(block: int, target: float) -> float:
-        """All that the theorem assumes: the cheapest setting costs no more than the budget, the dearest no less."""
+        """All that the theorem assumes: the cheapest point costs at most the budget, the most expensive at least it."""
         cost = float(kinds[block])
         if target == cheapest:
             cost = min(cost, budget)
         return max(cost, budget) if target == dearest else cost
 
     settings = [cheapest, *sorted(draw.uniform(cheapest, dearest, draw.integers(0, 9)).tolist()), dearest]
-    job = JobBudget(budget, settings=settings, rows=sum(sizes))
+    job = JobBudget(budget, costs=settings, rows=sum(sizes))
     debts = overspent(job, sizes, at_most, spend, seed=seed, budget=budget)
     rows, window = max(sizes), 2 * (at_most + 1) * max(sizes)
     high = window * (budget - cheapest) + at_most * rows * (most - cheapest) + rows * (most - budget)
@@ -61,7 +61,7 @@ def test_somebody_who_knows_the_rules_comes_near_the_bound() -> None:
     def spend(block: int, target: float) -> float:
         return budget if target == cheapest else 1.2
 
-    job = JobBudget(budget, settings=np.linspace(cheapest, 1.0, 801).tolist(), rows=400 * rows)
+    job = JobBudget(budget, costs=np.linspace(cheapest, 1.0, 801).tolist(), rows=400 * rows)
     debts = overspent(job, [rows] * 400, at_most, spend, seed=0, budget=budget)
     high = 10 * rows * (budget - cheapest) + at_most * rows * (1.2 - cheapest) + rows * (1.2 - budget)
     assert 0.3 * high < max(debts) <= high
@@ -88,7 +88,7 @@ def test_a_job_of_thirty_blocks_for_each_running_spends_two_percent_more_at_most
 
     settings = np.linspace(0.2, 1.0, 8 if kind == "by settings far apart" else 1601).tolist()
     for seed in range(10):
-        job = JobBudget(budget, settings=settings, rows=blocks * rows)
+        job = JobBudget(budget, costs=settings, rows=blocks * rows)
         spent = overspent(job, [rows] * blocks, 4, spend, seed=seed, budget=budget)[-1]
         share = spent / (budget * blocks * rows)
         # Some is left unspent where the last are suddenly easy: nothing is left to spend it on.
@@ -96,14 +96,14 @@ def test_a_job_of_thirty_blocks_for_each_running_spends_two_percent_more_at_most
 
 
 def test_blocks_of_an_earlier_run_count() -> None:
-    job = JobBudget(0.5, settings=(0.2, 0.4, 0.5, 1.0), rows=1000)
+    job = JobBudget(0.5, costs=(0.2, 0.4, 0.5, 1.0), rows=1000)
     job.record(0, rows=100, target=0.5, spent=70.0)
     assert job.start(1, 100) == pytest.approx(0.5 - 20 / 200)
     assert (job.spent, job.finished_rows) == (70.0, 100)
 
 
 def test_the_last_block_gets_the_rest_of_the_budget() -> None:
-    job = JobBudget(0.5, settings=(0.2, 0.4, 0.5, 1.0), rows=300)
+    job = JobBudget(0.5, costs=(0.2, 0.4, 0.5, 1.0), rows=300)
     for block, spent in ((0, 60.0), (1, 50.0)):
         job.record(block, rows=100, target=0.5, spent=spent)
     assert job.start(2, 100) == pytest.approx(0.4)  # 150 in all
@@ -111,7 +111,7 @@ def test_the_last_block_gets_the_rest_of_the_budget() -> None:
 
 def test_what_cannot_be_kept_is_refused() -> None:
     with refuses(BudgetError, expected="0.2", got="0.1"):
-        JobBudget(0.1, settings=(0.2, 0.4, 0.5, 1.0), rows=10)
+        JobBudget(0.1, costs=(0.2, 0.4, 0.5, 1.0), rows=10)
     for budget in (0.0, float("nan"), float("inf")):
         with refuses(InputError, problem="budget"):
-            JobBudget(budget, settings=(0.2, 0.4, 0.5, 1.0), rows=10)
+            JobBudget(budget, costs=(0.2, 0.4, 0.5, 1.0), rows=10)

@@ -195,7 +195,7 @@ class TestOnWorkers:
     @each("share", [0.3, 0.7])
     def test_a_budget_is_kept_over_the_job(self, share: float, tmp_path: Path) -> None:
         given = dialled()
-        budget = given.dial.cheapest + share * (given.dial.dearest - given.dial.cheapest)
+        budget = given.dial.cheapest + share * (given.dial.most_expensive - given.dial.cheapest)
         options = {**OPTIONS, "batch_size": 16, "block_rows": 64, "budget": budget}
         summary = predict_on_cluster(given, source(6400), tmp_path, **options)
         assert summary.cost == pytest.approx(budget, rel=0.02)
@@ -207,7 +207,7 @@ class TestOnWorkers:
 
     def test_a_budget_interrupted_keeps_what_is_there(self, tmp_path: Path) -> None:
         given = dialled()
-        budget = (given.dial.cheapest + given.dial.dearest) / 2
+        budget = (given.dial.cheapest + given.dial.most_expensive) / 2
         options = {**OPTIONS, "budget": budget, "block_rows": 16}
         predict_on_cluster(given, source(800), tmp_path, **options)
         before = contents(tmp_path)
@@ -265,8 +265,8 @@ def test_a_fingerprint_knows_what_answers_depend_on() -> None:
     assert fingerprint(replace(given), all_points=True) == fingerprint(given, all_points=True)
 
 
-def _nudged(bank: Any) -> Any:
-    other = deepcopy(bank)
+def _nudged(exits: Any) -> Any:
+    other = deepcopy(exits)
     with torch.no_grad():
         next(other.parameters()).add_(1e-3)
     return other

@@ -11,7 +11,7 @@ from offramp.uncertainty._bounds import (
     betting_p_values,
     binomial_p_values,
     fixed_bets,
-    log_capital,
+    log_wealth,
     predictable_bets,
 )
 from tests.cases import each
@@ -51,7 +51,7 @@ def plain_bets(losses: list[float], confidence: float) -> list[float]:
 def test_bets_and_capital_are_those_of_plain_loops(samples: int) -> None:
     losses, most, confidence = drawn(3, samples), 0.6, 0.9
     bets = predictable_bets(losses, confidence=confidence)
-    found = log_capital(losses, bets, most)
+    found = log_wealth(losses, bets, most)
     for row in range(3):
         expected = plain_bets(losses[row].tolist(), confidence)
         assert bets[row].tolist() == pytest.approx(expected)
@@ -72,11 +72,11 @@ def test_no_bet_looks_at_its_own_sample() -> None:
 
 
 def test_no_samples_are_no_capital() -> None:
-    assert log_capital(torch.zeros(2, 0), torch.ones(2, 1), 0.1).tolist() == [0, 0]
+    assert log_wealth(torch.zeros(2, 0), torch.ones(2, 1), 0.1).tolist() == [0, 0]
 
 
 def test_capital_that_outgrows_all_numbers_still_counts() -> None:
-    assert bool((log_capital(torch.zeros(1, 10_000), torch.full((1, 1), 1e9), 0.9999) > 1e3).all())
+    assert bool((log_wealth(torch.zeros(1, 10_000), torch.full((1, 1), 1e9), 0.9999) > 1e3).all())
 
 
 def test_bound_of_losses_that_are_all_zero_has_a_closed_form() -> None:
@@ -84,7 +84,7 @@ def test_bound_of_losses_that_are_all_zero_has_a_closed_form() -> None:
     samples, risk = 500, 0.05
     root = risk ** (-1 / samples) - 1
     expected = root / (0.9 + root)
-    assert float(log_capital(torch.zeros(1, samples), torch.full((1, 1), 9.0), expected)) == pytest.approx(math.log(20))
+    assert float(log_wealth(torch.zeros(1, samples), torch.full((1, 1), 9.0), expected)) == pytest.approx(math.log(20))
 
 
 @each("risk", [0.05, 0.2])
@@ -94,7 +94,7 @@ def test_predictable_bets_grow_rich_no_more_often_than_allowed(risk: float) -> N
     uneven = drawn(draws, 150, seed=1).pow(4)  # mean 1/5
     rare = (drawn(draws, 150, seed=2) < 0.02).double()
     for losses, mean in ((uneven, 0.2), (rare, 0.02)):
-        rich = log_capital(losses, predictable_bets(losses, confidence=1 - risk), mean) > math.log(1 / risk)
+        rich = log_wealth(losses, predictable_bets(losses, confidence=1 - risk), mean) > math.log(1 / risk)
         assert float(rich.double().mean()) <= allowed
 
 

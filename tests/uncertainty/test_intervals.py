@@ -9,8 +9,7 @@ from torch import Tensor
 
 from offramp.errors import InputError
 from offramp.uncertainty import _intervals as intervals
-from offramp.uncertainty import paired_interval
-from offramp.uncertainty._intervals import bootstrap_ratio_interval, wilson_interval
+from offramp.uncertainty._intervals import bootstrap_ratio_interval, paired_interval, wilson_interval
 from tests.cases import each
 
 

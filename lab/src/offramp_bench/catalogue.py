@@ -196,11 +196,11 @@ def frontier_of(backbone: Backbone, inputs: Any, draw: random.Random) -> offramp
             widths.append(pooling(backbone.representation(hidden, stage)).shape[1])
     length, classes = backbone.num_exits, backbone.num_classes
     stages = tuple(stage for stage in range(length) if stage not in backbone.own_heads)
-    bank: ExitSet = LinearExits(tuple(widths), stages, classes)
+    exits: ExitSet = LinearExits(tuple(widths), stages, classes)
     if draw.random() < 0.5:
-        bank = LadderExits(tuple(widths), stages, classes, width=8)
+        exits = LadderExits(tuple(widths), stages, classes, width=8)
     columns = {name: torch.rand(length).double() + 0.1 for name in ("stage", "carry", "answer", "decide")}
-    table = CostTable(**columns, full=columns["stage"].sum(), carries_state=bank.carries_state)
+    table = CostTable(**columns, full=columns["stage"].sum(), carries_state=exits.carries_state)
     points = [
         OperatingPoint(
             "threshold",
@@ -215,7 +215,7 @@ def frontier_of(backbone: Backbone, inputs: Any, draw: random.Random) -> offramp
         backbone=backbone,
         preprocessing=Preprocessing(),
         pooling=pooling,
-        exits=bank.eval(),
+        exits=exits.eval(),
         costs={"threshold": Costs((table,))},
         points={"threshold": points},
         temperatures=0.5 + torch.rand(1, length),

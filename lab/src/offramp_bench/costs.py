@@ -102,10 +102,10 @@ def counted(published: Published) -> dict[str, Any]:
     depth, num_classes = published.depth, published.num_classes
     backbone = T2TViT(depth, num_classes=num_classes)
     found = count_backbone(backbone, torch.zeros(1, 3, 224, 224), FirstPooling(), layer_norms=True)
-    bank = LinearExits((published.width,) * depth, tuple(range(depth - 1)), num_classes)
-    (table,) = price(found, bank, decision=GatePolicy().mul_adds(num_classes)).tables
+    exits = LinearExits((published.width,) * depth, tuple(range(depth - 1)), num_classes)
+    (table,) = price(found, exits, decision=GatePolicy().mul_adds(num_classes)).tables
     own = found.head[0]
-    trained = [*bank.parameters(), *Gates(depth).parameters()]
+    trained = [*exits.parameters(), *Gates(depth).parameters()]
     return {
         "base": (table.stage + table.carry + own).cumsum(0).tolist(),
         "classifiers": (table.answer - own).cumsum(0).tolist(),

@@ -13,8 +13,8 @@ from tests.methods.examples import COSTS, QUICK, clusters
 def test_the_first_exit_is_trained_like_any_other() -> None:
     # It has nothing to correct, and no later exit teaches it: the same steps as without boosting.
     fit, tune = clusters(), clusters(90, seed=1)
-    boosted = fit_boosted(fit, tune, COSTS, QUICK).bank.state_dict()
-    plain = fit_classifiers(fit, tune, COSTS, QUICK).bank.state_dict()
+    boosted = fit_boosted(fit, tune, COSTS, QUICK).exits.state_dict()
+    plain = fit_classifiers(fit, tune, COSTS, QUICK).exits.state_dict()
     torch.testing.assert_close(boosted["weights.0"], plain["weights.0"])
     assert not torch.allclose(boosted["weights.1"], plain["weights.1"], atol=1e-3)
 
@@ -23,10 +23,10 @@ def test_the_second_learns_what_the_first_leaves_to_do() -> None:
     # At the end, its weights are those of the best classifier that is given half of the first answer.
     settings = replace(QUICK, epochs=40, batch_size=50, warmup_learning_rate=0.1)
     source = clusters(300)
-    bank = fit_boosted(source, source, COSTS, settings).bank
-    assert isinstance(bank, BoostedExits)
+    exits = fit_boosted(source, source, COSTS, settings).exits
+    assert isinstance(exits, BoostedExits)
     batch = next(source.in_order(batch_size=300))
-    first, second = (answer[0].detach() for answer in bank(batch.features))
+    first, second = (answer[0].detach() for answer in exits(batch.features))
     stage = batch.features[:, 4:10]
     found = F.cross_entropy(second, batch.labels)
     weight, bias = torch.zeros(3, 6, requires_grad=True), torch.zeros(3, requires_grad=True)

@@ -21,87 +21,87 @@ def features(count: int) -> Tensor:
 
 def made(stacked: int = W, seed: int = 1) -> BoostedExits:
     """Exits whose cost weights all differ."""
-    bank = BoostedExits(WIDTHS, STAGES, K, stacked=stacked).double()
+    exits = BoostedExits(WIDTHS, STAGES, K, stacked=stacked).double()
     with torch.no_grad():
-        for index, parameter in enumerate(bank.parameters()):
+        for index, parameter in enumerate(exits.parameters()):
             draw = generator(seed + 10 * index)
             parameter.copy_(torch.randn(parameter.shape, dtype=torch.float64, generator=draw))
-    return bank
+    return exits
 
 
-def own_answers(bank: BoostedExits, rows: Tensor, point: int) -> list[Tensor]:
+def own_answers(exits: BoostedExits, rows: Tensor, point: int) -> list[Tensor]:
     """f of each exit."""
     parts = {0: rows[:, :6], 2: rows[:, 11:15], 3: rows[:, 15:22]}
     return [
-        F.linear(parts[stage], bank.weights[str(stage)][:, point], bank.biases[str(stage)][:, point])
+        F.linear(parts[stage], exits.weights[str(stage)][:, point], exits.biases[str(stage)][:, point])
         for stage in STAGES
     ]
 
 
 class TestAnswers:
     def test_each_adds_to_half_of_the_one_before(self) -> None:
-        bank, rows = made(), features(7)
+        exits, rows = made(), features(7)
         for point in range(W):
-            first, second, third = own_answers(bank, rows, point)
+            first, second, third = own_answers(exits, rows, point)
             expected = [first, second + first / 2, third + second / 2 + first / 4]
-            for found, answer in zip(bank(rows), expected, strict=True):
+            for found, answer in zip(exits(rows), expected, strict=True):
                 torch.testing.assert_close(found[point], answer)
 
     def test_each_sample_at_its_own_point(self) -> None:
-        bank, rows = made(), features(9)
+        exits, rows = made(), features(9)
         point = torch.randint(0, W, (9,), generator=generator(3))
         assert len(set(point.tolist())) > 2
-        state = bank.initial_state(9)
-        for stage, expected in zip(STAGES, bank(rows), strict=True):
-            answer, state = bank.step(stage, rows[:, bank.columns(stage)], state, point)
+        state = exits.initial_state(9)
+        for stage, expected in zip(STAGES, exits(rows), strict=True):
+            answer, state = exits.step(stage, rows[:, exits.columns(stage)], state, point)
             torch.testing.assert_close(answer, expected[point, torch.arange(9)])
 
     def test_the_networks_own_head_answers_alone(self) -> None:
-        bank = BoostedExits(WIDTHS, (0, 1, 2), K).double()
+        exits = BoostedExits(WIDTHS, (0, 1, 2), K).double()
         own = torch.randn(5, K, dtype=torch.float64, generator=generator(1))
-        assert torch.equal(all_logits(bank, features(5), {3: own})[0, :, 3], own)
+        assert torch.equal(all_logits(exits, features(5), {3: own})[0, :, 3], own)
 
 
 class TestGradients:
     @each("exit", range(3))
     def test_an_answer_teaches_its_own_exit_alone(self, exit: int) -> None:
-        bank = made()
-        bank(features(7))[exit].square().sum().backward()
+        exits = made()
+        exits(features(7))[exit].square().sum().backward()
         for place, stage in enumerate(STAGES):
-            for parameter in bank.parameters_of(stage):
+            for parameter in exits.parameters_of(stage):
                 assert (parameter.grad is not None and bool(parameter.grad.any())) == (place == exit)
 
     def test_as_if_the_answer_before_were_a_constant(self) -> None:
-        bank, rows = made(stacked=1), features(7)
+        exits, rows = made(stacked=1), features(7)
         labels = torch.arange(7) % K
-        before = bank(rows)[0][0].detach()
-        weight = bank.weights["2"]
-        (found,) = torch.autograd.grad(F.cross_entropy(bank(rows)[1][0], labels), [weight])
-        logits = F.linear(rows[:, 11:15], weight[:, 0], bank.biases["2"][:, 0]) + before / 2
+        before = exits(rows)[0][0].detach()
+        weight = exits.weights["2"]
+        (found,) = torch.autograd.grad(F.cross_entropy(exits(rows)[1][0], labels), [weight])
+        logits = F.linear(rows[:, 11:15], weight[:, 0], exits.biases["2"][:, 0]) + before / 2
         (expected,) = torch.autograd.grad(F.cross_entropy(logits, labels), [weight])
         torch.testing.assert_close(found, expected)
 
 
 class TestPoints:
     def test_stack_and_take(self) -> None:
-        bank = made()
-        expected = bank(features(3))
+        exits = made()
+        expected = exits(features(3))
         for point in range(W):
-            taken = bank.take(point)
+            taken = exits.take(point)
             assert type(taken) is BoostedExits
             for found, row in zip(taken.stack(2)(features(3)), expected, strict=True):
                 torch.testing.assert_close(found[1], row[point])
 
     def test_copy_points(self) -> None:
-        bank, other = made(), made(seed=2)
-        mine, theirs = bank(features(3)), other(features(3))
-        bank.copy_points(other, torch.tensor([True, False, False, True]))
-        for found, kept, taken in zip(bank(features(3)), mine, theirs, strict=True):
+        exits, other = made(), made(seed=2)
+        mine, theirs = exits(features(3)), other(features(3))
+        exits.copy_points(other, torch.tensor([True, False, False, True]))
+        for found, kept, taken in zip(exits(features(3)), mine, theirs, strict=True):
             for point in range(W):
                 assert torch.equal(found[point], (taken if point in (0, 3) else kept)[point])
 
 
 def test_costs_by_hand() -> None:
-    bank = made()
-    assert [bank.mul_adds(stage) for stage in STAGES] == [(7 * K, 0), (5 * K + K, 0), (8 * K + K, 0)]
-    assert bank.carries_state
+    exits = made()
+    assert [exits.mul_adds(stage) for stage in STAGES] == [(7 * K, 0), (5 * K + K, 0), (8 * K + K, 0)]
+    assert exits.carries_state

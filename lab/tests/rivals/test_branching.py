@@ -12,11 +12,11 @@ def test_many_cost_weights_at_once_equal_separate_fits() -> None:
     fit, tune = clusters(), clusters(90, seed=1)
     settings = replace(QUICK, epochs=3)
     together = fit_diff_branch(fit, tune, COSTS, settings)
-    assert isinstance(together.bank, LinearExits)
+    assert isinstance(together.exits, LinearExits)
     for index, cost_weight in enumerate(settings.cost_weights):
         alone = fit_diff_branch(fit, tune, COSTS, replace(settings, cost_weights=(cost_weight,)))
-        one = together.bank.take(index).state_dict()
-        for key, value in alone.bank.state_dict().items():
+        one = together.exits.take(index).state_dict()
+        for key, value in alone.exits.state_dict().items():
             torch.testing.assert_close(one[key], value, atol=1e-4, rtol=1e-3)
         torch.testing.assert_close(
             together.trained_gates.weight[index], alone.trained_gates.weight[0], atol=1e-4, rtol=1e-3

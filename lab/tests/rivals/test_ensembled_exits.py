@@ -23,47 +23,47 @@ def features(count: int) -> Tensor:
 
 
 def made(*, seed: int = 1) -> EnsembledExits:
-    bank = EnsembledExits(LinearExits(WIDTHS, STAGES, K)).double()
+    exits = EnsembledExits(LinearExits(WIDTHS, STAGES, K)).double()
     with torch.no_grad():
-        for index, parameter in enumerate(bank.parameters()):
+        for index, parameter in enumerate(exits.parameters()):
             draw = generator(seed + 10 * index)
             parameter.copy_(torch.randn(parameter.shape, dtype=torch.float64, generator=draw))
-    return bank
+    return exits
 
 
 class TestFormula:
     def test_by_hand(self) -> None:
-        bank, rows = made(), features(7)
-        alone = [answer[0].softmax(-1) for answer in bank.bank(rows)]
-        for place, found in enumerate(bank(rows)):
+        exits, rows = made(), features(7)
+        alone = [answer[0].softmax(-1) for answer in exits.exits(rows)]
+        for place, found in enumerate(exits(rows)):
             for sample in range(7):
                 for label in range(K):
-                    terms = [bank.weight[place, j].exp() * alone[j][sample, label].log() for j in range(place + 1)]
-                    expected = sum(terms) / (place + 1) + bank.bias[place, label]
+                    terms = [exits.weight[place, j].exp() * alone[j][sample, label].log() for j in range(place + 1)]
+                    expected = sum(terms) / (place + 1) + exits.bias[place, label]
                     torch.testing.assert_close(found[0, sample, label], expected)
 
     def test_two_experts_multiply(self) -> None:
         # With all weights at e^w = 2 and two exits, the mean is a product of both answers.
-        bank, rows = EnsembledExits(LinearExits(WIDTHS, (0, 1), K)).double(), features(7)
+        exits, rows = EnsembledExits(LinearExits(WIDTHS, (0, 1), K)).double(), features(7)
         with torch.no_grad():
-            bank.weight.fill_(torch.tensor(2.0).log())
-        first, second = (answer[0].softmax(-1) for answer in bank.bank(rows))
+            exits.weight.fill_(torch.tensor(2.0).log())
+        first, second = (answer[0].softmax(-1) for answer in exits.exits(rows))
         product = first * second
-        torch.testing.assert_close(bank(rows)[1][0].softmax(-1), product / product.sum(1, keepdim=True))
+        torch.testing.assert_close(exits(rows)[1][0].softmax(-1), product / product.sum(1, keepdim=True))
 
     def test_begins_near_the_geometric_mean(self) -> None:
         torch.manual_seed(0)
-        bank, rows = EnsembledExits(LinearExits((4,) * 40, tuple(range(40)), K)), torch.randn(7, 160)
-        assert not bank.bias.any()
-        assert bank.weight.std().item() == pytest.approx(0.01, rel=0.1)
-        alone = torch.stack([answer[0].log_softmax(-1) for answer in bank.bank(rows)])
-        torch.testing.assert_close(bank(rows)[-1][0], alone.mean(0), rtol=0.02, atol=0.02)
+        exits, rows = EnsembledExits(LinearExits((4,) * 40, tuple(range(40)), K)), torch.randn(7, 160)
+        assert not exits.bias.any()
+        assert exits.weight.std().item() == pytest.approx(0.01, rel=0.1)
+        alone = torch.stack([answer[0].log_softmax(-1) for answer in exits.exits(rows)])
+        torch.testing.assert_close(exits(rows)[-1][0], alone.mean(0), rtol=0.02, atol=0.02)
 
     def test_weights_of_later_exits_play_no_part(self) -> None:
-        bank, rows = made(), features(7)
-        sum(answer.sum() for answer in bank(rows)).backward()
-        assert bank.weight.grad is not None
-        assert torch.equal(bank.weight.grad != 0, torch.ones(3, 3, dtype=torch.bool).tril())
+        exits, rows = made(), features(7)
+        sum(answer.sum() for answer in exits(rows)).backward()
+        assert exits.weight.grad is not None
+        assert torch.equal(exits.weight.grad != 0, torch.ones(3, 3, dtype=torch.bool).tril())
 
     def test_the_networks_own_heads_answer_alone(self) -> None:
         inner = LinearExits(WIDTHS, (0,), K).double()
@@ -77,36 +77,36 @@ class TestFormula:
 
 class TestState:
     def test_it_is_the_answers_so_far(self) -> None:
-        bank, rows = made(), features(4)
-        state = bank.initial_state(4)
+        exits, rows = made(), features(4)
+        state = exits.initial_state(4)
         for place, stage in enumerate(STAGES):
-            _, state = bank.step(stage, rows[:, bank.columns(stage)], state, None)
+            _, state = exits.step(stage, rows[:, exits.columns(stage)], state, None)
             assert len(state[1]) == place + 1
-            torch.testing.assert_close(state[1][place], bank.members(rows)[0, :, place])
+            torch.testing.assert_close(state[1][place], exits.members(rows)[0, :, place])
 
 
 class TestPoints:
     @each("points", [[False], [True], [False, True]])
     def test_copied_whole_or_not_at_all(self, points: list[bool]) -> None:
-        bank, other = made(), made(seed=2)
-        expected = (other if any(points) else bank)(features(7))
-        bank.copy_points(other, torch.tensor(points))
-        for found, answer in zip(bank(features(7)), expected, strict=True):
+        exits, other = made(), made(seed=2)
+        expected = (other if any(points) else exits)(features(7))
+        exits.copy_points(other, torch.tensor(points))
+        for found, answer in zip(exits(features(7)), expected, strict=True):
             assert torch.equal(found, answer)
 
     def test_all_share_it(self) -> None:
-        bank = made()
-        assert bank.take(0, 3) is bank
+        exits = made()
+        assert exits.take(0, 3) is exits
 
     def test_refuses_exits_that_cost_weights_have_of_their_own(self) -> None:
-        with pytest.raises(InputError, match=r"got 4 sets; choose one with bank\.take"):
+        with pytest.raises(InputError, match=r"got 4 sets; choose one with exits\.take"):
             EnsembledExits(LinearExits(WIDTHS, STAGES, K, stacked=4))
 
 
 def test_costs_by_hand() -> None:
     # A linear layer and a softmax to carry; to answer, a product an exit so far, and a bias.
-    bank = made()
-    assert [bank.mul_adds(stage) for stage in STAGES] == [
+    exits = made()
+    assert [exits.mul_adds(stage) for stage in STAGES] == [
         (7 * K + 3 * K, K + K),
         (6 * K + 3 * K, 2 * K + K),
         (5 * K + 3 * K, 3 * K + K),

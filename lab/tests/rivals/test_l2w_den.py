@@ -16,24 +16,24 @@ from tests.methods.examples import COSTS, QUICK, WIDTHS, clusters
 def test_without_weights_it_is_plain_training_on_halves_of_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weighing, "SPREAD", 0.0)
     fit = clusters(96)
-    found = fit_l2w_den(fit, clusters(90, seed=1), COSTS, QUICK).bank.state_dict()
+    found = fit_l2w_den(fit, clusters(90, seed=1), COSTS, QUICK).exits.state_dict()
     torch.manual_seed(QUICK.seed)
-    bank = LinearExits(WIDTHS, (0, 1), 3)
+    exits = LinearExits(WIDTHS, (0, 1), 3)
     rates = {stage: 0.01 * (2 - stage) for stage in (0, 1)}
-    optimizers = {stage: torch.optim.Adam(bank.parameters_of(stage), lr=rate) for stage, rate in rates.items()}
+    optimizers = {stage: torch.optim.Adam(exits.parameters_of(stage), lr=rate) for stage, rate in rates.items()}
     batches = [batch for epoch in (0, 1) for batch in fit.shuffled(batch_size=16, seed=QUICK.seed, epoch=epoch)]
     for index, batch in enumerate(batches):
         for rows in (slice(8), slice(8, 16)):
             for exit, optimizer in optimizers.items():
                 optimizer.param_groups[0]["lr"] = rates[exit] * (1 + math.cos(math.pi * index / len(batches))) / 2
                 optimizer.zero_grad()
-                loss = F.cross_entropy(bank(batch.features[rows])[exit][0], batch.labels[rows])
+                loss = F.cross_entropy(exits(batch.features[rows])[exit][0], batch.labels[rows])
                 torch.autograd.backward(loss)
                 optimizer.step()
-    for key, value in bank.state_dict().items():
+    for key, value in exits.state_dict().items():
         torch.testing.assert_close(found[key], value)
     monkeypatch.undo()
-    weighed = fit_l2w_den(fit, clusters(90, seed=1), COSTS, QUICK).bank.state_dict()
+    weighed = fit_l2w_den(fit, clusters(90, seed=1), COSTS, QUICK).exits.state_dict()
     assert not torch.allclose(weighed["weights.0"], found["weights.0"], atol=1e-4)
 
 
@@ -43,9 +43,9 @@ def test_each_half_is_judged_by_the_other(monkeypatch: pytest.MonkeyPatch, every
     seen: list[tuple[set[int], set[int]]] = []
     real = weighing.meta_loss
 
-    def watched(bank: Any, network: Any, taught: Any, judged: Any, *, rate: float) -> torch.Tensor:
+    def watched(exits: Any, network: Any, taught: Any, judged: Any, *, rate: float) -> torch.Tensor:
         seen.append((set(taught.ids.tolist()), set(judged.ids.tolist())))
-        return real(bank, network, taught, judged, rate=rate)
+        return real(exits, network, taught, judged, rate=rate)
 
     monkeypatch.setattr("offramp_bench.rivals.l2w_den.meta_loss", watched)
     fit_l2w_den(clusters(33), clusters(30, seed=1), COSTS, replace(QUICK, epochs=every - 1))

@@ -19,7 +19,7 @@ def batch(count: int, seed: int) -> Batch:
     return next(clusters(count, seed=seed, dtype=torch.float64).in_order(batch_size=count))
 
 
-def bank() -> LinearExits:
+def make_exits() -> LinearExits:
     torch.manual_seed(0)
     return LinearExits(WIDTHS, (0, 1), 3).double()
 
@@ -98,17 +98,17 @@ def by_hand(exits: LinearExits, weigher: nn.Module, taught: Batch, judged: Batch
 
 class TestMetaLoss:
     def test_is_the_loss_after_the_step(self) -> None:
-        exits, weigher, taught, judged = bank(), network(), batch(20, 0), batch(24, 1)
+        exits, weigher, taught, judged = make_exits(), network(), batch(20, 0), batch(24, 1)
         found = meta_loss(exits, weigher, taught, judged, rate=RATE)
         assert found.item() == pytest.approx(by_hand(exits, weigher, taught, judged), rel=1e-9)
 
     def test_the_exits_stay_as_they_are(self) -> None:
-        exits, before = bank(), bank().state_dict()
+        exits, before = make_exits(), make_exits().state_dict()
         meta_loss(exits, network(), batch(20, 0), batch(24, 1), rate=RATE)
         assert all(torch.equal(value, before[key]) for key, value in exits.state_dict().items())
 
     def test_its_gradient_is_that_of_finite_differences(self) -> None:
-        exits, weigher, taught, judged = bank(), network(), batch(20, 0), batch(24, 1)
+        exits, weigher, taught, judged = make_exits(), network(), batch(20, 0), batch(24, 1)
         last = [module for module in weigher.modules() if isinstance(module, nn.Linear)][-1]
         learned: list[Tensor] = [last.weight, last.bias]
         found = torch.autograd.grad(meta_loss(exits, weigher, taught, judged, rate=RATE), learned)
@@ -125,12 +125,12 @@ class TestMetaLoss:
 
     def test_a_step_of_nothing_teaches_nothing(self) -> None:
         weigher = network()
-        loss = meta_loss(bank(), weigher, batch(20, 0), batch(24, 1), rate=0.0)
+        loss = meta_loss(make_exits(), weigher, batch(20, 0), batch(24, 1), rate=0.0)
         assert all(not gradient.any() for gradient in torch.autograd.grad(loss, list(weigher.parameters())))
 
 
 def test_losses_are_those_of_the_trained_exits() -> None:
-    exits, taught = bank(), batch(20, 0)
+    exits, taught = make_exits(), batch(20, 0)
     found = exit_losses(exits, taught)
     for exit, answer in enumerate(exits(taught.features)):
         torch.testing.assert_close(found[:, exit], F.cross_entropy(answer[0], taught.labels, reduction="none"))

@@ -92,7 +92,7 @@ def _read_options(field: Field, trust: Collection[str], depth: int = 2) -> dict[
 
 
 def check_stages(field: Field, exits: ExitSet, backbone: Backbone) -> None:
-    """Refuse exits of other stages than the network has without heads, or an average of other heads than its own."""
+    """Refuse exits or an averaging that do not match the network: exits follow stages without a head of their own."""
     rest = tuple(stage for stage in range(backbone.num_exits) if stage not in backbone.own_heads)
     if exits.stages != rest:
         raise field.at("stages").wrong(f"the stages without a head of the network's own, {list(rest)}")

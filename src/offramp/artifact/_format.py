@@ -43,20 +43,20 @@ WAIT_S = 60.0
 """Seconds to wait for another process that saves into the same folder: writing 4 GB takes about as long."""
 
 ATTEMPTS = 100
-"""Times to read an artifact that is saved over meanwhile: each attempt fails only if another save has just finished."""
+"""Attempts to read an artifact that is being replaced: an attempt fails only if another save has just finished."""
 
 LARGEST_MANIFEST = 4 * 2**20
 """Bytes of a manifest at most: one of 36 exits and 400 points has 0.2 MB. One made to be slow may take some seconds and
 thirty times its size in memory before it is refused."""
 
 DEEPEST = 32
-"""Objects and lists within one another at most."""
+"""Largest nesting depth of objects and lists."""
 
 LONGEST = 1000
 """Characters of a text at most."""
 
 LARGEST = 1e30
-"""Numbers, and the inverse of those above 0, at most: quotients and products of two of them are finite."""
+"""Largest number, and largest inverse of one above 0: quotients and products of two such numbers are finite."""
 
 MOST_DIMENSIONS = 32
 """Dimensions of a tensor at most: with more than 64, most operations of torch end in an error."""
@@ -70,7 +70,7 @@ _REMOVABLE = re.compile(rf"{_TENSORS}|{_TEMPORARY}")
 
 @dataclass(frozen=True)
 class Artifact:
-    """Content of a folder: bytes are checked, meaning not yet."""
+    """Content of an artifact folder; hashes are verified, values are not."""
 
     content: "Field"
     """The manifest's content."""
@@ -121,7 +121,7 @@ class Field:
             raise ArtifactError(f"{self.file}, field '{self.place}': {error}") from error
 
     def check_own_name(self, entry: T) -> T:
-        """Return an entry of a registry; refuse it if it calls itself otherwise than the text does."""
+        """Return an entry of a registry; refuse it if its `name` differs from the text."""
         try:
             check_own_name(entry, self.text())
         except InputError as error:
@@ -382,7 +382,7 @@ def _differs(file: Path) -> NoReturn:
 
 
 def _write_manifest(file: Path, whole: Mapping[str, Any]) -> None:
-    """Put a manifest in place of the old one, once what was written is what is read."""
+    """Replace the manifest, after reading back what was written."""
     raw = json.dumps(whole, sort_keys=True, indent=1, allow_nan=False).encode()
     if len(raw) > LARGEST_MANIFEST:
         raise ArtifactError(
@@ -469,7 +469,9 @@ def _depth(value: Any) -> int:
     """Return the depth of nesting of objects and lists."""
     depth, level = 0, [value]
     while level := [inner for inner in level if isinstance(inner, dict | list)]:
-        level = [one for inner in level for one in (inner.values() if isinstance(inner, dict) else inner)]
+        level = [
+            value for container in level for value in (container.values() if isinstance(container, dict) else container)
+        ]
         depth += 1
     return depth
 

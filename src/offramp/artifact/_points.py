@@ -230,9 +230,9 @@ def _read_conformal(name: str, tensors: Tensors, most: tuple[int, int, int]) -> 
 
 
 def _read_leaving(name: str, tensors: Tensors, least: tuple[int, int, int]) -> Tensor:
-    """Read who leaves where: `points x powers x exits`, with as many powers of the sizes as costs have tables, or more.
+    """Read the share of tune samples that leaves at each exit, `points x powers of size x exits`.
 
-    There are more where times were measured at one size, and the fit has counted samples of many.
+    There are at least as many powers as cost tables; more if times were measured at one size only.
     """
     points, tables, length = least
     stored = tensors.named[name]

@@ -47,8 +47,8 @@ class Tensors:
             raise self.wrong(name, expected="a tensor", got="none")
         tensor = self.named[name]
         if tensor.dtype != dtype or tuple(tensor.shape) != shape:
-            found = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
-            raise self.wrong(name, expected=f"{dtype} of shape {shape}", got=found)
+            actual = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+            raise self.wrong(name, expected=f"{dtype} of shape {shape}", got=actual)
         good = tensor.isfinite() if within is None else (tensor >= within[0]) & (tensor <= within[1])
         if not bool(good.all()):
             allowed = "finite numbers" if within is None else f"numbers from {within[0]:g} to {within[1]:g}"
@@ -69,7 +69,7 @@ class Tensors:
         """Refuse a tensor that was not read."""
         for name in self.named:
             if name not in self._read:
-                raise self.wrong(name, expected="tensors that the manifest knows", got="this one")
+                raise self.wrong(name, expected="only tensors that the manifest names", got="another")
 
 
 def _is_share(text: str) -> bool:

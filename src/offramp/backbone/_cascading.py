@@ -129,7 +129,12 @@ class Cascade(Backbone):
             raise InputError("a cascade", expected="at least two networks", got=f"{len(members)}")
         if len({member.num_classes for member in members}) > 1:
             classes = ", ".join(f"{member.name} with {member.num_classes}" for member in members)
-            raise InputError("a cascade", expected="networks of the same number of classes", got=classes)
+            raise InputError(
+                "a cascade",
+                expected="networks of the same number of classes",
+                got=classes,
+                hint="use networks that were trained on the same classes",
+            )
         alike = all(member.preprocessing == members[0].preprocessing for member in members)
         stages: list[nn.Module] = []
         heads: dict[int, nn.Module] = {}

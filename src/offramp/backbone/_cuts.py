@@ -97,7 +97,7 @@ def _does_work(liveness: Liveness, span: _Span) -> bool:
 
 
 def _blocks(liveness: Liveness, spans: Sequence[_Span]) -> list[_Span]:
-    """Return the calls that are blocks, in order: with the fewest crossing values that leave no block too costly."""
+    """Return the calls that are blocks, in order, with the fewest crossing values for which no block costs too much."""
     kinds: dict[str, list[_Span]] = defaultdict(list)
     for span in spans:
         kinds[_kind(liveness, span)].append(span)
@@ -159,7 +159,7 @@ def _is_inside(inner: _Span, outer: _Span) -> bool:
 
 
 def _is_sound(liveness: Liveness, cut: int) -> bool:
-    """True if every crossing value has a batch axis of its own, which comes first in the last computed one."""
+    """Return True if every crossing value has a batch axis of its own, and it is axis 0 in the value computed last."""
     nodes = liveness.crossing[cut]
     if not nodes or cut > liveness.index[liveness.graph.logits]:
         return False

@@ -75,7 +75,7 @@ class Liveness:
         return sorted(self._sources(nodes) & self.light, key=lambda node: self.index[node])
 
     def _sources(self, nodes: Sequence[fx.Node]) -> set[fx.Node]:
-        """Return the earlier nodes that `nodes` depend on, back to the first that are not light."""
+        """Return the earlier nodes that `nodes` depend on, back to the first nodes that are too costly to recompute."""
         inside = set(nodes)
         todo = [source for node in nodes for source in node.all_input_nodes]
         sources: set[fx.Node] = set()

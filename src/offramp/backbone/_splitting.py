@@ -1,4 +1,4 @@
-"""Split any classifier into stages."""
+"""Splitting of any classifier into stages."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -77,10 +77,13 @@ def split(
         (5, torch.Size([5, 3]))
     """
     if isinstance(model, str):
-        if any(argument is not None for argument in (example, at, axes, mask, name)):
+        arguments = {"example": example, "at": at, "axes": axes, "mask": mask, "name": name}
+        if given := [argument for argument, value in arguments.items() if value is not None]:
             raise InputError(
-                f"the network '{model}' takes no other argument",
-                hint="leave them out, or give the network itself instead of its name",
+                f"split('{model}')",
+                expected="no other argument",
+                got=", ".join(given),
+                hint="remove them, or pass the torch module instead of its name",
             )
         return _split_by_name(model)
     if not isinstance(model, nn.Module):

@@ -111,17 +111,17 @@ def warn_of_backend(model: "EarlyExitModel", backend: str) -> None:
 
 
 def check_share(name: str, share: float | None, *, most: float = 2, example: float = 0.6) -> None:
-    """Refuse an option that is not a share of 1, for example one in percent."""
+    """Refuse an option that is not a share, for example one in percent."""
     if share is not None and not 0 < share <= most:
         meant = f"did you mean {share / 100:g}?" if 2 < share <= 100 else ""
-        raise InputError(name, expected=f"a share of 1, such as {example}", got=f"{share:g}", hint=meant)
+        raise InputError(name, expected=f"a number between 0 and 1, such as {example}", got=f"{share:g}", hint=meant)
 
 
-def with_point_options(verb: Callable[..., None]) -> Callable[..., None]:
-    """Replace a verb's parameter `point_options` by one option per field of `PointOptions`.
+def with_point_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace a command's parameter `point_options` by one option per field of `PointOptions`.
 
     Args:
-        verb: A function with a parameter `point_options`.
+        command: A function with a parameter `point_options`.
 
     Example:
         >>> @with_point_options
@@ -132,13 +132,13 @@ def with_point_options(verb: Callable[..., None]) -> Callable[..., None]:
     """
     names = [field.name for field in fields(PointOptions)]
 
-    @wraps(verb)
+    @wraps(command)
     def wrapper(**values: Any) -> None:
         options = PointOptions(**{name: values.pop(name) for name in names if name in values})
-        verb(point_options=options, **values)
+        command(point_options=options, **values)
 
     parameters: list[Parameter] = []
-    for name, parameter in signature(verb).parameters.items():
+    for name, parameter in signature(command).parameters.items():
         own = signature(PointOptions).parameters.values() if name == "point_options" else (parameter,)
         parameters += [entry.replace(kind=Parameter.KEYWORD_ONLY) for entry in own]
     wrapper.__signature__ = Signature(parameters)  # type: ignore[attr-defined]

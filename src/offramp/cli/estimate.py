@@ -93,7 +93,7 @@ def estimate(
     for sentence in sentences(result):
         print_text(sentence)
     if len(backbone) == 1:
-        say("A cheaper network before this one often saves more: give it as the first of two --model.")
+        say("A cheaper network before this one often saves more: --model SMALL --model LARGE.")
 
 
 def sentences(result: "Estimate", *, drop: float = 0.01) -> list[str]:
@@ -103,15 +103,15 @@ def sentences(result: "Estimate", *, drop: float = 0.01) -> list[str]:
     lines = []
     few = result.samples < FEW * result.num_classes
     for name in result.curves:
-        sure, likely = (result.cheapest(name, drop=drop, sure=sure) for sure in (True, False))
-        if sure is not None:
+        safe, likely = (result.cheapest(name, drop=drop, with_confidence=level) for level in (True, False))
+        if safe is not None:
             lines.append(
-                f"Exits in {name}: worth it. {sure.cost:.2f} of the cost loses at most {100 * drop:g} point with 95 % "
-                f"confidence (change {points(sure.change)})."
+                f"Exits in {name}: worth it. At {100 * safe.cost:.0f} % of the cost, at most {100 * drop:g} point is "
+                f"lost with 95 % confidence (change {points(safe.change)})."
             )
         elif likely is not None:
             lines.append(
-                f"Exits in {name}: probably. {likely.cost:.2f} of the cost changes accuracy by "
+                f"Exits in {name}: probably. At {100 * likely.cost:.0f} % of the cost, accuracy changes by "
                 f"{points(likely.change)}, but {result.samples:,} samples do not rule out a loss of "
                 f"{-100 * likely.change_interval[0]:.1f} points; give more."
             )
@@ -134,5 +134,5 @@ def sentences(result: "Estimate", *, drop: float = 0.01) -> list[str]:
         )
     for name, point in result.alone:
         if point.change >= 0:
-            lines.append(f"{name} by itself is as accurate, at {point.cost:.2f} of the cost: use that.")
+            lines.append(f"{name} by itself is as accurate, at {100 * point.cost:.0f} % of the cost: use that.")
     return lines

@@ -66,10 +66,9 @@ def export(
     from offramp.cli.networks import open_artifact
     from offramp.data import open_data
     from offramp.runtime import Dial
-    from offramp.runtime._dial import is_same_setting
+    from offramp.runtime._dial import same_decisions
     from offramp.runtime.onnx import export_onnx
     from offramp.runtime.onnx._int8 import check_int8
-    from offramp.runtime.onnx._single import write_single
 
     if format != "onnx":
         raise InputError("format", expected="onnx", got=f"'{format}'", hint="offramp export onnx ...")
@@ -99,11 +98,11 @@ def export(
     if int8 and chosen is not None and chosen.guarantee is not None:
         warn("nothing is guaranteed: the network was calibrated in its own precision, and 8-bit integers are coarser")
     policy = model.policy if chosen is None else chosen.policy
-    points = list(Dial(model.points[policy]).settings)
+    points = list(Dial(model.points[policy]).front)
     at = None
     if chosen is not None:
-        at = next((row for row, point in enumerate(points) if is_same_setting(point, chosen)), len(points))
-        points[at : at + 1] = [chosen]  # with its guarantee; a point chosen for a guarantee need not be a setting
+        at = next((row for row, point in enumerate(points) if same_decisions(point, chosen)), len(points))
+        points[at : at + 1] = [chosen]  # with its guarantee; a point chosen for a guarantee need not be on the front
     export_onnx(
         model.backbone,
         model.pooling,
@@ -114,9 +113,8 @@ def export(
         costs=model.costs,
         classes=model.classes,
         int8=inputs if int8 else None,
+        single=at,
     )
-    if at is not None:
-        write_single(out, at)
     size = sum(path.stat().st_size for path in out.iterdir())
     summary = {"out": str(out), "points": len(points), "bytes": size, "single": at}
     if as_json:

@@ -134,9 +134,10 @@ def fit(
 
     if no_weights and (named := next((spec for spec in backbone if is_library_name(spec)), None)):
         raise InputError(
-            expected="--no-weights with networks of your own functions",
-            got=f"it with {named}, whose artifact could not be loaded",
-            hint="leave --no-weights out",
+            "--no-weights",
+            expected="a network made by a function of yours, package:function",
+            got=f"{named}, whose artifact could not be loaded without weights",
+            hint="remove --no-weights",
         )
     find_modules_here()
     check_trusted((method, *(policy or ())), trust or ())

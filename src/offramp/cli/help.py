@@ -22,29 +22,31 @@ def without_markup(text: str) -> str:
 
 
 class PlainCommand(TyperCommand):
-    """A verb whose help is plain text, its options under the titles of their panels."""
+    """A command whose help is plain text, its options under the titles of their panels."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write usage, description and options."""
         _write_help(self, ctx, formatter)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the arguments after the verb; completion needs no values, and typer would import pydantic for them."""
+        """Parse the arguments after the command; completion needs no values, for which typer would import pydantic."""
         return [] if ctx.resilient_parsing else super().parse_args(ctx, args)
 
 
 class PlainGroup(TyperGroup):
-    """The whole command, whose help lists every verb with the first paragraph of its help."""
+    """The whole command, whose help lists every command with the first paragraph of its help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write usage, description, options and verbs."""
+        """Write usage, description, options and commands."""
         _write_help(self, ctx, formatter)
-        verbs = [(name, without_markup(verb.help or "").split("\n\n")[0]) for name, verb in self.commands.items()]
+        commands = [
+            (name, without_markup(command.help or "").split("\n\n")[0]) for name, command in self.commands.items()
+        ]
         with formatter.section("Commands"):
-            formatter.write_dl(verbs)
+            formatter.write_dl(commands)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """Return the options before the verb."""
+        """Return the options before the command."""
         parameters = super().get_params(ctx)
         for parameter in parameters:
             # None is the default of typer's own flags, and typer would import pydantic to make a bool of that.

@@ -142,8 +142,7 @@ def inspect(
     timing_options = [name for name, present in timing.items() if present]
     if timing_options and not measure:
         raise InputError(
-            expected=f"--measure with {' and '.join(timing_options)}",
-            got="none",
+            f"{' and '.join(timing_options)} without --measure",
             hint="add --measure: without it no times are measured",
         )
     backend = "eager" if backend is None else backend
@@ -162,7 +161,7 @@ def inspect(
             )
         if measure and data is None:
             raise InputError(
-                expected="--data with --measure of an artifact", got="none", hint="give samples to measure times on"
+                "--measure of an artifact without --data", hint="add --data with samples to measure times on"
             )
         model = open_artifact(artifact, trust)
         if data is None:

@@ -1,6 +1,6 @@
 """The command `offramp`.
 
-A verb imports what needs torch inside its function: torch takes seconds, and `--help` need not wait for it.
+A command imports what needs torch inside its function: torch takes seconds, and `--help` need not wait for it.
 """
 
 import inspect as python_inspect
@@ -23,9 +23,9 @@ from offramp.cli.predict import predict
 from offramp.cli.recalibrate import recalibrate
 from offramp.errors import OfframpError
 
-__all__ = ["VERBS", "app", "main"]
+__all__ = ["COMMANDS", "app", "main"]
 
-VERBS: tuple[Callable[..., None], ...] = (
+COMMANDS: tuple[Callable[..., None], ...] = (
     demo,
     estimate,
     inspect,
@@ -53,8 +53,8 @@ def _help(function: Callable[..., Any]) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
-for verb in VERBS:
-    app.command(cls=PlainCommand, help=_help(verb))(resumable("Run the same command again.")(verb))
+for command in COMMANDS:
+    app.command(cls=PlainCommand, help=_help(command))(resumable("Run the same command again.")(command))
 
 
 def _print_version(requested: bool) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["STATUSES", "monitor"]
 
 STATUSES: "Mapping[Action, int]" = {"keep": 0, "recalibrate": 3, "fall back": 4, "wait": 5}
-"""Exit status by action; 1 and 2 are errors, as for all verbs."""
+"""Exit status by action; 1 and 2 are errors, as for all commands."""
 
 LAST = 1000
 """Number of latest samples shown in a column of their own, where a late change is easier to see."""

@@ -1,4 +1,4 @@
-"""Options that several verbs share."""
+"""Options that several commands share."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -55,7 +55,7 @@ _NETWORK, _POINT, _MANY = "The network", "The operating point", "Many workers"
 
 _BACKBONE = typer.Option(
     "--model",
-    "-t",
+    "-m",
     metavar="NAME",
     help="Your network: [bold]hf:FOLDER[/bold] that save_pretrained wrote, with its tokenizer; "
     "[bold]timm:NAME[/bold] or [bold]torchvision:NAME[/bold] with [bold],weights=FILE[/bold]; or "

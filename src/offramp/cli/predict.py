@@ -204,7 +204,7 @@ def _check_out(out: Path, *, many: bool, shadow: float) -> None:
             got=f"'{out.name}'",
         )
     if not many and out.suffix == ".parquet":
-        raise InputError(expected=f"--workers N with --out {out.name}", got="none", hint="add --workers 1")
+        raise InputError(f"--out {out.name} without --workers", hint="add --workers 1")
     if many and shadow:
         raise InputError(expected="--shadow without --workers and --cluster", got="both", hint="leave one out")
 

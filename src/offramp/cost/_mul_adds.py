@@ -78,9 +78,9 @@ class BackboneMulAdds:
     full: Tensor
     """`C` Mul-Adds of the full network, its stages and its own last head."""
 
-    def price(self, bank: ExitSet, policy: Policy) -> Costs:
+    def price(self, exits: ExitSet, policy: Policy) -> Costs:
         """Return the costs of network, exits and policy together."""
-        return price(self, bank, decision=policy.mul_adds(bank.num_classes))
+        return price(self, exits, decision=policy.mul_adds(exits.num_classes))
 
 
 def count_backbone(
@@ -159,29 +159,29 @@ def _with_full(backbone: Backbone, stage: Tensor, pooling: Tensor, head: Tensor)
     return BackboneMulAdds(stage, pooling, head, full)
 
 
-def price(backbone: BackboneMulAdds, bank: ExitSet, *, decision: int) -> Costs:
+def price(backbone: BackboneMulAdds, exits: ExitSet, *, decision: int) -> Costs:
     """Return the costs of backbone, exits and policy together.
 
     Args:
         backbone: The costs of the backbone.
-        bank: The exits.
+        exits: The exits.
         decision: Operations of one decision to leave or stay.
     """
     trained = torch.zeros(backbone.stage.shape[-1], dtype=torch.bool)
-    trained[list(bank.stages)] = True
+    trained[list(exits.stages)] = True
     carry = torch.where(trained, backbone.pooling, 0)
     answer = torch.where(trained, 0, backbone.head)
     decide = torch.zeros_like(answer)
     # A head that a later one averages with runs for every sample, like the stage itself.
     read = torch.zeros_like(trained)
-    read[list(bank.averaging.read)] = True
+    read[list(exits.averaging.read)] = True
     stage = backbone.stage + torch.where(read, answer, 0)
     answer = torch.where(read, 0, answer)
     # Exits read a vector of fixed width: their cost does not depend on the size of the sample.
-    for index in bank.stages:
-        carrying, answering = bank.mul_adds(index)
+    for index in exits.stages:
+        carrying, answering = exits.mul_adds(index)
         carry[0, index] += carrying
         answer[0, index] = answering
     decide[0, :-1] = decision
     columns = zip(stage, carry, answer, decide, backbone.full, strict=True)
-    return Costs(tuple(CostTable(*column, bank.carries_state) for column in columns))
+    return Costs(tuple(CostTable(*column, exits.carries_state) for column in columns))

@@ -1,7 +1,7 @@
 """Costs of leaving at each exit, in any unit: Mul-Adds, milliseconds, money."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -33,10 +33,12 @@ class CostTable:
     """The full network, all stages and its own last head: one number, or `N`."""
     carries_state: bool
     """True if `carry` is spent at every stage up to the last early active exit; False: only at active exits."""
+    _cumulative: dict[tuple[int, ...], Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Results of `cumulative_costs`: a fit asks for those of one set of exits at hundreds of points."""
 
     @property
     def num_exits(self) -> int:
-        """L."""
+        """Number of exits, L, the final one included."""
         return int(self.stage.shape[-1])
 
     def cumulative_costs(self, active: Sequence[int] | None = None) -> Tensor:
@@ -51,10 +53,16 @@ class CostTable:
             active: The active exits, the final one included; by default all.
 
         Returns:
-            `L` or `N x L` costs; at an exit that is not active, the cost of passing it.
+            `L` or `N x L` costs; at an exit that is not active, the cost of passing it. Not to be changed.
         """
+        exits = tuple(range(self.num_exits) if active is None else active)
+        if exits not in self._cumulative:
+            self._cumulative[exits] = self._sum_costs(exits)
+        return self._cumulative[exits]
+
+    def _sum_costs(self, active: tuple[int, ...]) -> Tensor:
         mask = torch.zeros(self.num_exits, dtype=self.stage.dtype)
-        mask[list(range(self.num_exits) if active is None else active)] = 1
+        mask[list(active)] = 1
         if not mask[-1]:
             raise InputError(expected=f"active exits that include the final one, {self.num_exits - 1}", got=active)
         carried = mask
@@ -156,10 +164,10 @@ class Costs:
 class Prices(Protocol):
     """A unit of cost: prices a network with exits that are yet to be trained, in Mul-Adds or milliseconds."""
 
-    def price(self, bank: ExitSet, policy: Policy) -> Costs:
+    def price(self, exits: ExitSet, policy: Policy) -> Costs:
         """Return the costs of network, exits and policy together.
 
         Args:
-            bank: The exits.
+            exits: The exits.
             policy: The policy that decides at them.
         """

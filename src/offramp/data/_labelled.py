@@ -1,4 +1,4 @@
-"""Labelled data as people hold it, as a source."""
+"""Conversion of labelled data to a source."""
 
 import hashlib
 import reprlib

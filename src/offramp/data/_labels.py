@@ -156,7 +156,9 @@ def _from_texts(texts: list[str], classes: tuple[str, ...], place: Callable[[int
         # As names they would be sorted as texts, "10.0" before "2.0".
         row = next(row for row, text in enumerate(texts) if not INTEGER.fullmatch(text))
         raise InputError(
-            expected="labels as whole numbers or names", got=f"'{texts[row]}' at {place(row)}", hint="write '1'"
+            expected="labels as whole numbers or names",
+            got=f"'{texts[row]}' at {place(row)}",
+            hint="write integers (1, not 1.0) or class names",
         )
     return Labels.from_names(texts, classes or sorted(distinct))
 

@@ -84,16 +84,17 @@ def _load(path: Path) -> dict[str, npt.NDArray[Any]]:
         with zipfile.ZipFile(path) as archive:
             size = sum(member.file_size for member in archive.infolist())
     except (OSError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is broken: {error}", hint="write it again with numpy.savez") from error
+        raise InputError(f"{path} is not a valid .npz file: {error}", hint="write it again with numpy.savez") from error
     check_unpacked(size, packed=path.stat().st_size, place=str(path))
     try:
         with np.load(path, allow_pickle=False) as loaded:
             arrays = {name: loaded[name] for name in loaded.files}
     except (SyntaxError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path} is broken: {error}", hint="write it again with numpy.savez") from error
+        raise InputError(f"{path} is not a valid .npz file: {error}", hint="write it again with numpy.savez") from error
     except (OSError, EOFError, KeyError, MemoryError, NotImplementedError, RuntimeError, ValueError) as error:
         raise InputError(
-            f"{path} cannot be read as arrays without pickles: {error}", hint="save numbers or texts"
+            f"{path} holds more than arrays of numbers and texts, and pickled objects are not loaded: {error}",
+            hint="save arrays of numbers or texts with numpy.savez",
         ) from error
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufU":

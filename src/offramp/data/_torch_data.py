@@ -69,9 +69,9 @@ class TorchSource:
         self.name = name_dataset(name, str(len(self)), *self._digests(NAMING_ROWS))
         if self._digests(REPEATED_ROWS) != self._digests(REPEATED_ROWS):
             raise InputError(
-                expected="the same sample whenever it is read",
-                got="another the second time",
-                hint="leave random transforms out, and give those for training as augmented=...",
+                expected="the same sample each time it is read",
+                got="different samples in two reads",
+                hint="remove random transforms; those for training go into FittingOptions(augmented=...)",
             )
 
     def __len__(self) -> int:
@@ -119,7 +119,9 @@ def _collate(samples: list[Any]) -> tuple[Any, Any]:
     """Make a batch: texts and images as a list, everything else as `default_collate` does."""
     if not all(isinstance(sample, tuple | list) and len(sample) == 2 for sample in samples):
         raise InputError(
-            expected="samples that are pairs (input, label)", got=type(samples[0]).__name__, hint="return pairs"
+            expected="samples that are pairs (input, label)",
+            got=type(samples[0]).__name__,
+            hint="return (input, label) from __getitem__",
         )
     inputs, labels = [sample[0] for sample in samples], [sample[1] for sample in samples]
     try:

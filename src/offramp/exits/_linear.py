@@ -1,6 +1,7 @@
 """Linear exits: on their own stage, as in the paper, or on all stages so far."""
 
-from itertools import groupby
+from functools import cached_property
+from itertools import accumulate, groupby
 from typing import Any
 
 import torch
@@ -119,7 +120,11 @@ class CumulativeLinearExits(LinearExits):
 
     def input_width(self, stage: int) -> int:
         """Return the number of features of all stages with an exit up to `stage`."""
-        return sum(self.widths[earlier] for earlier in self.stages if earlier <= stage)
+        return self._input_widths[stage]
+
+    @cached_property
+    def _input_widths(self) -> dict[int, int]:
+        return dict(zip(self.stages, accumulate(self.widths[stage] for stage in self.stages), strict=True))
 
     def forward(self, features: Tensor) -> list[Tensor]:
         """Return `W x N x K` logits of each exit."""

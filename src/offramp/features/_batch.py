@@ -214,7 +214,7 @@ class FilteredSource:
         self._ids = np.unique(ids)
         self.num_samples = sum(len(keys.ids) for keys in self.keys())
         if not self.num_samples:
-            raise InputError(f"all {source.num_samples} samples are left out", hint="leave some in")
+            raise InputError(f"all {source.num_samples} samples are left out", hint="keep at least one row")
         self.num_classes, self.widths, self.own_heads = source.num_classes, source.widths, source.own_heads
         self.backbone_fingerprint: str | None = getattr(source, "backbone_fingerprint", None)
 

@@ -149,7 +149,7 @@ def make_plan(
     if not poolings or len(set(poolings)) != len(poolings):
         raise InputError(expected="at least one pooling, each once", got=tuple(poolings))
     if not views:
-        raise InputError(expected="at least one view", got="none")
+        raise InputError(expected="at least one view", got="none", hint="pass views=[preprocessing]")
     for view in views:
         if not isinstance(view, Preprocessing):
             raise InputError(

@@ -210,7 +210,7 @@ class RowSelection:
 
     def __init__(self, plan: Plan, rows: Ids | None = None, without: Ids | None = None) -> None:
         if rows is not None and without is not None:
-            raise InputError(expected="rows or without", got="both", hint="give one of them")
+            raise InputError(expected="only one of rows= and without=", got="both", hint="give one of them")
         starts = np.arange(plan.num_shards + 1) * plan.shard_rows
         starts[-1] = plan.num_rows
         self._starts = starts
@@ -223,7 +223,7 @@ class RowSelection:
             counts = np.diff(self._bounds)
             self.counts = self.counts - counts if self._inverted else counts
         if not self.counts.any():
-            raise InputError(f"all {plan.num_rows} rows of the store are left out", hint="leave some in")
+            raise InputError(f"all {plan.num_rows} rows of the store are left out", hint="keep at least one row")
 
     def rows(self, shard: int, start: int, stop: int) -> Ids | slice:
         """Return the rows at positions `start` to `stop - 1` among the selected rows of a shard.

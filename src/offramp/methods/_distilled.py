@@ -1,6 +1,5 @@
 """Distillation: exits learn from the labels and from the answers of the network's last head."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -55,7 +54,7 @@ def fit_distilled(fit: BatchSource, tune: BatchSource, costs: Prices, settings: 
 
         epochs = settings.warmup_epochs + settings.epochs
         descend(classifier_optimizer(exits, settings), loss_of, fit, settings, epochs=epochs)
-    return FittedExits(exits.eval(), None, torch.tensor(settings.cost_weights))
+    return FittedExits(exits.eval())
 
 
 def raise_temperature(teacher: Tensor, temperature: float) -> float:

@@ -107,7 +107,7 @@ def fit_joint(
                 run.save(checkpoint)
             if on_epoch is not None:
                 on_epoch(record)
-    return FittedExits(run.best_exits.eval(), run.best_gates, run.cost_weights)
+    return FittedExits(run.best_exits.eval(), run.best_gates)
 
 
 def fit_paper(

@@ -4,8 +4,6 @@ import inspect
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from torch import Tensor
-
 from offramp._registry import Registry
 from offramp.cost._table import Prices
 from offramp.errors import InputError
@@ -18,14 +16,12 @@ __all__ = ["METHODS", "FittedExits", "Method", "default_settings"]
 
 @dataclass(frozen=True)
 class FittedExits:
-    """Trained exits and their gates, for every cost weight."""
+    """Trained exits, and gates if the method trains any."""
 
-    bank: ExitSet
+    exits: ExitSet
     """The classifiers: one set per cost weight, or one for all."""
-    gates: Gates | None
-    """The gates, W sets; None where the method trains none."""
-    cost_weights: Tensor
-    """`W` prices of compute."""
+    gates: Gates | None = None
+    """The gates, one set per cost weight; None where the method trains none."""
     gate_policy: str = "gates"
     """Name of the policy that the gates were trained for."""
 

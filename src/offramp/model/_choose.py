@@ -47,7 +47,9 @@ class Request:
         targets = self.targets
         if len(targets) > 1:
             raise InputError(
-                expected="one of cost, accuracy, latency_ms and max_drop", got=" and ".join(targets), hint="leave one"
+                expected="one of cost, accuracy, latency_ms and max_drop",
+                got=" and ".join(targets),
+                hint="pass only one of them",
             )
         for name, value in targets.items():
             if not isinstance(value, Real):
@@ -132,23 +134,23 @@ def choose_point(
         dial = Dial(candidates)
         point = dial.pick_by_accuracy(request.accuracy)
         if point is None:
-            best = dial.settings[-1].tune_metrics["accuracy"]
+            best = dial.front[-1].tune_metrics["accuracy"]
             raise BudgetError(
                 expected=f"an accuracy that a point reaches on the tune split, at most {best:.4f}",
                 got=f"{request.accuracy:.4f}",
-                hint="ask for less, as a share of 1",
+                hint=f"request at most {best:.4f}",
             )
         return ChosenPoint(point)
     return default_point(candidates, full_accuracy=full_accuracy, tune_samples=tune_samples)
 
 
 def default_point(points: Sequence[OperatingPoint], *, full_accuracy: float, tune_samples: int | None) -> ChosenPoint:
-    """Choose an operating point where nothing is requested.
+    """Choose the operating point of a model for which nothing was requested.
 
-    The cheapest point with a guarantee of MAX_DROP at CONFIDENCE: of accuracy, or of disagreement, which is no less,
-    where the points were calibrated without labels. Where the calibrate split allows no such point that is cheaper than
-    the full network, the cheapest point that is not below the full network on the tune split; where no point is, the
-    most accurate point.
+    1. The cheapest point with a guarantee: at most MAX_DROP of accuracy is lost, with CONFIDENCE. If the points were
+       calibrated without labels, the guarantee is on disagreement, which is at least the loss of accuracy.
+    2. If no point cheaper than the full network has it, the cheapest that is not below the full network on tune.
+    3. If there is none, the most accurate point.
 
     Args:
         points: Points of one policy.
@@ -165,7 +167,7 @@ def default_point(points: Sequence[OperatingPoint], *, full_accuracy: float, tun
     dial = Dial(points)
     point = dial.pick_by_accuracy(full_accuracy)
     if point is None:
-        point = dial.settings[-1]
+        point = dial.front[-1]
         choice = "no point reaches the full network on the tune split; took the most accurate point"
     elif point.tune_metrics["cost"] >= 1:
         choice = (

@@ -17,8 +17,7 @@ from offramp.model._guarantees import without_guarantee
 from offramp.model._model import EarlyExitModel
 from offramp.model._outcomes import simulate
 from offramp.policy import POLICIES
-from offramp.uncertainty import paired_interval
-from offramp.uncertainty._intervals import bootstrap_ratio_interval
+from offramp.uncertainty._intervals import bootstrap_ratio_interval, paired_interval
 
 __all__ = ["Comparison", "check_comparable", "compare_models", "on_backbone"]
 
@@ -52,7 +51,7 @@ class Comparison:
 def compare_models(
     first: tuple[EarlyExitModel, BatchSource], second: tuple[EarlyExitModel, BatchSource], *, seed: int = 0
 ) -> Comparison:
-    """Measure two models, each at its point in force, on the same samples.
+    """Measure two models, each at its current point, on the same samples.
 
     Args:
         first: A model, and the samples' features under its network.
@@ -67,7 +66,9 @@ def compare_models(
     ids = first[1].ids()
     if ids.tolist() != second[1].ids().tolist():
         raise InputError(
-            expected="features of the same samples in the same order", got="features of others", hint="extract again"
+            expected="features of the same samples in the same order",
+            got="features with other sample ids",
+            hint="extract both from the same data",
         )
     used = {f"{name} of the first": sketch for name, sketch in first[0].splits.items()}
     used |= {f"{name} of the second": sketch for name, sketch in second[0].splits.items()}
@@ -102,13 +103,14 @@ def check_comparable(first: EarlyExitModel, second: EarlyExitModel) -> None:
         raise InputError(
             expected="two models with costs in one unit",
             got="milliseconds of one and Mul-Adds of the other",
-            hint="fit the second as the first, with latency or without",
+            hint="call with_latency(table) on both, or on neither",
         )
     if first.classes and second.classes and first.classes != second.classes:
-        one, other = next(pair for pair in zip(first.classes, second.classes, strict=True) if pair[0] != pair[1])
+        differing = (pair for pair in zip(first.classes, second.classes, strict=True) if pair[0] != pair[1])
+        first_name, second_name = next(differing)
         raise InputError(
             expected="two models of the same classes in the same order",
-            got=f"'{one}' in one where the other has '{other}'",
+            got=f"'{first_name}' in one where the other has '{second_name}'",
             hint="fit the second with its classes in the order of the first",
         )
 
@@ -126,14 +128,14 @@ def on_backbone(model: EarlyExitModel, backbone: Backbone, inputs: Any) -> Early
         backbone: The updated network.
         inputs: At least one raw sample, to count costs on where they are Mul-Adds.
     """
-    ours = (model.backbone.num_exits, model.backbone.num_classes, model.backbone.own_heads)
-    theirs = (backbone.num_exits, backbone.num_classes, backbone.own_heads)
-    if ours != theirs:
+    shape = (model.backbone.num_exits, model.backbone.num_classes, model.backbone.own_heads)
+    other_shape = (backbone.num_exits, backbone.num_classes, backbone.own_heads)
+    if shape != other_shape:
         raise InputError(
-            expected=f"a network of {ours[0]} stages and {ours[1]} classes with heads of its own after stages "
-            f"{ours[2]}, as '{model.backbone.name}' has",
-            got=f"{theirs[0]}, {theirs[1]} and {theirs[2]}",
-            hint="fit exits for it",
+            expected=f"a network of {shape[0]} stages and {shape[1]} classes with heads of its own after stages "
+            f"{shape[2]}, as '{model.backbone.name}' has",
+            got=f"{other_shape[0]}, {other_shape[1]} and {other_shape[2]}",
+            hint="fit exits for this network with offramp.fit",
         )
     own = model.preprocessing == model.backbone.preprocessing
     preprocessing = backbone.preprocessing if own else model.preprocessing
@@ -171,7 +173,7 @@ def _run(model: EarlyExitModel, source: BatchSource, *, seed: int) -> _Run:
         raise InputError(
             expected=f"features of {model.exits.widths} numbers per stage",
             got=f"{source.widths}, of another pooling or another network",
-            hint="fit exits for it",
+            hint="fit exits for this network with offramp.fit",
         )
     (point,), answers = model.outcomes_at([model.point], source)
     exits = simulate([point], answers, seed=seed)[0]

@@ -26,7 +26,7 @@ from offramp.model._model import EarlyExitModel
 from offramp.model._networks import Network, as_backbone, check_stages, preprocessing_of_part
 from offramp.model._options import FittingOptions
 from offramp.model._outcomes import compute_outcomes, simulate
-from offramp.uncertainty import paired_interval
+from offramp.uncertainty._intervals import paired_interval
 
 __all__ = ["Estimate", "EstimatedPoint", "estimate"]
 
@@ -34,7 +34,7 @@ COSTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 """Relative costs to try."""
 
 LEAST = 40
-"""Smallest number of samples: with fewer, parts of a fold would have two or three."""
+"""Smallest number of samples; with fewer, a fold would be tuned on two or three samples."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +66,18 @@ class Estimate:
     alone: tuple[tuple[str, EstimatedPoint], ...]
     """Figures of each earlier member of a cascade by itself, without exits."""
 
-    def cheapest(self, name: str, *, drop: float = 0.01, sure: bool = True) -> EstimatedPoint | None:
+    def cheapest(self, name: str, *, drop: float = 0.01, with_confidence: bool = True) -> EstimatedPoint | None:
         """Return the cheapest point of a curve that loses at most `drop`, or None.
 
         Args:
             name: Name of the curve.
             drop: Accuracy that may be lost.
-            sure: True if the whole 95 % interval has to be above, not only the mean.
+            with_confidence: True if the whole 95 % interval has to be above, not only the mean.
         """
         good = [
             point
             for point in self.curves[name]
-            if (point.change_interval[0] if sure else point.change) >= -drop and point.cost < 1
+            if (point.change_interval[0] if with_confidence else point.change) >= -drop and point.cost < 1
         ]
         return min(good, key=lambda point: point.cost, default=None)
 
@@ -208,19 +208,19 @@ def _view(source: BatchSource, stages: Sequence[int]) -> BatchSource:
 
 
 def _score(model: EarlyExitModel, test: BatchSource) -> _Scored:
-    seen = compute_outcomes(model.exits, test, model.temperatures)
+    outcomes = compute_outcomes(model.exits, test, model.temperatures)
     points = {}
     for cost in COSTS:
         try:
             points[cost] = model.at(cost=cost).point
         except BudgetError:
             continue
-    table = model.costs[model.policy].of(seen.sizes)
-    rows = torch.arange(len(seen.labels))
-    exits = simulate(list(points.values()), seen) if points else torch.empty(0, len(rows), dtype=torch.long)
+    table = model.costs[model.policy].of(outcomes.sizes)
+    rows = torch.arange(len(outcomes.labels))
+    exits = simulate(list(points.values()), outcomes) if points else torch.empty(0, len(rows), dtype=torch.long)
     hits, spent = {}, {}
     for (cost, point), left in zip(points.items(), exits, strict=True):
-        hits[cost] = seen.correct[point.classifier, rows, left].double()
+        hits[cost] = outcomes.correct[point.classifier, rows, left].double()
         spent[cost] = float(table.relative_cost(left, point.active))
     alone = []
     for member, part in _earlier(model.backbone):
@@ -228,7 +228,7 @@ def _score(model: EarlyExitModel, test: BatchSource) -> _Scored:
         right = [batch.own_logits[part.stop - 1].argmax(1) == batch.labels for batch in batches]
         own = range(part.start + member.full_stages.start, part.stop)
         alone.append((member.name, torch.cat(right).double(), table.relative_cost_alone(own, len(rows))))
-    return _Scored(seen.full_correct.double(), hits, spent, alone)
+    return _Scored(outcomes.full_correct.double(), hits, spent, alone)
 
 
 def _earlier(backbone: Backbone) -> list[tuple[Backbone, range]]:
@@ -245,12 +245,12 @@ def _curve(parts: Sequence[_Scored]) -> tuple[EstimatedPoint, ...]:
 
 
 def _alone(parts: Sequence[_Scored]) -> tuple[tuple[str, EstimatedPoint], ...]:
-    found = []
+    points = []
     for place, (name, _, _) in enumerate(parts[0].alone):
         right = [(part.alone[place][1], part.alone[place][2], part.full) for part in parts]
         point = _point(None, [(hits - full, cost) for hits, cost, full in right])
-        found.append((name, point))
-    return tuple(found)
+        points.append((name, point))
+    return tuple(points)
 
 
 def _point(requested: float | None, parts: Sequence[tuple[Tensor, float]]) -> EstimatedPoint:

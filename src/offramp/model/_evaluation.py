@@ -16,8 +16,8 @@ from offramp.model._extraction import extracted
 from offramp.model._guessing import check_not_guessing
 from offramp.model._outcomes import Outcomes, simulate
 from offramp.policy import OperatingPoint
-from offramp.uncertainty import calibration_error, paired_interval
-from offramp.uncertainty._intervals import bootstrap_ratio_interval, wilson_interval
+from offramp.uncertainty import calibration_error
+from offramp.uncertainty._intervals import bootstrap_ratio_interval, paired_interval, wilson_interval
 
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel

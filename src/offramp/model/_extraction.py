@@ -29,7 +29,7 @@ def feature_folder(store: str | Path | None) -> Iterator[Path]:
 def extracted(
     model: "EarlyExitModel", data: Any, name: str, *, store: str | Path | None, progress: bool
 ) -> Iterator[BatchSource]:
-    """Give the features of data under a model's network; the data itself if it is cached features already.
+    """Yield the cached features of the data, extracted with the model's network; cached features are yielded unchanged.
 
     Args:
         model: The model.

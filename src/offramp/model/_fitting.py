@@ -168,9 +168,9 @@ def prune_members(
     splits: Sequence[BatchSource],
     fit_part: Callable[[Backbone, Sequence[BatchSource]], EarlyExitModel],
 ) -> EarlyExitModel:
-    """Drop members of a cascade, one at a time, as long as the model is no worse without.
+    """Drop members of a cascade, one at a time, while the tune curve does not get worse.
 
-    The networks run no more: a shorter cascade reads the same cached features.
+    No network runs again: a shorter cascade reads the same cached features.
 
     Args:
         model: The model of the whole cascade, or of any other backbone, which is returned as it is.
@@ -206,7 +206,7 @@ def prune_members(
 
 
 def _threshold_area(model: EarlyExitModel) -> float:
-    """Return the area under a threshold, by which exits are judged: with one number to set, it overfits tune least."""
+    """Return the area under the curve of the threshold policy: with one parameter, it overfits the tune split least."""
     return area(model.points["threshold"])
 
 
@@ -281,14 +281,16 @@ def _example(train: LabelledData, classes: Sequence[str], preprocessing: Preproc
 
 
 def _check_different(train: Source, validation: Source) -> None:
-    """Refuse copies before the long work; whatever else the two share is found once all rows have been read."""
+    """Refuse identical train and validation data before the long work; overlaps are checked after extraction."""
     same_name = train.name.removeprefix("train-") == validation.name.removeprefix("validation-")
     places = {len(train) * step // 8 for step in range(8)} if len(train) == len(validation) else set()
     same_rows = bool(places) and all(
         train.read(row, row + 1).ids == validation.read(row, row + 1).ids for row in places
     )
     if same_name or same_rows:
-        raise SplitError("train and validation are the same samples", hint="hold some out that nothing was trained on")
+        raise SplitError(
+            "train and validation are the same samples", hint="pass validation samples that are not in train"
+        )
 
 
 def _extract_splits(
@@ -372,7 +374,7 @@ def fit_features(
     method, settings = _method_and_settings(method, settings)
     # Fit the exits.
     fitted = _fit_exits(method, fit, tune, prices, settings, checkpoint=checkpoint, on_epoch=on_epoch)
-    exits = fitted.bank
+    exits = fitted.exits
     policies = _default_policies(fitted) if policies is None else tuple(policies)
     costs = {
         policy: prices.price(exits, POLICIES.get(policy)) for policy in dict.fromkeys((*DEFAULT_POLICIES, *policies))

@@ -115,11 +115,13 @@ class Frontier:
         first = max(0, len(self.contributions) - (self.num_exits - 1))  # exits come last, without the final one
         members, exits = self.contributions[:first], self.contributions[first:]
         if members:
-            gains = [f"{one.name} {100 * one.gain:+.2f}{'' if one.kept else ' (dropped)'}" for one in members]
+            gains = [
+                f"{member.name} {100 * member.gain:+.2f}{'' if member.kept else ' (dropped)'}" for member in members
+            ]
             yield f"gain of each member, in points of mean accuracy: {', '.join(gains)}"
         dropped = [exit.name for exit in exits if not exit.kept]
         if dropped:
-            yield f"exits dropped because they bring nothing: {', '.join(dropped)}"
+            yield f"exits dropped because they do not raise accuracy: {', '.join(dropped)}"
 
 
 def area(points: Sequence[OperatingPoint]) -> float:

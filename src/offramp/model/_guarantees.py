@@ -75,8 +75,8 @@ def losses_at(points: Sequence[OperatingPoint], answers: Outcomes, *, labelled: 
         if answers.brier_gaps is None:
             raise InputError(
                 expected="outcomes with Brier gaps",
-                got="outcomes made by hand",
-                hint="make them with offramp.model._outcomes",
+                got="outcomes without",
+                hint="pass cached features to model.recalibrate(...) instead",
             )
         losses_by_name["brier"] = _rounded_up(answers.brier_gaps[classifiers, rows, exits].clamp(-2, 2))
     return {name: losses_by_name[name] for name in sorted(losses_by_name)}
@@ -110,7 +110,7 @@ def with_losses(
         missing = sorted(set(measured) - set(before))
         if missing:
             raise InputError(
-                expected="points that know their losses on the tune split",
+                expected="points with losses on the tune split",
                 got=f"none of {', '.join(missing)}",
                 hint="fit again, or calibrate without labels for guarantees of disagreement",
             )
@@ -251,9 +251,9 @@ def _check_known(points: Sequence[OperatingPoint], loss: str) -> None:
             hint="ask for loss='disagreement', which needs no labels and bounds the drop of accuracy too",
         )
     raise InputError(
-        expected="points that know their losses on a calibrate split",
-        got="points without: made by hand, or moved to another network",
-        hint="fit again, or calibrate anew (model.recalibrate in Python, offramp recalibrate in a shell)",
+        expected="points with losses on a calibrate split",
+        got="points without: built directly, or moved to another network",
+        hint="fit again, or calibrate again (model.recalibrate in Python, offramp recalibrate in a shell)",
     )
 
 
@@ -275,16 +275,16 @@ def _shortfall(
             needs.append((max(count for count in each if count is not None), point.tune_metrics["cost"]))
     if not needs:
         lost = [float(point.losses[loss.name].samples.double().mean()) for point in points]
-        safest = f"; the safest lost {min(lost):.4g} there" if lost else ""
+        safest = f"; the smallest loss was {min(lost):.4g}" if lost else ""
         return Shortfall(
             f"no point cheaper than the full network keeps {request} on the {samples:,} calibrate samples{safest}",
             "use the full network, or allow more loss or less confidence",
         )
     needed, cost = min(needs)
     if needed <= samples:  # by the formula they should have done; it does not see in which order losses come
-        would = f"the point of cost {cost:.3g} came near with as many, how many more would do is not known"
+        would = f"the point of cost {cost:.3g} nearly passed; how many samples would suffice cannot be estimated"
     else:
-        would = f"about {needed:,} would do for the point of cost {cost:.3g}, if losses stay as they are"
+        would = f"about {needed:,} would suffice for the point of cost {cost:.3g}, if losses stay as they are"
     return Shortfall(
         f"{samples:,} calibrate samples are too few to guarantee {request}; {would}",
         "calibrate on more (fit takes half of the validation samples for that), or allow more loss or less confidence",

@@ -78,10 +78,10 @@ def check_full_network(source: BatchSource, *, split: str, classes: Sequence[str
 def _advice(count: int, share: float, classes: Sequence[str], *, single: bool) -> str:
     """Say what to check; where no network could pass, that more samples are needed."""
     if single:
-        return "All samples are of this one class, on which nothing can be told: give samples of several classes."
+        return "All samples belong to this class, so the check is impossible: give samples of several classes."
     enough = math.ceil(math.log(LEVEL) / math.log(share))  # share ** enough <= LEVEL: all right, and it would pass
     if count < enough:
-        return f"So few samples cannot tell, even if all were right: give at least {enough}, better hundreds."
+        return f"Too few samples: even a perfect network could not pass. Give at least {enough}, better hundreds."
     order = f" ({', '.join(classes[:5])}{', ...' if len(classes) > 5 else ''})" if classes else ""
     return (
         f"Check that the class names are in the order of the network's outputs{order}, that inputs are prepared as in "

@@ -1,4 +1,4 @@
-"""The early-exit model: a frozen network with exits, all its operating points, and the one in force."""
+"""The early-exit model: a frozen network with exits, all its operating points, and the current one."""
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ from offramp.runtime import BACKENDS, Backend, BudgetController, Dial, LatencyTa
 from offramp.runtime._batch import Compaction
 from offramp.runtime._budget import WINDOW
 from offramp.runtime._dense import run_dense
-from offramp.runtime._dial import is_same_setting
+from offramp.runtime._dial import same_decisions
 from offramp.runtime._engine import Engine
 from offramp.uncertainty import prediction_set
 from offramp.uncertainty._conformal import ConformalVariant
@@ -45,7 +45,7 @@ __all__ = ["EarlyExitModel"]
 
 @dataclass(frozen=True, repr=False)
 class EarlyExitModel:
-    """A frozen network with trained exits, its operating points from cheap to accurate, and the point in force.
+    """A frozen network with trained exits, its operating points from cheap to accurate, and the current point.
 
     `offramp.fit` makes one, `offramp.load` reads one. Samples that have left are not computed any further: each stage
     runs on those that remain.
@@ -123,7 +123,7 @@ class EarlyExitModel:
 
     @cached_property
     def point(self) -> OperatingPoint:
-        """The operating point in force; warns if it is the default and nothing can be guaranteed."""
+        """The current operating point; warns if it is the default and nothing can be guaranteed."""
         if self.chosen is not None:
             return self.chosen
         try:
@@ -211,11 +211,11 @@ class EarlyExitModel:
             inputs: N inputs as the preprocessing takes them: arrays or tensors, a list of images, a list of texts, or
                 the output of a tokenizer. For one input, add the batch axis: `inputs[None]`, `[text]`.
             budget: Spend at most this share of the full network's cost, or `N` shares, one per sample: each sample is
-                at the most accurate setting of the `dial` within its budget. At `point` if left out.
+                at the most accurate point of the `dial` within its budget. At `point` if left out.
             generator: Random numbers for a policy that samples; torch's own if left out.
 
         Raises:
-            BudgetError: If a budget is lower than the cheapest setting.
+            BudgetError: If a budget is lower than the cost of the cheapest point.
             InputError: If the network cannot take the inputs, such as a single one without a batch axis.
         """
         hidden, sizes = self._prepare(inputs)
@@ -226,11 +226,11 @@ class EarlyExitModel:
     def predict_many(
         self, batches: Iterable[Any], *, budget: float | None = None, generator: torch.Generator | None = None
     ) -> Answer:
-        """Classify many batches together, faster than one after the other, where nobody waits for the first answer.
+        """Classify many batches together: a higher throughput than `predict`, but all answers come at the end.
 
-        Samples that stay of one batch go on with those of the next, so that the late stages run full batches too, as
-        large as the first one given. Inputs that differ in size, such as texts, are sorted by it. Memory does not grow
-        with the batches, except for the answers and, where they are sorted, the inputs.
+        Samples that have not left are merged with those of the next batch, so that the late stages run full batches
+        too, as large as the first one given. Inputs that differ in size, such as texts, are sorted by it. Memory does
+        not grow with the batches, except for the answers and, where they are sorted, the inputs.
 
         Args:
             batches: Raw inputs, one batch at a time, each as `predict` takes them.
@@ -268,7 +268,7 @@ class EarlyExitModel:
 
         Args:
             data: Labelled samples as `fit` takes them, or their cached features.
-            points: Points of any policy; the point in force if left out.
+            points: Points of any policy; the current point if left out.
             store: Folder for the cached features, so that an interrupted run continues; a temporary one if left out.
             seed: Seed of the bootstrap.
             anyway: Continue with a warning where the full network is no better than guessing.
@@ -316,7 +316,7 @@ class EarlyExitModel:
         return recalibrate(self, data, labelled=labelled, conformal=conformal, store=store, progress=progress)
 
     def with_latency(self, table: LatencyTable, *, batch_size: int = 1) -> "EarlyExitModel":
-        """Return the same points priced by measured time instead of Mul-Adds, at the default point.
+        """Return the model with measured times instead of Mul-Adds as costs, at its default point.
 
         Args:
             table: Times of this network and its exits: `offramp.runtime.measure_latency`.
@@ -325,34 +325,34 @@ class EarlyExitModel:
         return with_latency(self, table, batch_size=batch_size)
 
     def save(self, path: str | Path, *, factory: Factory | None = None, weights: bool | None = None) -> None:
-        """Write the model into a folder: exits, temperatures, thresholds, costs, all points and the request in force.
+        """Write the model into a folder: exits, temperatures, thresholds, costs, all points and the current request.
 
         Args:
             path: The folder.
             factory: Function that makes the backbone, as `offramp.load` will look it up:
                 `Factory("package.module:function", options)`; a registered backbone knows its own.
-            weights: Embed the network's weights. If left out: for networks of timm, torchvision or transformers, whose
-                names alone make none, and where the artifact that the model was loaded from had them.
+            weights: True embeds the network's weights. Default: True for networks of timm, torchvision and
+                transformers, and if the model was loaded from an artifact that embeds them; else False.
         """
         save(self, path, factory=factory, weights=weights)
 
     def controller(self, budget: float, *, window: int = WINDOW) -> BudgetController:
-        """Return a controller that keeps an average budget on a stream of batches, however hard they are.
+        """Return a controller that keeps an average budget on a stream of batches, whatever the inputs.
 
-        Ask for `controller.next_budget`, then record what the answer has cost.
+        For each batch, predict with `budget=controller.next_budget`, then record `answer.relative_cost`.
 
         Args:
             budget: Cost per sample on average, as a share of the full network's cost.
-            window: Samples over which it pays back what was spent beyond that: the more, the further the average may be
-                from the budget for a while, and the better the answers where hard and easy inputs come in stretches.
+            window: Number of samples over which an excess is paid back. A larger window gives better answers on streams
+                with hard and easy phases, but the average may be off the budget for longer.
 
         Raises:
-            BudgetError: If the budget is lower than the cheapest setting.
+            BudgetError: If the budget is lower than the cost of the cheapest point.
         """
-        return BudgetController(budget, settings=self.dial.costs, window=window)
+        return BudgetController(budget, costs=self.dial.costs, window=window)
 
     def on(
-        self, backend: str | Backend, *, example: Any = None, compaction: Compaction | None = None
+        self, backend: str | Backend, *, example: Any = None, latency: LatencyTable | None = None
     ) -> "EarlyExitModel":
         """Return the same model on another backend.
 
@@ -360,7 +360,8 @@ class EarlyExitModel:
             backend: One of `offramp.runtime.BACKENDS` ("eager", "bfloat16", "onnx"), or a backend made for this
                 model's backbone, pooling and exits.
             example: Raw inputs, at least one, for a backend that is compiled with them: "onnx" needs them.
-            compaction: Rule for removing finished samples from a batch; unchanged if left out.
+            latency: Times measured on this machine. Finished samples are then removed from a batch only where the next
+                stage gains more time than the removal takes; by default at once.
 
         Returns:
             A model with the same answers, up to rounding. Where rounding is coarser than in calibration (bfloat16,
@@ -375,40 +376,40 @@ class EarlyExitModel:
         point = self.point
         if point.guarantee is not None and not getattr(backend, "exact", False):
             point = replace(point, guarantee=None)
-        compaction = self.compaction if compaction is None else compaction
+        compaction = self.compaction if latency is None else Compaction(latency)
         return replace(self, chosen=point, backend=backend, compaction=compaction)
 
     @cached_property
     def exits_in_force(self) -> ExitSet:
-        """The exits that `point` asks: of several sets of classifiers, one."""
+        """The set of classifiers that the current point uses."""
         return self.exits.take(self.point.classifier)
 
     @cached_property
-    def settings(self) -> tuple[OperatingPoint, ...]:
+    def dial_points(self) -> tuple[OperatingPoint, ...]:
         """Points that budgets pick from: those of the same policy and classifiers, without dominated ones."""
         # A model that held all classifiers would compute all of them. At the cost that the point was chosen for this is
         # the same, as the best of all points is the best of its own.
         candidates = self.points.get(self.point.policy, ())
         alike = [point for point in candidates if point.classifier == self.point.classifier]
-        return Dial(alike).settings if alike else ()
+        return Dial(alike).front if alike else ()
 
     @cached_property
     def dial(self) -> Dial:
-        """The rule by which budgets pick a setting."""
+        """The rule by which budgets pick a point."""
         return Dial(self.engine.points.points)
 
     @cached_property
     def engine(self) -> Engine:
         """The engine that runs the stages."""
         # One for all budgets; its first point is for samples without a budget.
-        points = [self.point, *(point for point in self.settings if not is_same_setting(point, self.point))]
+        points = [self.point, *(point for point in self.dial_points if not same_decisions(point, self.point))]
         backend, compaction = self.backend, self.compaction
         return Engine(self.backbone, self.pooling, self.exits_in_force, points, backend=backend, compaction=compaction)
 
     def outcomes_at(
         self, points: Sequence[OperatingPoint], source: BatchSource
     ) -> tuple[list[OperatingPoint], Outcomes]:
-        """Let the exits that some points ask answer samples.
+        """Compute the answers of the exits that these points use.
 
         Args:
             points: Points of any policy.

@@ -1,4 +1,4 @@
-"""The network that a user holds, as a backbone."""
+"""Conversion of a user's network to a backbone."""
 
 import reprlib
 from collections.abc import Callable, Sequence

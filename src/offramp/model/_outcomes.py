@@ -85,32 +85,32 @@ class Outcomes:
             "prediction": self.predictions,
             "probabilities": self.probabilities,
         }
-        seen = {name: one[classifier, :, exit] for name, one in kept.items() if name in reads and one is not None}
-        return Observation(**seen, noise=noise)
+        fields = {name: part[classifier, :, exit] for name, part in kept.items() if name in reads and part is not None}
+        return Observation(**fields, noise=noise)
 
 
-def tune_temperatures(bank: ExitSet, tune: BatchSource) -> Tensor:
+def tune_temperatures(exits: ExitSet, tune: BatchSource) -> Tensor:
     """Fit one temperature per exit, for each set of classifiers.
 
     Args:
-        bank: The exits.
+        exits: The exits.
         tune: Samples to fit on; never those that conformal thresholds come from.
 
     Returns:
         `W x L` temperatures.
     """
     return floor_temperatures(
-        fit_temperatures(lambda: ((logits, batch.labels) for logits, batch in _logits(bank, tune)))
+        fit_temperatures(lambda: ((logits, batch.labels) for logits, batch in _logits(exits, tune)))
     )
 
 
 def compute_outcomes(
-    bank: ExitSet, source: BatchSource, temperatures: Tensor, *, probabilities: bool = False
+    exits: ExitSet, source: BatchSource, temperatures: Tensor, *, probabilities: bool = False
 ) -> Outcomes:
     """Let every exit answer every sample.
 
     Args:
-        bank: The exits.
+        exits: The exits.
         source: The samples.
         temperatures: `W x L`.
         probabilities: Keep those of all classes, `W x N x L x K` numbers, for policies that read them.
@@ -120,12 +120,12 @@ def compute_outcomes(
     """
     parts = []
     last = source.own_heads[-1]
-    for logits, batch in _logits(bank, source):
+    for logits, batch in _logits(exits, source):
         labels, full = batch.labels, batch.own_logits[last].argmax(-1)
         answers = log_probabilities(scale_logits(logits, temperatures)).exp()
         confidence, predictions = answers.max(-1)
-        scores = torch.stack([conformal_scores(one, labels) for one in answers])
-        full_answers = log_probabilities(batch.own_logits[last].float() / _full_temperature(bank, temperatures)).exp()
+        scores = torch.stack([conformal_scores(answer, labels) for answer in answers])
+        full_answers = log_probabilities(batch.own_logits[last].float() / _full_temperature(exits, temperatures)).exp()
         gaps = brier_scores(answers, labels) - brier_scores(full_answers[None, :, None], labels)
         kept = (answers.contiguous(),) if probabilities else ()  # a row a sample: one exit is read at a time
         numbers = (confidence, scores, evidence(log_probabilities(logits)), gaps, top_two_margin(answers))
@@ -133,7 +133,7 @@ def compute_outcomes(
     columns = zip(*parts, strict=True)
     # Labels and the full network's answers have no axis of cost weights before the samples.
     labels, full, *joined = (torch.cat(column, dim=0 if column[0].ndim == 1 else 1) for column in columns)
-    predictions, confidence, scores, seen, gaps, margin, *answered = joined
+    predictions, confidence, scores, statistics, gaps, margin, *answered = joined
     return Outcomes(
         num_classes=source.num_classes,
         labels=labels,
@@ -143,7 +143,7 @@ def compute_outcomes(
         confidence=confidence,
         margin=margin,
         conformal_scores=scores,
-        evidence=seen,
+        evidence=statistics,
         probabilities=answered[0] if answered else None,
         brier_gaps=gaps,
     )
@@ -169,72 +169,72 @@ def brier_scores(probabilities: Tensor, labels: Tensor) -> Tensor:
     return 1 - 2 * right + probabilities.square().sum(-1)
 
 
-def _full_temperature(bank: ExitSet, temperatures: Tensor) -> Tensor:
+def _full_temperature(exits: ExitSet, temperatures: Tensor) -> Tensor:
     """Return the temperature of the network's last head by itself, also if it is averaged with others."""
-    averaging = bank.averaging
+    averaging = exits.averaging
     averaged = bool(averaging.stages) and bool(averaging.shares[-1] != 0)
     return averaging.temperatures[-1] if averaged else temperatures[0, -1]
 
 
 @torch.no_grad()
-def _logits(bank: ExitSet, source: BatchSource) -> Iterator[tuple[Tensor, Batch]]:
-    rows = max(1, min(1000, _CELLS // (bank.stacked * len(bank.widths) * bank.num_classes)))
+def _logits(exits: ExitSet, source: BatchSource) -> Iterator[tuple[Tensor, Batch]]:
+    rows = max(1, min(1000, _CELLS // (exits.stacked * len(exits.widths) * exits.num_classes)))
     for batch in source.in_order(batch_size=rows):
-        yield all_logits(bank, batch.features, batch.own_logits), batch
+        yield all_logits(exits, batch.features, batch.own_logits), batch
 
 
-def simulate(points: Sequence[OperatingPoint], seen: Outcomes, *, seed: int = 0) -> Tensor:
+def simulate(points: Sequence[OperatingPoint], outcomes: Outcomes, *, seed: int = 0) -> Tensor:
     """Simulate where samples leave at operating points, without running the network.
 
     Args:
         points: P operating points.
-        seen: Outcomes of N samples.
+        outcomes: Outcomes of N samples.
         seed: Seed of sampling policies.
 
     Returns:
         `P x N` exits, 0-based.
     """
-    exits = torch.empty(len(points), len(seen.labels), dtype=torch.long)
+    exits = torch.empty(len(points), len(outcomes.labels), dtype=torch.long)
     alike: dict[tuple[str, tuple[int, ...], int], list[int]] = defaultdict(list)
     for index, point in enumerate(points):
         alike[point.policy, point.active, point.classifier].append(index)
-    at_once = max(1, _POINT_CELLS // max(1, len(seen.labels)))
+    at_once = max(1, _POINT_CELLS // max(1, len(outcomes.labels)))
     for indices in alike.values():
         for start in range(0, len(indices), at_once):
             group = indices[start : start + at_once]
-            exits[group] = _simulate_alike([points[index] for index in group], seen, seed)
+            exits[group] = _simulate_alike([points[index] for index in group], outcomes, seed)
     return exits
 
 
-def exit_shares(exits: Tensor, seen: Outcomes, *, powers: int = 1) -> Tensor:
+def exit_shares(exits: Tensor, outcomes: Outcomes, *, powers: int = 1) -> Tensor:
     """Return the share of the samples that leaves at each exit, and their sizes where samples differ in size.
 
     Args:
         exits: `P x N` exits the samples leave at.
-        seen: Outcomes of the N samples.
+        outcomes: Outcomes of the N samples.
         powers: C, number of powers of the size that costs depend on: 1, size, size squared.
 
     Returns:
         `P x C x L` sums of a power of the size over the samples that leave at an exit, divided by N.
     """
-    weights = torch.stack([seen.sizes.double() ** power for power in range(powers)])
-    shares = torch.zeros(len(exits), powers, seen.predictions.shape[-1], dtype=torch.float64)
+    weights = torch.stack([outcomes.sizes.double() ** power for power in range(powers)])
+    shares = torch.zeros(len(exits), powers, outcomes.predictions.shape[-1], dtype=torch.float64)
     shares.scatter_add_(2, exits[:, None].expand(-1, powers, -1), weights.expand(len(exits), -1, -1))
     return shares / exits.shape[1]
 
 
-def _simulate_alike(points: Sequence[OperatingPoint], seen: Outcomes, seed: int) -> Tensor:
+def _simulate_alike(points: Sequence[OperatingPoint], outcomes: Outcomes, seed: int) -> Tensor:
     """Return exits `P x N` of points that share policy, active exits and classifiers."""
     first = points[0]
     rule = first.rule
     stacked = {name: torch.stack([point.parameters[name] for point in points]) for name in first.parameters}
     generator = torch.Generator().manual_seed(seed)
-    exits = torch.full((len(points), len(seen.labels)), first.active[-1])
+    exits = torch.full((len(points), len(outcomes.labels)), first.active[-1])
     undecided = torch.ones_like(exits, dtype=torch.bool)
     carry = rule.initial_carry(torch.zeros(exits.shape))
     for exit in first.active[:-1]:
-        noise = torch.rand(len(seen.labels), generator=generator) if "noise" in rule.reads else None
-        observation = seen.observe(rule.reads, first.classifier, exit, noise)
+        noise = torch.rand(len(outcomes.labels), generator=generator) if "noise" in rule.reads else None
+        observation = outcomes.observe(rule.reads, first.classifier, exit, noise)
         here = {name: value[:, exit] if name in rule.per_exit else value for name, value in stacked.items()}
         leave, carry = rule.step(observation, carry, {name: value[:, None] for name, value in here.items()})
         exits[undecided & leave] = exit

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,7 +29,7 @@ LEVELS = 128
 
 
 def thin(points: Sequence[OperatingPoint], answers: Outcomes, costs: Costs) -> list[OperatingPoint]:
-    """Keep the most accurate point of every step of cost, and the cheapest of all, with their figures on tune.
+    """Keep the most accurate point of each interval of cost, and the cheapest of all, with their figures on tune.
 
     Args:
         points: Candidates of one policy.
@@ -36,26 +37,38 @@ def thin(points: Sequence[OperatingPoint], answers: Outcomes, costs: Costs) -> l
         costs: Costs of the policy.
 
     Returns:
-        Points in ascending order of cost, each with `cost` and `accuracy` in `tune_metrics`, and who leaves where.
+        Points in ascending order of cost, with `cost` and `accuracy` in `tune_metrics`, and the shares that leave at
+        each exit.
     """
-    best: dict[int, OperatingPoint] = {}
-    cheapest: OperatingPoint | None = None
+    best: dict[int, _Measured] = {}
+    cheapest: _Measured | None = None
     rows = torch.arange(len(answers.labels))
     table = costs.of(answers.sizes)
     for point, left in _simulated(points, answers):
         cost = float(table.relative_cost(left, point.active))
         accuracy = float(answers.correct[point.classifier, rows, left].double().mean())
-        measured = replace(point, tune_metrics={"cost": cost, "accuracy": accuracy})
-        if cheapest is None or cost < cheapest.tune_metrics["cost"]:
+        measured = _Measured(accuracy, -cost, point)
+        if cheapest is None or cost < -cheapest.minus_cost:
             cheapest = measured
         step = int(cost / COST_STEP)
-        if step not in best or _rank(measured) > _rank(best[step]):
+        if step not in best or measured[:2] > best[step][:2]:
             best[step] = measured
     kept = [best[step] for step in sorted(best)]
-    if cheapest is not None and cheapest.tune_metrics["cost"] < kept[0].tune_metrics["cost"]:
+    if cheapest is not None and cheapest.minus_cost > kept[0].minus_cost:
         kept = [cheapest, *kept]  # the smallest budget can be met, though a little more buys much
-    leaving = exit_shares(simulate(kept, answers), answers, powers=len(costs.tables))
-    return [replace(point, leaving=shares) for point, shares in zip(kept, leaving, strict=True)]
+    leaving = exit_shares(simulate([measured.point for measured in kept], answers), answers, powers=len(costs.tables))
+    return [
+        replace(point, tune_metrics={"cost": -minus_cost, "accuracy": accuracy}, leaving=shares)
+        for (accuracy, minus_cost, point), shares in zip(kept, leaving, strict=True)
+    ]
+
+
+class _Measured(NamedTuple):
+    """A point with its figures on tune, ranked by accuracy, then by cost."""
+
+    accuracy: float
+    minus_cost: float
+    point: OperatingPoint
 
 
 def _simulated(points: Sequence[OperatingPoint], answers: Outcomes) -> Iterator[tuple[OperatingPoint, Tensor]]:
@@ -65,21 +78,17 @@ def _simulated(points: Sequence[OperatingPoint], answers: Outcomes) -> Iterator[
         yield from zip(some, simulate(some, answers), strict=True)
 
 
-def _rank(point: OperatingPoint) -> tuple[float, float]:
-    return point.tune_metrics["accuracy"], -point.tune_metrics["cost"]
-
-
 def paying_exits(
     answers: Outcomes, temperatures: Tensor, classifier: int, costs: Costs, *, needed: Collection[int]
 ) -> tuple[tuple[int, ...], list[Contribution]]:
-    """Drop the exits that bring nothing under a global threshold.
+    """Drop the exits that do not raise the accuracy of a global threshold.
 
     Args:
         answers: Outcomes on the tune split.
         temperatures: `W x L`.
         classifier: Place of the set of classifiers.
         costs: Costs of thresholds.
-        needed: Exits that must stay, whatever they bring.
+        needed: Exits that must stay, whatever their gain.
 
     Returns:
         The exits that stay, the final one among them, and the gain of each early exit.

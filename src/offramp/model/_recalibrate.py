@@ -36,11 +36,9 @@ def recalibrate(
     store: str | Path | None,
     progress: bool,
 ) -> "EarlyExitModel":
-    """Calibrate the points of a model anew; `EarlyExitModel.recalibrate` describes the arguments."""
+    """Calibrate the points of a model again; `EarlyExitModel.recalibrate` describes the arguments."""
     if any(not point.losses for points in model.points.values() for point in points):
-        raise InputError(
-            expected="points that know their losses on the tune split", got="points without", hint="fit again"
-        )
+        raise InputError(expected="points with losses on the tune split", got="points without", hint="fit again")
     if not labelled and not hasattr(data, "in_order"):
         data = _Unlabelled(data) if hasattr(data, "read") else _with_zeros(data)
     with extracted(model, data, "calibrate", store=store, progress=progress) as source:

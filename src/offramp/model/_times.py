@@ -68,7 +68,7 @@ def check_measured(table: LatencyTable, backbone: Backbone, exits: int | None = 
             expected=f"a latency table of this '{backbone.name}', whose stages have "
             f"{reprlib.repr(count_stage_weights(backbone))} weights",
             got=f"one of another network of that name, with {reprlib.repr(table.stage_weights)} weights",
-            hint="measure the network that runs",
+            hint="measure this network: offramp inspect --measure --out FILE",
         )
 
 
@@ -97,7 +97,7 @@ def reprice(points: Sequence[OperatingPoint], costs: Costs) -> list[OperatingPoi
     """Price points in another unit.
 
     Args:
-        points: Points that know who leaves where.
+        points: Points with the shares of samples that leave at each exit.
         costs: Costs of the policy in that unit.
 
     Returns:
@@ -127,12 +127,12 @@ def full_cost(point: OperatingPoint, costs: Costs) -> float:
 
 
 def _leaving(point: OperatingPoint, costs: Costs) -> Tensor:
-    """Return who leaves where at a point, if it knows as many powers of the size as costs depend on."""
+    """Return the share of tune samples that leaves at each exit, for every power of size that costs use."""
     if point.leaving is None or len(point.leaving) < len(costs.tables):
         raise InputError(
-            expected="points that know which share of the tune split leaves at each exit, and its sizes where costs "
+            expected="points with the share of the tune split that leaves at each exit, and its sizes where costs "
             "depend on them",
-            got="points made by hand",
+            got="points without",
             hint="fit again",
         )
     return point.leaving

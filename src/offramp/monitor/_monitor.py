@@ -120,9 +120,9 @@ class Monitor:
         shadowed = np.flatnonzero(~np.isnan(traffic.disagreement))
         if len(shadowed) and "disagreement" not in self._tests:
             raise InputError(
-                expected="a reference with some samples that were run to full depth, as in this traffic",
-                got="none",
-                hint="make one with them, or pass max_disagreement",
+                expected="a reference with shadowed samples, as in this traffic",
+                got="a reference without",
+                hint="make the reference with predict --shadow 1, or pass max_disagreement",
             )
         all_rows = np.arange(len(traffic))
         for name, scores, rows in (

@@ -76,7 +76,7 @@ class TrainedGates(Policy):
 
 
 class GatePolicy(TrainedGates):
-    r"""Leave at the first exit with $2 g^l + \sum_{j<l} g^j \ge 1$, summed over active exits.
+    r"""A policy that leaves at the first exit with $2 g^l + \sum_{j<l} g^j \ge 1$, summed over active exits.
 
     The rule of `functional.should_leave`, one exit at a time.
 
@@ -97,7 +97,7 @@ class GatePolicy(TrainedGates):
 
 
 class SampledGatePolicy(TrainedGates):
-    r"""Leave with probability $P(E^l) = \min(1,\ g^l / (1 - \sum_{j<l} g^j))$.
+    r"""A policy that leaves with probability $P(E^l) = \min(1,\ g^l / (1 - \sum_{j<l} g^j))$.
 
     Eq. 4 and 8 of [Regol2024], before the paper replaces sampling by the deterministic rule.
 

@@ -83,7 +83,7 @@ def ridge(regressors: Tensor, targets: Tensor) -> Tensor:
 
 
 class StoppingPolicy(Policy):
-    r"""Leave at the first exit whose estimated advantage of leaving, $w_l \cdot b^l$, plus an offset is at least 0.
+    r"""A policy that leaves at the first exit where the estimated advantage, $w_l \cdot b^l$, plus an offset reaches 0.
 
     The advantage is the reward of leaving here minus the value of going on, both with compute priced in: the rule of
     post-hoc deferral and optimal stopping. It is linear in the `basis` b of this exit and the previous active one.

@@ -79,7 +79,7 @@ class OneThreshold(Policy):
 
 
 class ThresholdPolicy(OneThreshold):
-    """Leave at the first exit whose confidence, temperature applied, reaches the threshold.
+    """A policy that leaves at the first exit whose confidence, temperature applied, reaches the threshold.
 
     Example:
         >>> observation = Observation(confidence=torch.tensor([0.9, 0.6]))
@@ -106,7 +106,7 @@ class ThresholdPolicy(OneThreshold):
 
 
 class MarginPolicy(OneThreshold):
-    """Leave at the first exit whose two largest probabilities, temperature applied, differ by at least the threshold.
+    """A policy that leaves at the first exit whose two largest probabilities differ by at least the threshold.
 
     Example:
         >>> observation = Observation(margin=torch.tensor([0.0, 0.7]))

@@ -92,7 +92,7 @@ class Tuning:
             raise InputError(
                 expected="outcomes with the probabilities of all classes, which a policy reads",
                 got="outcomes without",
-                hint="make them with outcomes(..., probabilities=True)",
+                hint="add 'probabilities' to the policy's `reads`",
             )
         return self.all_probabilities[:, exit]
 

@@ -144,7 +144,11 @@ def _check_step(name: str, parameters: Mapping[str, Any]) -> None:
         if expected:
             raise InputError(f"step '{name}', parameter '{key}'", expected=expected, got=reprlib.repr(value))
     if name == "normalize" and (len(parameters["mean"]) != len(parameters["std"]) or 0 in parameters["std"]):
-        raise InputError("step 'normalize'", expected="one mean and one std other than 0 per channel")
+        raise InputError(
+            "step 'normalize'",
+            expected="one mean and one std other than 0 per channel",
+            got=f"{parameters['mean']} and {parameters['std']}",
+        )
     if name == "tokenize":
         from offramp.preprocessing._text import load_tokenizer
 

@@ -12,8 +12,7 @@ from offramp.cost._table import CostTable
 from offramp.features import BatchSource
 from offramp.model._outcomes import Outcomes
 from offramp.report._answers import Answers
-from offramp.uncertainty import paired_interval
-from offramp.uncertainty._intervals import wilson_interval
+from offramp.uncertainty._intervals import paired_interval, wilson_interval
 
 __all__ = ["Alternative", "alternatives", "network_names"]
 

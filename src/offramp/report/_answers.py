@@ -9,8 +9,7 @@ from torch import Tensor
 
 from offramp.model._outcomes import Outcomes, simulate
 from offramp.policy import OperatingPoint
-from offramp.uncertainty import paired_interval
-from offramp.uncertainty._intervals import wilson_interval
+from offramp.uncertainty._intervals import paired_interval, wilson_interval
 
 __all__ = [
     "Answers",

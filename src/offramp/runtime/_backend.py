@@ -49,14 +49,14 @@ BackendFactory = Callable[[Backbone, Pooling, ExitSet, Hidden | None], Backend]
 """Makes a backend for a backbone, a pooling and exits; the last argument is an example from `backbone.prepare`."""
 
 
-def _eager(backbone: Backbone, pooling: Pooling, bank: ExitSet, _example: Hidden | None) -> Backend:
-    return EagerBackend(backbone, pooling, bank)
+def _eager(backbone: Backbone, pooling: Pooling, exits: ExitSet, _example: Hidden | None) -> Backend:
+    return EagerBackend(backbone, pooling, exits)
 
 
-def _bfloat16(backbone: Backbone, pooling: Pooling, bank: ExitSet, _example: Hidden | None) -> Backend:
+def _bfloat16(backbone: Backbone, pooling: Pooling, exits: ExitSet, _example: Hidden | None) -> Backend:
     if all(parameter.device.type == "cpu" for parameter in backbone.parameters()):
         warn_if_slow("bfloat16")
-    return EagerBackend(backbone, pooling, bank, dtype=torch.bfloat16)
+    return EagerBackend(backbone, pooling, exits, dtype=torch.bfloat16)
 
 
 BACKENDS: Registry[BackendFactory] = Registry("backend")

@@ -39,7 +39,7 @@ class BatchTimer:
         self,
         backbone: Backbone,
         pooling: Pooling,
-        bank: ExitSet,
+        exits: ExitSet,
         backend: Backend,
         example: Hidden,
         count: int,
@@ -49,18 +49,18 @@ class BatchTimer:
         self.times: _Times = {}
         self._policies = policies
         self._passes: dict[str, list[_Times]] = defaultdict(list)
-        self._backbone, self._carries, self._count = backbone, bank.carries_state, count
+        self._backbone, self._carries, self._count = backbone, exits.carries_state, count
         self._batch = backbone.select(example, torch.arange(count) % backbone.batch_size(example, 0), 0)
         self._half = torch.arange(0, count, 2)
-        self._full = _FullNetwork(backbone, bank, backend, self._batch)
+        self._full = _FullNetwork(backbone, exits, backend, self._batch)
         self._watch = _Stopwatch(backend)
         last = backbone.num_exits - 1
         actives = {"pass": (last,), "carry": (last - 1, last)}
         threshold = POLICIES.get("threshold")
-        points = {name: make_staying_point(threshold, active, bank) for name, active in actives.items()}
-        points |= {name: make_staying_point(POLICIES.get(name), range(last + 1), bank) for name in policies}
+        points = {name: make_staying_point(threshold, active, exits) for name, active in actives.items()}
+        points |= {name: make_staying_point(POLICIES.get(name), range(last + 1), exits) for name in policies}
         self._engines = {
-            name: Engine(backbone, pooling, bank, [point], backend=self._watch) for name, point in points.items()
+            name: Engine(backbone, pooling, exits, [point], backend=self._watch) for name, point in points.items()
         }
 
     def take_turn(self, turn: int) -> None:
@@ -121,12 +121,12 @@ class BatchTimer:
         self._passes["select"].append(select_times)
 
 
-def make_staying_point(policy: Policy, active: Iterable[int], bank: ExitSet) -> OperatingPoint:
+def make_staying_point(policy: Policy, active: Iterable[int], exits: ExitSet) -> OperatingPoint:
     """Make a point of a policy at which the exits `active` run and no sample leaves before the last."""
-    length = len(bank.widths)
+    length = len(exits.widths)
     parameters = {
         name: torch.full(
-            policy.shape(name, num_exits=length, num_classes=bank.num_classes), policy.stay_values.get(name, 0.0)
+            policy.shape(name, num_exits=length, num_classes=exits.num_classes), policy.stay_values.get(name, 0.0)
         )
         for name in policy.parameters
     }
@@ -157,11 +157,11 @@ class _Stopwatch:
 class _FullNetwork:
     """The full network by a backend; of a cascade, only the last member."""
 
-    def __init__(self, backbone: Backbone, bank: ExitSet, backend: Backend, batch: Hidden) -> None:
+    def __init__(self, backbone: Backbone, exits: ExitSet, backend: Backend, batch: Hidden) -> None:
         self._backend, self._stages = backend, backbone.full_stages
         count = backbone.batch_size(batch, 0)
-        self._classifier = None if bank.stacked == 1 else torch.zeros(count, dtype=torch.long)
-        self._hidden, self._state = batch, (bank.initial_state(count), ())
+        self._classifier = None if exits.stacked == 1 else torch.zeros(count, dtype=torch.long)
+        self._hidden, self._state = batch, (exits.initial_state(count), ())
         hidden = batch
         for stage in range(backbone.num_exits - 1):  # once, for the answers that its head may average with
             hidden = backend.stage(stage, hidden)

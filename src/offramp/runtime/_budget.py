@@ -21,14 +21,14 @@ class BudgetController:
 
     The cost spent beyond the budget is the debt $Q_t = \sum_{s \le t} (c_s - n_s b)$, negative if less was spent: the
     virtual queue of [Neely2010]. The next batch pays it back over the next W samples, or over two batches as large as
-    the largest so far if that is more, at the setting whose cost is nearest:
+    the largest so far if that is more, at the point whose cost is nearest:
 
     $$u_{t+1} = \mathop{\mathrm{argmin}}_{u \in U} |u - (b - Q_t / W_t)|, \quad W_t = \max(W, 2 n_1, \dots, 2 n_t)$$
 
-    with the budget $b$ and the costs U of the settings, from $a$ to $d$, $a \le b \le d$.
+    with the budget $b$ and the costs U of the points, from $a$ to $d$, $a \le b \le d$.
 
     **Theorem.** Let every sample cost from $l$ to $h$, with $l \le b \le h$, no batch have more than n samples, and
-    $H = \max(W, 2n)$. If batches at the setting $a$ cost at most $b$ per sample, and batches at $d$ at least $b$, then
+    $H = \max(W, 2n)$. If batches at the point $a$ cost at most $b$ per sample, and batches at $d$ at least $b$, then
     after every batch
 
     $$-H (d - b) - n (b - l) \le Q_t \le H (b - a) + n (h - b)$$
@@ -41,7 +41,7 @@ class BudgetController:
     $Q_t \ge H (b - a)$, then $b - Q_t / W_t \le a$, as $W_t \le H$: the next batch runs at $a$, costs at most $b$ per
     sample, and $Q$ does not grow. Otherwise it grows by at most $n (h - b)$ from below $H (b - a)$. ∎
 
-    Where samples are so hard that even the cheapest setting costs more than the budget, the debt grows, and is paid
+    Where samples are so hard that even the cheapest point costs more than the budget, the debt grows, and is paid
     back when they are easier again.
 
     [Neely2010]: Stochastic Network Optimization with Application to Communication and Queueing Systems, Morgan &
@@ -49,7 +49,7 @@ class BudgetController:
 
     Args:
         budget: The average cost per sample, as a share of the full network's cost.
-        settings: Tune costs of the settings, ascending: `Dial.costs`. No more than the last is spent.
+        costs: Tune costs of the points of the dial, ascending: `Dial.costs`. No more than the last is spent.
         window: W, the samples over which a debt is paid back; at least two batches are taken.
 
     Attributes:
@@ -58,7 +58,7 @@ class BudgetController:
         count: Samples so far.
 
     Example:
-        >>> controller = BudgetController(0.5, settings=(0.2, 0.4, 0.5, 1.0), window=10)
+        >>> controller = BudgetController(0.5, costs=(0.2, 0.4, 0.5, 1.0), window=10)
         >>> controller.next_budget
         0.5
         >>> controller.record([0.5, 1.0, 1.0])  # 1 beyond the budget of 3 samples: 0.1 per sample for ten
@@ -66,20 +66,20 @@ class BudgetController:
         0.4
     """
 
-    def __init__(self, budget: float, *, settings: Sequence[float], window: int = WINDOW) -> None:
-        check_budget(budget, settings)
+    def __init__(self, budget: float, *, costs: Sequence[float], window: int = WINDOW) -> None:
+        check_budget(budget, costs)
         if window < 1:
             raise InputError("window", expected="at least 1 sample", got=f"{window}")
         self.budget = budget
         self.debt = 0.0
         self.count = 0
-        self._settings = tuple(settings)
+        self._costs = tuple(costs)
         self._window = window
 
     @property
     def next_budget(self) -> float:
-        """The budget to give the next batch: the cost of a setting of the dial."""
-        return pick_nearest(self._settings, self.budget - self.debt / self._window)
+        """The budget to give the next batch: the cost of a point of the dial."""
+        return pick_nearest(self._costs, self.budget - self.debt / self._window)
 
     @property
     def average(self) -> float:
@@ -107,17 +107,17 @@ class BudgetController:
         self._window = max(self._window, 2 * len(values))
 
 
-def check_budget(budget: float, settings: Sequence[float]) -> None:
-    """Refuse a budget that is no share or below the cheapest setting, and settings that are no ascending costs."""
+def check_budget(budget: float, costs: Sequence[float]) -> None:
+    """Refuse a budget that is no share or below the cheapest point, and settings that are no ascending costs."""
     if not isinstance(budget, SupportsFloat) or not (math.isfinite(budget) and budget > 0):
         raise InputError("budget", expected="a share of the full network's cost, such as 0.6", got=budget)
-    ascending = list(settings) == sorted(settings)
-    if not settings or not ascending or not 0 <= settings[0] <= settings[-1] < math.inf:
-        raise InputError("settings", expected="ascending costs, such as dial.costs", got=list(settings))
-    check_reachable(budget, settings[0])
+    ascending = list(costs) == sorted(costs)
+    if not costs or not ascending or not 0 <= costs[0] <= costs[-1] < math.inf:
+        raise InputError("costs", expected="ascending costs, such as dial.costs", got=list(costs))
+    check_reachable(budget, costs[0])
 
 
-def pick_nearest(settings: Sequence[float], cost: float) -> float:
+def pick_nearest(costs: Sequence[float], cost: float) -> float:
     """Pick from ascending costs the one nearest to `cost`; of two equally near, the cheaper."""
-    place = bisect_left(settings, cost)
-    return min(settings[max(0, place - 1) : place + 1], key=lambda setting: abs(setting - cost))
+    place = bisect_left(costs, cost)
+    return min(costs[max(0, place - 1) : place + 1], key=lambda near: abs(near - cost))

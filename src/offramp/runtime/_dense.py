@@ -17,7 +17,7 @@ __all__ = ["run_dense"]
 def run_dense(
     engine: Engine, batches: Iterable[Hidden], *, point: int = 0, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Run batches with full batches in late stages too.
+    """Run many batches, and keep batches full in late stages.
 
     `Engine.run` takes the last few samples of each batch through the late stages alone, which is slow. Here they wait
     at their stage until there are as many as the first batch had. At most that many wait after each stage, so memory

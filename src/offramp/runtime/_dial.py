@@ -1,4 +1,4 @@
-"""The settings of one network, and the rule by which a budget picks among them."""
+"""The dial of a model: the points on its Pareto front, and the rule by which a budget picks one."""
 
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context
@@ -9,7 +9,7 @@ from torch import Tensor
 from offramp.errors import BudgetError, InputError
 from offramp.policy import OperatingPoint
 
-__all__ = ["Dial", "check_reachable", "find_pareto_front", "is_same_setting"]
+__all__ = ["Dial", "check_reachable", "find_pareto_front", "same_decisions"]
 
 ROUNDING = 1e-6
 """Relative tolerance of a budget: the cost of a point, rounded to single precision, must be enough to pick it."""
@@ -27,8 +27,8 @@ class Dial:
 
     Attributes:
         points: As above; `pick_rows` returns indices into them.
-        settings: The points that are not dominated, ascending in cost and in accuracy.
-        costs: The tune cost of each setting.
+        front: The points that are not dominated, ascending in cost and in accuracy.
+        costs: The tune cost of each point of `front`.
 
     Example:
         >>> cheap, dominated, dear = (
@@ -51,35 +51,35 @@ class Dial:
         rows = find_pareto_front(
             [point.tune_metrics["cost"] for point in points], [_accuracy(point) for point in points]
         )
-        self.settings = tuple(points[row] for row in rows)
-        self.costs = tuple(point.tune_metrics["cost"] for point in self.settings)
+        self.front = tuple(points[row] for row in rows)
+        self.costs = tuple(point.tune_metrics["cost"] for point in self.front)
         self._rows = torch.tensor(rows)
         self._limits = torch.tensor(self.costs, dtype=torch.float64)
 
     def __len__(self) -> int:
-        return len(self.settings)
+        return len(self.front)
 
     @property
     def cheapest(self) -> float:
-        """The tune cost of the cheapest setting."""
+        """The tune cost of the cheapest point."""
         return self.costs[0]
 
     @property
-    def dearest(self) -> float:
-        """The tune cost of the dearest setting, which is the most accurate."""
+    def most_expensive(self) -> float:
+        """The tune cost of the most expensive point of `front`, which is the most accurate."""
         return self.costs[-1]
 
     def pick_rows(self, budgets: Tensor) -> Tensor:
-        """Pick the setting for each budget.
+        """Pick a point for each budget.
 
         Args:
-            budgets: `N` shares of the full network's cost; more than the dearest setting costs is not spent.
+            budgets: `N` shares of the full network's cost; more than the most expensive point costs is not spent.
 
         Returns:
             `N` indices into `points`.
 
         Raises:
-            BudgetError: If a budget is lower than the cheapest setting.
+            BudgetError: If a budget is lower than the cost of the cheapest point.
         """
         budgets = budgets.double()
         wrong = budgets[~(budgets.isfinite() & (budgets > 0))]
@@ -93,7 +93,7 @@ class Dial:
         return self._rows[places]
 
     def pick_by_cost(self, cost: float, *, full: float = 1.0, unit: str = "") -> OperatingPoint:
-        """Pick the most accurate setting within a cost.
+        """Pick the most accurate point within a cost.
 
         Args:
             cost: The highest cost, as a share of the full network's.
@@ -101,18 +101,18 @@ class Dial:
             unit: The name of that unit, after a space.
 
         Raises:
-            BudgetError: If even the cheapest setting costs more.
+            BudgetError: If even the cheapest point costs more.
         """
         check_reachable(cost, self.cheapest, full=full, unit=unit)
         return self.points[int(self.pick_rows(torch.tensor([cost], dtype=torch.float64)))]
 
     def pick_by_accuracy(self, accuracy: float) -> OperatingPoint | None:
-        """Pick the cheapest setting that reaches an accuracy on the tune split, if any does.
+        """Pick the cheapest point that reaches an accuracy on the tune split, if any does.
 
         Args:
             accuracy: A share of right answers.
         """
-        return next((point for point in self.settings if _accuracy(point) >= accuracy), None)
+        return next((point for point in self.front if _accuracy(point) >= accuracy), None)
 
 
 def find_pareto_front(costs: Sequence[float], accuracies: Sequence[float]) -> list[int]:
@@ -134,13 +134,13 @@ def find_pareto_front(costs: Sequence[float], accuracies: Sequence[float]) -> li
     return front
 
 
-def is_same_setting(point: OperatingPoint, other: OperatingPoint) -> bool:
-    """Tell if two points of one frontier make the same samples leave, whatever their figures and guarantees."""
+def same_decisions(point: OperatingPoint, other: OperatingPoint) -> bool:
+    """Return True if two points of one frontier make the same samples leave, whatever their figures and guarantees."""
     return point.parameters is other.parameters and point.active == other.active
 
 
 def check_reachable(cost: float, cheapest: float, *, full: float = 1.0, unit: str = "") -> None:
-    """Raise `BudgetError` if a budget is below the cheapest cost; the message has them times `full`, with `unit`."""
+    """Raise `BudgetError` if a budget is below the cheapest cost; the message states both times `full`, in `unit`."""
     if cheapest > cost * (1 + ROUNDING):
         raise BudgetError(
             "no operating point is within the budget",

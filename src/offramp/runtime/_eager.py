@@ -24,7 +24,7 @@ class EagerBackend:
     Args:
         backbone: The frozen network.
         pooling: The features that exits see of a stage.
-        bank: The trained exits.
+        exits: The trained exits.
         dtype: `torch.bfloat16` to run the stages in it, on a copy of the weights; by default the backbone's precision.
             Exits and the network's own heads stay in full precision.
 
@@ -35,14 +35,14 @@ class EagerBackend:
         >>> from offramp.exits import LinearExits
         >>> from offramp.backbone import CifarResNet
         >>> from offramp.pooling import POOLINGS
-        >>> backbone, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
-        >>> backend = EagerBackend(backbone, POOLINGS.get("mean"), bank, dtype=torch.bfloat16)
+        >>> backbone, exits = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
+        >>> backend = EagerBackend(backbone, POOLINGS.get("mean"), exits, dtype=torch.bfloat16)
         >>> backend.stage(0, torch.randn(2, 3, 32, 32)).dtype
         torch.bfloat16
     """
 
     def __init__(
-        self, backbone: Backbone, pooling: Pooling, bank: ExitSet, *, dtype: torch.dtype | None = None
+        self, backbone: Backbone, pooling: Pooling, exits: ExitSet, *, dtype: torch.dtype | None = None
     ) -> None:
         if dtype not in (None, torch.bfloat16):
             raise InputError(
@@ -51,10 +51,10 @@ class EagerBackend:
                 got=dtype,
                 hint="use bfloat16: of the 16-bit types, only it has the range of float32 and cannot overflow",
             )
-        self._backbone, self._pooling, self._bank = backbone, pooling, bank
-        self._ladder = FoldedLadder(bank) if isinstance(bank, LadderExits) else None
-        self._dtype = next(bank.parameters()).dtype
-        self._trained, self._averaging = frozenset(bank.stages), FoldedAveraging(bank.averaging)
+        self._backbone, self._pooling, self._exits = backbone, pooling, exits
+        self._ladder = FoldedLadder(exits) if isinstance(exits, LadderExits) else None
+        self._dtype = next(exits.parameters()).dtype
+        self._trained, self._averaging = frozenset(exits.stages), FoldedAveraging(exits.averaging)
         self._narrow, self.exact = dtype, dtype is None
         self._stages = backbone.stages if dtype is None else with_weights_as(backbone.stages, dtype)
         self._device = next((parameter.device.type for parameter in backbone.parameters()), "cpu")
@@ -79,7 +79,7 @@ class EagerBackend:
             if self._ladder is not None:
                 logits, exits = self._ladder.step(index, features, exits, answer=answer)
             else:
-                logits, exits = self._bank.step(index, features, exits, classifier)
+                logits, exits = self._exits.step(index, features, exits, classifier)
         else:
             logits, heads = self._averaging.step(index, self._own_logits(index, hidden), heads)
         return (logits if answer else None), (exits, heads)
@@ -87,16 +87,16 @@ class EagerBackend:
     def _is_read_later(self, index: int, *, carry: bool) -> bool:
         """Tell if a later exit reads the state of this one."""
         if index in self._trained:
-            return carry and self._bank.carries_state
+            return carry and self._exits.carries_state
         return index in self._averaging.read
 
     def _features(self, index: int, hidden: Hidden) -> Tensor:
         with self._backbone.explain_errors(hidden):
             features = self._pooling(self._backbone.representation(hidden, index)).to(self._dtype)
-        if features.ndim != 2 or features.shape[1] != self._bank.widths[index]:
+        if features.ndim != 2 or features.shape[1] != self._exits.widths[index]:
             raise InputError(
                 f"exit after stage {index}",
-                expected=f"{self._bank.widths[index]} features per sample",
+                expected=f"{self._exits.widths[index]} features per sample",
                 got=" x ".join(map(str, features.shape[1:])) or "none",
                 hint="give a batch (for a single sample, inputs[None]) of inputs of the size the exits were fitted on",
             )
@@ -151,28 +151,28 @@ class FoldedLadder:
     """A trained ladder with its standardisation folded into its weights.
 
     Args:
-        bank: The ladder; its weights are copied.
+        exits: The ladder; its weights are copied.
     """
 
     @torch.no_grad()
-    def __init__(self, bank: LadderExits) -> None:
-        self._width = (bank.width,)
-        self._first = bank.stages[0] if bank.stages else None
+    def __init__(self, exits: LadderExits) -> None:
+        self._width = (exits.width,)
+        self._first = exits.stages[0] if exits.stages else None
         self._rungs = {}
-        for rung, stage in enumerate(bank.stages):
-            columns = bank.columns(stage)
-            weight = bank.read[str(stage)] * bank.scale[columns]
-            bias = bank.mix_bias[rung] - weight @ bank.center[columns]
+        for rung, stage in enumerate(exits.stages):
+            columns = exits.columns(stage)
+            weight = exits.read[str(stage)] * exits.scale[columns]
+            bias = exits.mix_bias[rung] - weight @ exits.center[columns]
             self._rungs[stage] = (
                 weight.T.contiguous(),
                 bias,
-                bank.mix[rung].T.contiguous(),
-                bank.write[rung].T.contiguous(),
-                bank.write_bias[rung].clone(),
-                bank.gain[rung].clone(),
-                bank.shift[rung].clone(),
-                bank.head[rung].T.contiguous(),
-                bank.head_bias[rung].clone(),
+                exits.mix[rung].T.contiguous(),
+                exits.write[rung].T.contiguous(),
+                exits.write_bias[rung].clone(),
+                exits.gain[rung].clone(),
+                exits.shift[rung].clone(),
+                exits.head[rung].T.contiguous(),
+                exits.head_bias[rung].clone(),
             )
 
     def step(self, stage: int, features: Tensor, state: Any, *, answer: bool) -> tuple[Tensor | None, Any]:

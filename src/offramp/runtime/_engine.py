@@ -35,7 +35,7 @@ class Engine:
     Args:
         backbone: The frozen network.
         pooling: The features that exits see of a stage.
-        bank: The trained exits.
+        exits: The trained exits.
         points: The operating points that samples may be at.
         backend: The computation of stages and exits; by default plain torch.
         compaction: The rule for removing finished samples from a batch; by default at once.
@@ -45,14 +45,14 @@ class Engine:
         self,
         backbone: Backbone,
         pooling: Pooling,
-        bank: ExitSet,
+        exits: ExitSet,
         points: Sequence[OperatingPoint],
         *,
         backend: Backend | None = None,
         compaction: Compaction | None = None,
     ) -> None:
         self.backbone = backbone
-        self.bank = bank
+        self.exits = exits
         device = next((parameter.device for parameter in backbone.parameters()), None)
         self.points = PointTable(points, device=device)
         if self.points.num_exits != backbone.num_exits:
@@ -62,7 +62,7 @@ class Engine:
                 got=f"{self.points.num_exits}",
                 hint="give points that were fitted for this network",
             )
-        self.backend = EagerBackend(backbone, pooling, bank) if backend is None else backend
+        self.backend = EagerBackend(backbone, pooling, exits) if backend is None else backend
         self.compaction = Compaction() if compaction is None else compaction
         self._last = backbone.num_exits - 1
         self._plans: dict[tuple[int, tuple[int, ...]], _StagePlan] = {}
@@ -93,7 +93,7 @@ class Engine:
             point=None if point is None else point.to(self.points.device),
             finished=None,
             riders=0,
-            state=(self.bank.initial_state(count), ()),
+            state=(self.exits.initial_state(count), ()),
             carries={policy.name: policy.initial_carry(zeros) for policy in self.points.policies},
         )
 
@@ -175,7 +175,7 @@ class Engine:
         hidden = batch.hidden
         for index in range(batch.depth, stage + 1):
             hidden = self.backend.stage(index, hidden)
-        classifier = None if self.bank.stacked == 1 else self.points.classifiers(batch.point, len(batch))
+        classifier = None if self.exits.stacked == 1 else self.points.classifiers(batch.point, len(batch))
         logits, state = self.backend.exit(stage, hidden, batch.state, classifier, answer=plan.answer, carry=plan.carry)
         finished, riders = batch.finished, batch.riders
         after = ActiveBatch(
@@ -233,9 +233,9 @@ class Engine:
         """Tell if the exit after a stage has anything to do for samples at these points."""
         if stage == self._last or self.points.is_active(stage, points):
             return True
-        if stage in self.bank.stages:
-            return self.bank.carries_state and self.points.is_carried(stage)
-        return stage in self.bank.averaging.read
+        if stage in self.exits.stages:
+            return self.exits.carries_state and self.points.is_carried(stage)
+        return stage in self.exits.averaging.read
 
     def _decide(
         self,

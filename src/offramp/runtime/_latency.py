@@ -109,19 +109,19 @@ class LatencyTable:
 
     @property
     def suspect_ratio(self) -> float | None:
-        """The `sum_ratio` farthest from 1, at any size, if it is off by more than `MOST_OFF`: measure again."""
+        """The `sum_ratio` farthest from 1, if off by more than `MOST_OFF` (the machine was busy), else None."""
         ratios = [ratio for table in (self, *self.others) for ratio in table.sum_ratio]
         farthest = max(ratios, key=lambda ratio: abs(ratio - 1), default=1.0)
         return farthest if abs(farthest - 1) > MOST_OFF else None
 
-    def costs(self, bank: ExitSet, *, policy: str = "threshold", batch_size: int = 1) -> Costs:
+    def costs(self, exits: ExitSet, *, policy: str = "threshold", batch_size: int = 1) -> Costs:
         """Return the costs in milliseconds per sample.
 
         At batch sizes above 1, a sample takes its share of the time of a full batch. In a batch that others have
         left, the remaining samples take longer than that.
 
         Args:
-            bank: Exits of the kind that was measured.
+            exits: Exits of the kind that was measured.
             policy: Name of the policy that decides.
             batch_size: A batch size within those measured.
 
@@ -130,15 +130,15 @@ class LatencyTable:
         """
         tables = (self, *self.others)
         for table in tables:
-            table._check(bank, policy, batch_size)
-        pieces = torch.stack([table._pieces(bank, policy, batch_size) for table in tables])
+            table._check(exits, policy, batch_size)
+        pieces = torch.stack([table._pieces(exits, policy, batch_size) for table in tables])
         full = torch.tensor([table.full_ms(batch_size) / batch_size for table in tables], dtype=pieces.dtype)
         if len(tables) > 1:
             sizes = [table.size for table in tables]
             pieces, full = fit_growth(sizes, pieces), fit_growth(sizes, full)
         stage, carry, answer, decide = pieces.unbind(1)
         rows = zip(stage, carry, answer, decide, full, strict=True)
-        return Costs(tuple(CostTable(*row, bank.carries_state) for row in rows))
+        return Costs(tuple(CostTable(*row, exits.carries_state) for row in rows))
 
     def with_stages(self, stages: Sequence[int], network: str) -> "LatencyTable":
         """Return the table of a network with only some of the stages, such as a cascade with fewer members.
@@ -190,7 +190,7 @@ class LatencyTable:
         try:
             return _parse(content)
         except InputError as error:
-            raise InputError(f"{path}: {error.problem}", expected=error.expected, hint=_HINT) from error
+            raise InputError(f"{path}: {error.problem}", expected=error.expected, got=error.got, hint=_HINT) from error
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise InputError(f"{path} is no complete latency table: {error}", hint=_HINT) from error
 
@@ -201,7 +201,7 @@ class LatencyTable:
         slope = (row[-1] - row[-2]) / (sizes[-1] - sizes[-2])
         return float(row[-1] + slope * (batch_size - sizes[-1]))
 
-    def _check(self, bank: ExitSet, policy: str, batch_size: int) -> None:
+    def _check(self, exits: ExitSet, policy: str, batch_size: int) -> None:
         """Refuse what the table has no times of."""
         measure = "make it with measure_latency"
         if set(self.engine) != set(ENGINE) or not self.full:
@@ -211,12 +211,12 @@ class LatencyTable:
         if policy not in self.decide:
             names = ", ".join(self.decide) or "none"
             raise InputError("latency table", expected=f"times of policy '{policy}'", got=names, hint=measure)
-        if (self.widths, self.exits) != (bank.widths, describe_exits(bank)):
+        if (self.widths, self.exits) != (exits.widths, describe_exits(exits)):
             raise InputError(
                 f"latency table of '{self.network}'",
-                expected=f"exits that see {bank.widths} features, {describe_exits(bank)}",
+                expected=f"exits that see {exits.widths} features, {describe_exits(exits)}",
                 got=f"{self.widths}, {self.exits}",
-                hint="measure the network and exits that run",
+                hint="measure this network and these exits: offramp inspect --measure --out FILE",
             )
         if not self.batch_sizes[0] <= batch_size <= self.batch_sizes[-1]:
             raise InputError(
@@ -227,7 +227,7 @@ class LatencyTable:
                 "measure_latency",
             )
 
-    def _pieces(self, bank: ExitSet, policy: str, batch_size: int) -> Tensor:
+    def _pieces(self, exits: ExitSet, policy: str, batch_size: int) -> Tensor:
         """Return `4 x L` milliseconds per sample: stage, carry, answer, decide."""
         stage, answer, carry, select = (
             np.array([self._interpolate(row, batch_size) for row in getattr(self, name)]) for name in _PIECES
@@ -237,7 +237,7 @@ class LatencyTable:
         stage[0] += start_ms
         answer = np.maximum(answer - carry, 0)
         # A head that a later one averages with runs for every sample that passes, like the stage itself.
-        read = list(bank.averaging.read)
+        read = list(exits.averaging.read)
         stage[read] += answer[read] + carry[read]
         answer[read] = carry[read] = 0
         decide = np.full_like(stage, self._interpolate(self.decide[policy], batch_size))
@@ -257,9 +257,9 @@ class LatencyPrices:
     batch_size: int = 1
     """Number of samples per batch."""
 
-    def price(self, bank: ExitSet, policy: Policy) -> Costs:
+    def price(self, exits: ExitSet, policy: Policy) -> Costs:
         """Return the milliseconds of network, exits and policy."""
-        return self.table.costs(bank, policy=policy.name, batch_size=self.batch_size)
+        return self.table.costs(exits, policy=policy.name, batch_size=self.batch_size)
 
 
 def count_stage_weights(backbone: Backbone) -> tuple[int, ...]:
@@ -267,10 +267,10 @@ def count_stage_weights(backbone: Backbone) -> tuple[int, ...]:
     return tuple(sum(weight.numel() for weight in stage.parameters()) for stage in backbone.stages)
 
 
-def describe_exits(bank: ExitSet) -> str:
+def describe_exits(exits: ExitSet) -> str:
     """Describe exits as far as their times depend on it, except for the numbers of features."""
-    width = f" of width {bank.width}" if isinstance(bank, LadderExits) else ""
-    return f"{type(bank).__name__}{width} for {bank.num_classes} classes"
+    width = f" of width {exits.width}" if isinstance(exits, LadderExits) else ""
+    return f"{type(exits).__name__}{width} for {exits.num_classes} classes"
 
 
 def _parse(content: Mapping[str, Any], *, inner: bool = False) -> LatencyTable:

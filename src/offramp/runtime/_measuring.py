@@ -32,7 +32,7 @@ ROUNDS = 3
 def measure_latency(
     backbone: Backbone,
     pooling: Pooling,
-    bank: ExitSet,
+    exits: ExitSet,
     example: Hidden,
     *,
     backend: str | Backend = "eager",
@@ -52,9 +52,9 @@ def measure_latency(
     Args:
         backbone: The frozen network, on the CPU.
         pooling: The features that exits see of a stage.
-        bank: The exits.
+        exits: The exits.
         example: Inputs of at least one sample, from `backbone.prepare`; repeated to fill a batch.
-        backend: A name in `offramp.runtime.BACKENDS`, or a backend made for this backbone, pooling and bank.
+        backend: A name in `offramp.runtime.BACKENDS`, or a backend made for this backbone, pooling and exits.
         batch_sizes: Batch sizes, ascending.
         sizes: Sizes of samples to time, where samples differ in size; by default a quarter, a half and all of the
             largest in the example, so give an example as long as any that matters.
@@ -66,9 +66,9 @@ def measure_latency(
         >>> from offramp.exits import LadderExits
         >>> from offramp.backbone import CifarResNet
         >>> from offramp.pooling import POOLINGS
-        >>> backbone, bank = CifarResNet(8), LadderExits((16, 32, 64), (0, 1), 10, width=8)
+        >>> backbone, exits = CifarResNet(8), LadderExits((16, 32, 64), (0, 1), 10, width=8)
         >>> images = torch.zeros(1, 3, 32, 32)
-        >>> table = measure_latency(backbone, POOLINGS.get("mean"), bank, images, batch_sizes=(1,), repeats=1)
+        >>> table = measure_latency(backbone, POOLINGS.get("mean"), exits, images, batch_sizes=(1,), repeats=1)
         >>> table.full_ms(1) > 0, len(table.stage)
         (True, 3)
     """
@@ -83,12 +83,12 @@ def measure_latency(
     _check_on_cpu(backbone)
     _check_example(backbone, example)
     examples = _resize_example(backbone, example, sizes)
-    timed_backend = BACKENDS.get(backend)(backbone, pooling, bank, example) if isinstance(backend, str) else backend
+    timed_backend = BACKENDS.get(backend)(backbone, pooling, exits, example) if isinstance(backend, str) else backend
     turns = 1 + max(repeats, len(policies))
     with torch.inference_mode():
         with backbone.explain_errors(example):
             timers = [
-                BatchTimer(backbone, pooling, bank, timed_backend, batch, count, policies=policies)
+                BatchTimer(backbone, pooling, exits, timed_backend, batch, count, policies=policies)
                 for batch in examples.values()
                 for count in batch_sizes
             ]
@@ -102,8 +102,8 @@ def measure_latency(
         "batch_sizes": tuple(batch_sizes),
         "network": backbone.name,
         "stage_weights": count_stage_weights(backbone),
-        "exits": describe_exits(bank),
-        "widths": bank.widths,
+        "exits": describe_exits(exits),
+        "widths": exits.widths,
         "machine": processor_name(),
         "torch": torch.__version__,
     }

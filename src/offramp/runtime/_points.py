@@ -76,7 +76,7 @@ class PointTable:
         return any(exit in self.points[row].active for row in rows)
 
     def is_carried(self, exit: int) -> bool:
-        """Tell if the state of an exit is read later: at some point of the table an early exit follows.
+        """Return True if a later early exit of any point reads the state of this exit.
 
         This does not depend on the points of a batch: batches at other points may join it, and the states of all must
         have the same structure.

@@ -20,7 +20,7 @@ INSTRUCTIONS: dict[Narrow, tuple[str, ...]] = {
     "bfloat16": ("avx512_bf16", "amx_bf16"),
     "int8": ("avx512_vnni", "avx_vnni", "amx_int8"),
 }
-"""x86 extensions for products of each type, by torch's names; any of them is enough."""
+"""x86 extensions that speed up matrix products in each type, by torch's names; one of them suffices."""
 
 NOTICEABLE = 1.1
 """Time relative to float32 from which a slowdown is reported: less is noise."""

@@ -13,15 +13,15 @@ class JobBudget:
     `BudgetController` knows the cost of a batch before the next begins. Here D blocks still run when the next one
     starts, and they end in any order. The cost that finished blocks spent beyond the budget is a debt. The cost of
     running blocks is estimated: their target, times the ratio of cost to target over all finished blocks, clipped to
-    the range of the settings:
+    the range of the points:
 
     $$\hat Q = \sum_{finished} (c_k - n_k b) + \sum_{running} n_k (\hat u_k - b),
       \qquad \hat u_k = \min(d, \max(a, r u_k)), \quad r = \frac{\sum_{finished} c_k}{\sum_{finished} n_k u_k}$$
 
-    with the budget $b$, the costs of the cheapest setting $a$ and of the dearest $d$, $a \le b \le d$, and for each
-    block its rows $n_k$, its cost $c_k$ and its target per sample $u_k$. The next block of n rows pays the debt back
-    over twice the rows then running (F of the others and its own), or over the R rows that are not started if these
-    are fewer. Its target is the setting whose cost is nearest to
+    with the budget $b$, the costs of the cheapest point $a$ and of the most expensive $d$, $a \le b \le d$, and for
+    each block its rows $n_k$, its cost $c_k$ and its target per sample $u_k$. The next block of n rows pays the debt
+    back over twice the rows then running (F of the others and its own), or over the R rows that are not started if
+    these are fewer. Its target is the point whose cost is nearest to
 
     $$u = b - \hat Q / W, \qquad W = \min(2 (F + n), R)$$
 
@@ -46,7 +46,7 @@ class JobBudget:
 
     Args:
         budget: The average cost per sample, as a share of the full network's cost.
-        settings: Tune costs of the settings, ascending: `Dial.costs`. No more than the last is spent.
+        costs: Tune costs of the points of the dial, ascending: `Dial.costs`. No more than the last is spent.
         rows: Rows of the whole job.
 
     Attributes:
@@ -54,7 +54,7 @@ class JobBudget:
         finished_rows: Their rows.
 
     Example:
-        >>> job = JobBudget(0.5, settings=(0.2, 0.45, 0.5, 1.0), rows=1000)
+        >>> job = JobBudget(0.5, costs=(0.2, 0.45, 0.5, 1.0), rows=1000)
         >>> job.start(0, 100)
         0.5
         >>> job.record(0, rows=100, target=0.5, spent=60.0)  # 10 beyond the budget, to pay back over 200 rows
@@ -62,11 +62,11 @@ class JobBudget:
         0.45
     """
 
-    def __init__(self, budget: float, *, settings: Sequence[float], rows: int) -> None:
-        check_budget(budget, settings)
+    def __init__(self, budget: float, *, costs: Sequence[float], rows: int) -> None:
+        check_budget(budget, costs)
         self.spent = 0.0
         self.finished_rows = 0
-        self._budget, self._settings = budget, tuple(settings)
+        self._budget, self._costs = budget, tuple(costs)
         self._unstarted_rows = rows
         self._targets = 0.0  # of finished blocks, times their rows
         self._running: dict[int, tuple[int, float]] = {}
@@ -82,7 +82,7 @@ class JobBudget:
         debt = self.spent - self._budget * self.finished_rows
         debt += sum(count * (self._estimate(target) - self._budget) for count, target in running)
         window = min(2 * (rows + sum(count for count, _ in running)), self._unstarted_rows)
-        target = pick_nearest(self._settings, self._budget - debt / window)
+        target = pick_nearest(self._costs, self._budget - debt / window)
         self._running[block] = rows, target
         self._unstarted_rows -= rows
         return target
@@ -106,4 +106,4 @@ class JobBudget:
         """Estimate the cost per sample of a running block, by the finished ones."""
         if not self._targets:
             return target
-        return min(self._settings[-1], max(self._settings[0], target * self.spent / self._targets))
+        return min(self._costs[-1], max(self._costs[0], target * self.spent / self._targets))

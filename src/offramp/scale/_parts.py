@@ -278,7 +278,7 @@ def fingerprint(network: EarlyExitModel, *, all_points: bool) -> str:
         all_points: True if budgets may take samples to any of its points, not only its own.
     """
     digest = hashlib.sha256()
-    points = [network.point, *(network.settings if all_points else ())]
+    points = [network.point, *(network.dial_points if all_points else ())]
     exits = [str(network.exits_in_force), network.exits_in_force.state_dict()]
     rules = [[point.policy, point.parameters, point.active, point.temperatures, point.classifier] for point in points]
     figures = [[dict(point.tune_metrics), dict(point.conformal_thresholds)] for point in points]

@@ -58,7 +58,7 @@ class JobSummary:
 
 
 def predict_on_cluster(
-    network: EarlyExitModel,
+    model: EarlyExitModel,
     source: Source,
     folder: str | Path,
     *,
@@ -75,7 +75,7 @@ def predict_on_cluster(
 ) -> JobSummary:
     """Classify all inputs of a source with many workers, into a folder of Parquet files.
 
-    Each worker runs `network.predict_many` on a block of rows and writes one file, `part-000000000.parquet` and so on.
+    Each worker runs `model.predict_many` on a block of rows and writes one file, `part-000000000.parquet` and so on.
     Any reader of Parquet takes the folder as one table, in the order of the rows. A lost worker or machine costs the
     blocks it was working on. After Ctrl-C, an error or a lost driver, the same call continues where it stopped, and
     keeps the parts whose files are unchanged.
@@ -84,16 +84,17 @@ def predict_on_cluster(
     of each block depends on the blocks that ended before it started (`JobBudget`); its record holds the target.
 
     Args:
-        network: A network from `frontier.choose`. It is sent to the workers, so it must survive pickling.
+        model: The model, at the operating point to use: `model.at(...)`. It is sent to the workers, so it must be
+            picklable.
         source: Raw samples, labels are not read. It is sent to the workers, so it should hold paths and open them when
             first read. Inputs are named by its method `keys` if it has one (see `offramp.data.Dataset`), else by row.
         folder: Folder of the answers, the same on every machine; made if it does not exist.
         workers: Number of workers; see `offramp.scale.open_workers`.
         address: Address of a Ray cluster; by default workers are started on this machine.
         budget: Average cost per sample over the whole job, as a share of the full network's cost; by default that of
-            the network's operating point.
+            the model's operating point.
         miscoverage: Miscoverage of the prediction sets.
-        classes: Names of the classes, `frontier.classes`; empty for numbers.
+        classes: Names of the classes, `model.classes`; if empty, answers hold class numbers.
         batch_size: Samples per batch.
         block_rows: Rows per part; by default for 256 parts of 4 batches to 8,192 rows. With a budget, a job should have
             50 parts per worker.
@@ -102,7 +103,7 @@ def predict_on_cluster(
         progress: Show a bar on a terminal; elsewhere, a line every 30 s.
 
     Raises:
-        BudgetError: If the budget is lower than the cheapest setting.
+        BudgetError: If the budget is lower than the cost of the cheapest point.
         StoreError: If the folder holds answers of another job.
         BusyError: If another process is writing there.
 
@@ -114,16 +115,16 @@ def predict_on_cluster(
         >>> images, labels = torch.randn(60, 3, 32, 32), torch.arange(60) % 10
         >>> quick = offramp.JointSettings(cost_weights=(1.0,), warmup_epochs=1, epochs=1)
         >>> data = (images[:30], labels[:30]), (images[30:], labels[30:])
-        >>> network = offramp.fit(CifarResNet(8), *data, settings=quick, anyway=True, progress=False).at(cost=1.1)
+        >>> model = offramp.fit(CifarResNet(8), *data, settings=quick, anyway=True, progress=False).at(cost=1.1)
         >>> with TemporaryDirectory() as folder:
-        ...     summary = predict_on_cluster(network, ArraySource(images, labels, name="new"), folder, workers=1)
+        ...     summary = predict_on_cluster(model, ArraySource(images, labels, name="new"), folder, workers=1)
         ...     summary.rows, summary.parts, [file.name for file in summary.folder.glob("*.parquet")]
         (60, 1, ['part-000000000.parquet'])
     """
     check_local(folder)
     folder = Path(folder).absolute()
     plan = JobPlan(
-        network=fingerprint(network, all_points=budget is not None),
+        network=fingerprint(model, all_points=budget is not None),
         source=source.name,
         num_rows=len(source),
         budget=budget,
@@ -134,13 +135,13 @@ def predict_on_cluster(
         block_rows=block_rows if block_rows is not None else _choose_block_rows(len(source), batch_size),
         threads=threads,
     )
-    _check_plan(plan, network)
+    _check_plan(plan, model)
     controller = None
     if budget is not None:
-        controller = JobBudget(budget, settings=network.dial.costs, rows=len(source))
-    network = replace(network, chosen=network.point)  # drop its cached properties: workers make their own
+        controller = JobBudget(budget, costs=model.dial.costs, rows=len(source))
+    model = replace(model, chosen=model.point)  # drop its cached properties: workers make their own
     check_counts(workers, threads)
-    check_portable(network=network, source=source)
+    check_portable(model=model, source=source)
     spent, done, num_reused = 0.0, 0, 0
     with (
         begin_job(folder, plan),
@@ -149,7 +150,7 @@ def predict_on_cluster(
     ):
         finished_path(folder).unlink(missing_ok=True)
         # All blocks, finished ones too: workers check them, as that reads and hashes the files.
-        for block, (part, reused) in crew.run(_blocks(plan, controller), _BlockWork(network, source, plan, folder)):
+        for block, (part, reused) in crew.run(_blocks(plan, controller), _BlockWork(model, source, plan, folder)):
             rows = part.stop - part.start
             _check_visible(part_path(folder, block.number), part)
             if controller is not None:
@@ -175,15 +176,15 @@ class _BlockJob:
 class _BlockWork:
     """The work of the workers; each opens its backend once."""
 
-    network: EarlyExitModel
+    model: EarlyExitModel
     source: Source
     plan: JobPlan
     folder: Path
 
     @cached_property
     def ready(self) -> EarlyExitModel:
-        """The network on its backend, which cannot be sent."""
-        return self.network.on(self.plan.backend, example=self.source.read(0, min(2, len(self.source))).inputs)
+        """The model on its backend, which cannot be sent."""
+        return self.model.on(self.plan.backend, example=self.source.read(0, min(2, len(self.source))).inputs)
 
     def __call__(self, block: _BlockJob) -> tuple[Part, bool]:
         """Return the part, and True if an earlier run had written it."""
@@ -227,26 +228,24 @@ def _choose_block_rows(rows: int, batch_size: int) -> int:
     return block_rows - block_rows % max(1, batch_size)
 
 
-def _check_plan(plan: JobPlan, network: EarlyExitModel) -> None:
+def _check_plan(plan: JobPlan, model: EarlyExitModel) -> None:
     if not plan.num_rows:
         raise InputError(f"source '{plan.source}'", expected="at least one row", got="none")
     if plan.batch_size < 1 or plan.block_rows < 1:
         raise InputError(
             "batch_size and block_rows", expected="at least 1 each", got=f"{plan.batch_size} and {plan.block_rows}"
         )
-    if plan.miscoverage not in network.point.conformal_thresholds:
-        calibrated = ", ".join(map(str, sorted(network.point.conformal_thresholds)))
+    if plan.miscoverage not in model.point.conformal_thresholds:
+        calibrated = ", ".join(map(str, sorted(model.point.conformal_thresholds)))
         raise InputError("miscoverage", expected=f"one that was calibrated ({calibrated})", got=f"{plan.miscoverage}")
-    if plan.classes and len(plan.classes) != network.backbone.num_classes:
+    if plan.classes and len(plan.classes) != model.backbone.num_classes:
+        raise InputError("classes", expected=f"{model.backbone.num_classes} names, or none", got=f"{len(plan.classes)}")
+    if model.backend is not None:
         raise InputError(
-            "classes", expected=f"{network.backbone.num_classes} names, or none", got=f"{len(plan.classes)}"
-        )
-    if network.backend is not None:
-        raise InputError(
-            "network",
-            expected="a network from frontier.choose",
-            got="one on a backend",
-            hint="give backend=... instead",
+            "model",
+            expected="a model without a backend of its own",
+            got="a model from model.on(...)",
+            hint="pass the model before .on(...), and backend='onnx' here",
         )
     BACKENDS.get(plan.backend)  # refuse an unknown name before any work
 

@@ -11,6 +11,5 @@ Temperatures are fitted on the *tune* split, conformal thresholds on *calibrate*
 
 from offramp.uncertainty._calibration import calibration_error
 from offramp.uncertainty._conformal import conformal_thresholds, prediction_set
-from offramp.uncertainty._intervals import paired_interval
 
-__all__ = ["calibration_error", "conformal_thresholds", "paired_interval", "prediction_set"]
+__all__ = ["calibration_error", "conformal_thresholds", "prediction_set"]

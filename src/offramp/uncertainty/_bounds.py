@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["betting_p_values", "binomial_p_values", "fixed_bets", "log_capital", "predictable_bets"]
+__all__ = ["betting_p_values", "binomial_p_values", "fixed_bets", "log_wealth", "predictable_bets"]
 
 MAX_STAKE = 0.9
-"""Largest share of the capital that one sample can lose: a stake of all of it could never recover."""
+"""Largest share of the wealth that one sample can lose: a stake of all of it could never recover."""
 
 _BLOCK = 64  # factors per product: an overflow would have passed any test
 
@@ -87,13 +87,13 @@ def fixed_bets(variances: Tensor, *, samples: int, confidence: float) -> Tensor:
     return (2 * math.log(1 / (1 - confidence)) / (samples * variances)).sqrt()
 
 
-def log_capital(losses: Tensor, bets: Tensor, max_loss: float | Tensor) -> Tensor:
-    r"""Return the log of the largest capital, from 1, of a gambler who bets on a mean loss below $\varepsilon$.
+def log_wealth(losses: Tensor, bets: Tensor, max_loss: float | Tensor) -> Tensor:
+    r"""Return the log of the largest wealth, from 1, of a gambler who bets on a mean loss below $\varepsilon$.
 
     $$\max_t \sum_{i \le t} \ln\bigl(1 + \lambda_i (\varepsilon - x_i)\bigr), \qquad
       \lambda_i \le \frac{0.9}{1 - \varepsilon}$$
 
-    If the mean loss is $\varepsilon$ or more, the capital does not grow on average, and ever reaches $1/\delta$ with
+    If the mean loss is $\varepsilon$ or more, the wealth does not grow on average, and ever reaches $1/\delta$ with
     probability at most $\delta$ (Ville's inequality).
 
     Args:
@@ -105,7 +105,7 @@ def log_capital(losses: Tensor, bets: Tensor, max_loss: float | Tensor) -> Tenso
         `P` logs, at least 0.
 
     Example:
-        >>> log_capital(torch.zeros(1, 10), torch.ones(1, 1), 0.5).exp()  # 1.5 ** 10
+        >>> log_wealth(torch.zeros(1, 10), torch.ones(1, 1), 0.5).exp()  # 1.5 ** 10
         tensor([57.6650], dtype=torch.float64)
     """
     limit = torch.as_tensor(max_loss, dtype=torch.float64)[..., None]
@@ -120,7 +120,7 @@ def log_capital(losses: Tensor, bets: Tensor, max_loss: float | Tensor) -> Tenso
 
 
 def betting_p_values(losses: Tensor, bets: Tensor, *, max_loss: float) -> Tensor:
-    r"""Return p-values of "the mean loss is $\varepsilon$ or more": one over the largest capital.
+    r"""Return p-values of "the mean loss is $\varepsilon$ or more": one over the largest wealth.
 
     Args:
         losses: `P x N` in [0, 1].
@@ -130,4 +130,4 @@ def betting_p_values(losses: Tensor, bets: Tensor, *, max_loss: float) -> Tensor
     Returns:
         `P` p-values.
     """
-    return (-log_capital(losses, bets, max_loss)).exp()
+    return (-log_wealth(losses, bets, max_loss)).exp()

@@ -19,7 +19,7 @@ from offramp.uncertainty._bounds import (
     betting_p_values,
     binomial_p_values,
     fixed_bets,
-    log_capital,
+    log_wealth,
     predictable_bets,
 )
 
@@ -96,7 +96,7 @@ def order_candidates(
     r"""Return the candidates to test, the most expensive first, chosen on the tune split.
 
     A candidate is left out if it is expected to fail and less likely to pass than a cheaper one: it could only stop the
-    sequence. The expected log capital of fixed bets is $n (\lambda d - \lambda^2 (\sigma^2 + d^2) / 2)$, with
+    sequence. The expected log wealth of fixed bets is $n (\lambda d - \lambda^2 (\sigma^2 + d^2) / 2)$, with
     $d = \varepsilon - \mu$ on [0, 1]; a candidate is expected to pass from $\ln(1/\delta)$ on.
 
     Args:
@@ -163,7 +163,7 @@ def passes(
     """
     unit, limit, risk = loss.to_unit(losses), loss.limit_to_unit(max_loss), 1 - confidence
     if bound == "wsr":
-        return log_capital(unit, predictable_bets(unit, confidence=confidence), limit) > math.log(1 / risk)
+        return log_wealth(unit, predictable_bets(unit, confidence=confidence), limit) > math.log(1 / risk)
     if loss.binary:
         return binomial_p_values(unit.sum(-1).long(), samples=unit.shape[-1], max_loss=limit) <= risk
     bets = fixed_bets(variances[:, None], samples=max(1, unit.shape[-1]), confidence=confidence)
@@ -201,7 +201,7 @@ def last_passing(
 def samples_needed(mean: float, variance: float, loss: RiskLoss, *, max_loss: float, confidence: float) -> int | None:
     r"""Estimate the number of calibrate samples with which a candidate is about as likely to pass as to fail.
 
-    By the growth of the log capital per sample at the best bet, $\lambda d - \lambda^2 (\sigma^2 + d^2) / 2$ with
+    By the growth of the log wealth per sample at the best bet, $\lambda d - \lambda^2 (\sigma^2 + d^2) / 2$ with
     $d = \varepsilon - \mu$ on [0, 1].
 
     Args:

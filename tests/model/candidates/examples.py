@@ -68,8 +68,8 @@ def tuning(
     """What a choice of points may look at; gates as they are drawn."""
     exits = outcomes.predictions.shape[-1]
     torch.manual_seed(3)
-    bank = LinearExits((2,) * exits, tuple(range(exits - 1)), outcomes.num_classes)
-    fitted = FittedExits(bank, Gates(exits, stacked=weights) if gated else None, torch.ones(weights))
+    classifiers = LinearExits((2,) * exits, tuple(range(exits - 1)), outcomes.num_classes)
+    fitted = FittedExits(classifiers, Gates(exits, stacked=weights) if gated else None)
     force = tuple(range(exits)) if active is None else active
     spent = costs(exits) if priced is None else priced
     return tuning_of(fitted, outcomes, torch.ones(1, exits), spent, classifier=0, active=force, seed=seed)

@@ -63,7 +63,11 @@ def example(kind: str) -> Example:
     return Example(frontier, raw, inputs, points, folder)
 
 
-KINDS = ("ladder", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("linear", "cascade", "text")))
+KINDS = (
+    "ladder",
+    pytest.param("linear", marks=pytest.mark.long),
+    *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("cascade", "text")),
+)
 
 
 def engine(given: Example, *points: OperatingPoint, backend: Any = None) -> Engine:

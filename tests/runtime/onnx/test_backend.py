@@ -58,9 +58,9 @@ def test_points_mix_and_batches_join(kind: str) -> None:
 
 def test_made_from_the_parts_alone_with_all_exits() -> None:
     torch.manual_seed(0)
-    backbone, bank, pooling = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10), POOLINGS.get("mean")
+    backbone, exits, pooling = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10), POOLINGS.get("mean")
     inputs = torch.randn(5, 3, 32, 32)
-    made, eager = onnx_backend(backbone, pooling, bank, inputs[:1]), EagerBackend(backbone, pooling, bank)
+    made, eager = onnx_backend(backbone, pooling, exits, inputs[:1]), EagerBackend(backbone, pooling, exits)
     with torch.inference_mode():
         ours = theirs = inputs
         for index in range(3):
@@ -91,25 +91,25 @@ def test_sessions_do_not_spin_and_follow_the_number_of_threads(monkeypatch: pyte
 
 def test_the_graphs_of_another_network() -> None:
     given = example("ladder")
-    backbone, bank = CifarResNet(20, num_classes=3), LinearExits((16,) * 9, (0,), 3)
+    backbone, exits = CifarResNet(20, num_classes=3), LinearExits((16,) * 9, (0,), 3)
     with refuses(InputError, expected="'cifar-resnet-20' with 9", got="'cifar-resnet-8' with 3"):
-        OnnxBackend(given.folder, backbone, given.frontier.pooling, bank, given.inputs)
+        OnnxBackend(given.folder, backbone, given.frontier.pooling, exits, given.inputs)
 
 
 @each("part", ["backbone", "pooling", "exits"])
 def test_graphs_of_other_weights_are_refused(part: str) -> None:
     given = example("ladder")
     frontier = given.frontier
-    backbone, bank, pooling = copy.deepcopy(frontier.backbone), copy.deepcopy(frontier.exits), frontier.pooling
-    OnnxBackend(given.folder, backbone, pooling, bank, given.inputs)
+    backbone, exits, pooling = copy.deepcopy(frontier.backbone), copy.deepcopy(frontier.exits), frontier.pooling
+    OnnxBackend(given.folder, backbone, pooling, exits, given.inputs)
     if part == "pooling":
         pooling = POOLINGS.get("grid")
     else:
-        changed = next(iter((backbone.stages if part == "backbone" else bank).parameters()))
+        changed = next(iter((backbone.stages if part == "backbone" else exits).parameters()))
         with torch.no_grad():
             changed[-1] += 1e-3
     with refuses(InputError, got=f"graphs of another {part}"):
-        OnnxBackend(given.folder, backbone, pooling, bank, given.inputs)
+        OnnxBackend(given.folder, backbone, pooling, exits, given.inputs)
 
 
 @each("shares", [(0.0, 0.3, 0.6), (0.0, 0.3, 0.0), (0.0, 0.0, 0.6)])
@@ -117,20 +117,20 @@ def test_own_heads_are_averaged(shares: tuple[float, ...]) -> None:
     torch.manual_seed(0)
     heads: dict[int, nn.Module] = {stage: nn.Linear(4, 3) for stage in (1, 2, 3)}
     backbone, pooling = Backbone("heads", [nn.Linear(4, 4) for _ in range(4)], heads, 3), POOLINGS.get("mean")
-    bank, plain = LinearExits((4,) * 4, (0,), 3), LinearExits((4,) * 4, (0,), 3)
-    plain.load_state_dict(bank.state_dict(), strict=False)
-    bank.averaging = Averaging((1, 2, 3), torch.tensor(shares), torch.tensor([1.5, 0.7, 2.0]))
-    assert fingerprint_parts(backbone, pooling, bank)["exits"] != fingerprint_parts(backbone, pooling, plain)["exits"]
+    exits, plain = LinearExits((4,) * 4, (0,), 3), LinearExits((4,) * 4, (0,), 3)
+    plain.load_state_dict(exits.state_dict(), strict=False)
+    exits.averaging = Averaging((1, 2, 3), torch.tensor(shares), torch.tensor([1.5, 0.7, 2.0]))
+    assert fingerprint_parts(backbone, pooling, exits)["exits"] != fingerprint_parts(backbone, pooling, plain)["exits"]
     hidden, own, found = 3 * torch.randn(7, 4), {}, {}
     state: Any = ((), ())
-    made = onnx_backend(backbone, pooling, bank, hidden[:1])
+    made = onnx_backend(backbone, pooling, exits, hidden[:1])
     with torch.inference_mode():
         for index in range(4):
             hidden = made.stage(index, hidden)
             found[index], state = made.exit(index, hidden, state, None, answer=True, carry=True)
             if index:
                 own[index] = heads[index](hidden)
-        for stage, expected in bank.averaging(own).items():
+        for stage, expected in exits.averaging(own).items():
             torch.testing.assert_close(found[stage], expected, atol=1e-5, rtol=1e-5)
 
 

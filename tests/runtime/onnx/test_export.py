@@ -107,13 +107,13 @@ def test_stages_that_work_in_place_and_the_exits_that_some_point_asks(inference:
     first, last = nn.Linear(4, 4), nn.Linear(4, 2)
     stages = _Doubled(), first, nn.ReLU(inplace=True), _Split(), _Written(), _Joined()
     backbone = Backbone("in place", stages, {5: nn.Sequential(_Doubled(), last)}, 2)
-    bank, images = LinearExits((4,) * 6, (0,), 2), torch.randn(5, 4)
+    exits, images = LinearExits((4,) * 6, (0,), 2), torch.randn(5, 4)
     point = OperatingPoint("threshold", {"threshold": torch.tensor(2.0)}, (0, 5), torch.ones(6))
     nothing = torch.zeros(6)
     table = CostTable(torch.ones(6), nothing, nothing, nothing, torch.tensor(6.0), carries_state=False)
     before = images.clone()
     with torch.inference_mode(inference):
-        parts = backbone, MEAN, bank, images, tmp_path / "new"
+        parts = backbone, MEAN, exits, images, tmp_path / "new"
         export_onnx(*parts, points=[point], costs={"threshold": Costs((table,))})
     assert torch.equal(images, before)
     manifest = offramp_onnx.read_manifest(tmp_path / "new")
@@ -146,20 +146,20 @@ class _Gathered(nn.Module):
     ],
 )
 def test_networks_that_are_refused(stages: tuple[nn.Module, ...], message: str, tmp_path: Path) -> None:
-    backbone, bank = simple(*stages)
+    backbone, exits = simple(*stages)
     with pytest.raises(InputError, match=message):
-        export_onnx(backbone, MEAN, bank, torch.randn(2, 4), tmp_path / "new")
+        export_onnx(backbone, MEAN, exits, torch.randn(2, 4), tmp_path / "new")
     assert not list(tmp_path.iterdir())
 
 
 def test_what_else_is_refused(tmp_path: Path) -> None:
-    backbone, bank = simple(nn.Linear(4, 4), nn.Linear(4, 4))
+    backbone, exits = simple(nn.Linear(4, 4), nn.Linear(4, 4))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     with refuses(InputError, problem="is not empty"):
-        export_onnx(backbone, MEAN, bank, torch.randn(2, 4), tmp_path / "full")
+        export_onnx(backbone, MEAN, exits, torch.randn(2, 4), tmp_path / "full")
     point = OperatingPoint("threshold", {"threshold": torch.tensor(0.5)}, (0, 1), torch.ones(2))
     with refuses(InputError, got="none of ['threshold']", hint="give costs=frontier.costs"):
-        export_onnx(backbone, MEAN, bank, torch.randn(2, 4), tmp_path / "new", points=[point])
+        export_onnx(backbone, MEAN, exits, torch.randn(2, 4), tmp_path / "new", points=[point])
     with refuses(InputError, expected="single precision", got="torch.bfloat16"):
-        export_onnx(backbone.bfloat16(), MEAN, bank, torch.randn(2, 4), tmp_path / "other")
+        export_onnx(backbone.bfloat16(), MEAN, exits, torch.randn(2, 4), tmp_path / "other")

@@ -29,11 +29,11 @@ QUIET = [name for name in POLICIES if "noise" not in POLICIES.get(name).reads]
 def network() -> tuple[CifarResNet, LinearExits, torch.Tensor]:
     """Exits that say now this, now that."""
     torch.manual_seed(0)
-    backbone, bank = CifarResNet(8, num_classes=5), LinearExits((16, 32, 64), (0, 1), 5)
+    backbone, exits = CifarResNet(8, num_classes=5), LinearExits((16, 32, 64), (0, 1), 5)
     with torch.no_grad():
-        for weight in bank.parameters():
+        for weight in exits.parameters():
             weight.mul_(8)
-    return backbone, bank, torch.randn(COUNT, 3, 32, 32) * torch.linspace(0.2, 3, COUNT)[:, None, None, None]
+    return backbone, exits, torch.randn(COUNT, 3, 32, 32) * torch.linspace(0.2, 3, COUNT)[:, None, None, None]
 
 
 def points() -> list[OperatingPoint]:
@@ -51,41 +51,43 @@ def points() -> list[OperatingPoint]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    backbone, bank, inputs = network()
+    backbone, exits, inputs = network()
     place = tmp_path_factory.mktemp("exported") / "graphs"
     ones, zero = torch.ones(3), torch.zeros(3)
     costs = Costs((CostTable(ones, zero, zero, zero, full=torch.tensor(3.0), carries_state=False),))
-    export_onnx(backbone, MEAN, bank, inputs, place, points=points(), costs=dict.fromkeys(QUIET, costs))
+    export_onnx(backbone, MEAN, exits, inputs, place, points=points(), costs=dict.fromkeys(QUIET, costs))
     return place
 
 
 def test_every_policy_without_torch(folder: Path) -> None:
-    backbone, bank, inputs = network()
+    backbone, exits, inputs = network()
     runner = offramp_onnx.load(folder)
     left: dict[str, set[int]] = {}
     for row, point in enumerate(points()):
-        probabilities, exits = Engine(backbone, MEAN, bank, [point]).run(inputs)
+        probabilities, left_at = Engine(backbone, MEAN, exits, [point]).run(inputs)
         found = runner.predict(inputs.numpy(), point=row)
-        np.testing.assert_array_equal(found.exits, exits)
+        np.testing.assert_array_equal(found.exits, left_at)
         np.testing.assert_allclose(found.probabilities, probabilities, atol=1e-5)
-        left.setdefault(point.policy, set()).update(exits.tolist())
-    assert all(len(exits) > 1 for exits in left.values()), left
+        left.setdefault(point.policy, set()).update(left_at.tolist())
+    assert all(len(stages) > 1 for stages in left.values()), left
 
 
 def test_all_of_them_in_one_batch(folder: Path) -> None:
-    backbone, bank, inputs = network()
+    backbone, exits, inputs = network()
     chosen = torch.arange(COUNT) % len(points())
-    exits = Engine(backbone, MEAN, bank, points()).run(inputs, point=chosen)[1]
-    np.testing.assert_array_equal(offramp_onnx.load(folder).predict(inputs.numpy(), point=chosen.numpy()).exits, exits)
+    left_at = Engine(backbone, MEAN, exits, points()).run(inputs, point=chosen)[1]
+    np.testing.assert_array_equal(
+        offramp_onnx.load(folder).predict(inputs.numpy(), point=chosen.numpy()).exits, left_at
+    )
 
 
 @each("policy", QUIET)
 def test_in_one_graph(policy: str, folder: Path) -> None:
-    backbone, bank, inputs = network()
+    backbone, exits, inputs = network()
     row = 1 + 3 * QUIET.index(policy)
     write_single(folder, row)
     session = onnxruntime.InferenceSession(folder / "single.onnx")
-    runs = Engine(backbone, MEAN, bank, [points()[row]])
+    runs = Engine(backbone, MEAN, exits, [points()[row]])
     for sample in range(0, COUNT, 8):
         one = inputs[sample : sample + 1]
         assert session.run(["exit"], {"input": one.numpy()})[0].tolist() == runs.run(one)[1].tolist()

@@ -176,7 +176,7 @@ def measure(name: str) -> dict[str, Any]:
         name: Of SIZES.
     """
     seen, frontier, size = _outcomes(name), pool(name).frontier, SIZES[name]
-    fitted = FittedExits(frontier.exits, None, torch.ones(1))
+    fitted = FittedExits(frontier.exits)
     given = fitted, frontier.temperatures, frontier.costs["stopping"], frontier.points["stopping"][0].active
     generator, draws = torch.Generator().manual_seed(0), []
     for number in range(REDRAWS):
@@ -187,7 +187,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def _reaching(dial: Dial, accuracy: float) -> OperatingPoint:
-    return dial.pick_by_accuracy(accuracy) or dial.settings[-1]
+    return dial.pick_by_accuracy(accuracy) or dial.front[-1]
 
 
 def _place(points: Sequence[OperatingPoint], point: OperatingPoint) -> int:

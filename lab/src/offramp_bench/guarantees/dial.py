@@ -25,7 +25,7 @@ POLICY = "stopping"
 """The policy that is shipped."""
 
 BUDGETS = 16
-"""Evenly spread from the cheapest setting's cost to the dearest's."""
+"""Evenly spread from the cost of the cheapest point to that of the most expensive."""
 
 BEYOND = 0.02
 """How much more than what was asked for may be spent, in shares of the full network's cost."""
@@ -104,7 +104,7 @@ def kept(seen: Served, dial: Dial, budget: float, *, batch_size: int) -> dict[st
         budget: The average to keep.
         batch_size: How many come at a time.
     """
-    controller = BudgetController(budget, settings=dial.costs)
+    controller = BudgetController(budget, costs=dial.costs)
     shares, right, spent, worst = seen.spent / seen.full, 0, 0.0, 0.0
     for batch in torch.split(torch.arange(len(seen.full)), batch_size):
         row = int(dial.pick_rows(torch.tensor([controller.next_budget]))[0])
@@ -132,7 +132,7 @@ def bound(budget: float, dial: Dial, costs: tuple[float, float], batch_size: int
     """
     window = max(WINDOW, 2 * batch_size)
     above = window * (budget - dial.cheapest) + batch_size * (costs[1] - budget)
-    return max(above, window * (dial.dearest - budget) + batch_size * (budget - costs[0]))
+    return max(above, window * (dial.most_expensive - budget) + batch_size * (budget - costs[0]))
 
 
 def harder_half_way(seen: Served, *, seed: int) -> Tensor:
@@ -154,7 +154,7 @@ def harder_half_way(seen: Served, *, seed: int) -> Tensor:
 def _budgets(found: Pool) -> dict[str, Any]:
     """Sixteen budgets over the whole dial, on samples that nothing was chosen on."""
     dial, test, calibrating = served(found)
-    budgets = torch.linspace(dial.cheapest, dial.dearest, BUDGETS, dtype=torch.float64)
+    budgets = torch.linspace(dial.cheapest, dial.most_expensive, BUDGETS, dtype=torch.float64)
     at_one_setting, near_by = spent_at(test, dial, budgets), spent_at(calibrating, dial, budgets)
     controlled = [kept(test, dial, budget, batch_size=BATCH_SIZES[-1]) for budget in budgets.tolist()]
     costs = torch.tensor([row["relative cost"] for row in controlled], dtype=torch.float64)
@@ -188,7 +188,7 @@ def _streams(found: Pool) -> list[dict[str, Any]]:
     dial, test, _ = served(found)
     stream = test.of(harder_half_way(test, seed=0))
     rows = []
-    for budget in (budget for budget in STREAM_BUDGETS if dial.cheapest <= budget <= dial.dearest):
+    for budget in (budget for budget in STREAM_BUDGETS if dial.cheapest <= budget <= dial.most_expensive):
         row = int(dial.pick_rows(torch.tensor([budget]))[0])
         shares = stream.spent[row] / stream.full
         alone = {
@@ -216,7 +216,7 @@ def _agreement(found: Pool, network: EarlyExitModel, images: Any, rows: Tensor) 
     """Whether the network, every image at a budget of its own, lets them leave where the simulator does."""
     points = found.frontier.points[POLICY]
     dial = Dial(points)
-    budgets = torch.linspace(dial.cheapest, dial.dearest, BUDGETS, dtype=torch.float64)[
+    budgets = torch.linspace(dial.cheapest, dial.most_expensive, BUDGETS, dtype=torch.float64)[
         torch.arange(len(rows)) % BUDGETS
     ]
     expected = simulate(points, found.pool)[dial.pick_rows(budgets), rows]

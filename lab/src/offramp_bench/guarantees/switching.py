@@ -64,7 +64,7 @@ def switching(network: EarlyExitModel, images: Any, *, batch_size: int) -> dict[
             times[name].append(ms)
     fresh = replace(idle)  # with an engine that knows nothing yet
     fresh.predict(batch)
-    settings = torch.linspace(fresh.dial.cheapest, fresh.dial.dearest, FIRST_USES, dtype=torch.float64).tolist()
+    settings = torch.linspace(fresh.dial.cheapest, fresh.dial.most_expensive, FIRST_USES, dtype=torch.float64).tolist()
     first, second = zip(*([_milliseconds(fresh, batch, one) for _ in range(2)] for one in settings), strict=True)
     batch_ms = float(np.median(took))
     return {

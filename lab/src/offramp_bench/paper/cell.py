@@ -67,8 +67,8 @@ def axis_of(task: Task) -> npt.NDArray[np.float64]:
     looks: tuple[tuple[Look, JointSettings], ...] = (("paper", task.paper), ("default", task.default))
     for look, settings in looks:
         test = splits_of(task, look, 0).test
-        bank = create_exits(test.widths, test.own_heads, test.num_classes, settings=settings)
-        table = prices_of(task.name, look).price(bank, POLICIES.get("threshold")).average(test.sizes())
+        exits = create_exits(test.widths, test.own_heads, test.num_classes, settings=settings)
+        table = prices_of(task.name, look).price(exits, POLICIES.get("threshold")).average(test.sizes())
         first.append(float(table.cumulative_costs()[0] / table.full))
     return axis(DEARER * max(first))
 
@@ -105,12 +105,12 @@ def run_cell(task: Task, exits: Exits, seed: int) -> Cell:
     else:
         fitted = METHODS.get(exits.method)(splits.fit, splits.tune, prices, settings)
     took = time.process_time() - started
-    temperatures = tune_temperatures(fitted.bank, splits.tune)
+    temperatures = tune_temperatures(fitted.exits, splits.tune)
     seen = {
-        part: compute_outcomes(fitted.bank, getattr(splits, part), temperatures, probabilities=True)
+        part: compute_outcomes(fitted.exits, getattr(splits, part), temperatures, probabilities=True)
         for part in ("tune", "calibrate", "test")
     }
-    costs = {rule: prices.price(fitted.bank, POLICIES.get(POLICY_OF.get(rule, rule))) for rule in exits.rules}
+    costs = {rule: prices.price(fitted.exits, POLICIES.get(POLICY_OF.get(rule, rule))) for rule in exits.rules}
     asked = axis_of(task)
     offered = _offered(fitted, seen["tune"], temperatures, costs, exits, seed, splits.test.own_heads)
     points = {rule: _chosen(listed, asked, seen["tune"]) for rule, listed in offered.items()}
@@ -138,13 +138,14 @@ def run_cell(task: Task, exits: Exits, seed: int) -> Cell:
         "rules": rules,
     }
     if "gates" in exits.rules:
-        figures["decomposition"] = decomposition(fitted, temperatures, seen["calibrate"], seen["test"], costs["gates"])
+        weights, (calibrate, test) = settings.cost_weights, (seen["calibrate"], seen["test"])
+        figures["decomposition"] = decomposition(fitted, weights, temperatures, calibrate, test, costs["gates"])
     return Cell(figures, areas)
 
 
 def _trained(fitted: FittedExits) -> int:
     """Parameters of the exits, and of the gates if there are any, for one cost weight."""
-    exits = sum(parameter.numel() for parameter in fitted.bank.take(0).parameters())
+    exits = sum(parameter.numel() for parameter in fitted.exits.take(0).parameters())
     return exits + (0 if fitted.gates is None else fitted.gates.weight[0].numel() + fitted.gates.bias[0].numel())
 
 
@@ -163,11 +164,11 @@ def _offered(
     if "threshold" in exits.rules:
         coarse = [
             threshold_candidates(seen.confidence[one], temperatures[one], one, levels=LEVELS)
-            for one in range(fitted.bank.stacked)
+            for one in range(fitted.exits.stacked)
         ]
         best = max(range(len(coarse)), key=lambda one: area(thin(coarse[one], seen, costs["threshold"])))
         if "gates" not in exits.rules or exits.look == "default":  # the paper's gates have all exits in force
-            needed = fitted.bank.averaging.read
+            needed = fitted.exits.averaging.read
             active, _ = paying_exits(seen, temperatures, best, costs["threshold"], needed=needed)
 
     def extremes(active: tuple[int, ...]) -> list[OperatingPoint]:

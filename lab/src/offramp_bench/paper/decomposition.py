@@ -1,5 +1,6 @@
 """What happens at each exit under the paper's gates: who leaves, how right and how sure they are, what sets cover."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -28,12 +29,18 @@ VARIANTS: tuple[PaperVariant, ...] = ("general", "per_exit", "strict", "gated")
 
 
 def decomposition(
-    fitted: FittedExits, temperatures: Tensor, held_out: Outcomes, test: Outcomes, costs: Costs
+    fitted: FittedExits,
+    cost_weights: Sequence[float],
+    temperatures: Tensor,
+    held_out: Outcomes,
+    test: Outcomes,
+    costs: Costs,
 ) -> list[dict[str, Any]]:
     """Figures by exit at some cost weights, the gates as they were trained.
 
     Args:
         fitted: Exits and gates.
+        cost_weights: `W` prices of compute that the gates were trained for.
         temperatures: `W x L`.
         held_out: Outcomes on the calibrate split.
         test: Outcomes on the test split.
@@ -43,7 +50,7 @@ def decomposition(
     view = tuning_of(fitted, held_out, temperatures, costs, classifier=0, active=everywhere)
     points = [point for point in gate_candidates("gates", view) if float(point.parameters["offset"]) == 0]
     picked = torch.linspace(1, len(points) - 2, WEIGHTS).round().long()
-    chosen, weights = [points[index] for index in picked.tolist()], fitted.cost_weights[picked].tolist()
+    chosen, weights = [points[index] for index in picked.tolist()], torch.tensor(cost_weights)[picked].tolist()
     rows, table = torch.arange(len(test.labels)), costs.of(test.sizes)
     found = []
     for weight, point, left, before in zip(

@@ -1,6 +1,5 @@
 """BoostedNet: every classifier learns what the one before leaves to do."""
 
-import torch
 from torch import Tensor
 
 from offramp.cost._table import Prices
@@ -37,20 +36,20 @@ def fit_boosted(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
         >>> ones = torch.ones(1, 2, dtype=torch.float64)
         >>> costs = BackboneMulAdds(ones, ones, ones, full=ones[0, :1])
         >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
-        >>> type(fit_boosted(samples, samples, costs, JointSettings()).bank).__name__
+        >>> type(fit_boosted(samples, samples, costs, JointSettings()).exits).__name__
         'BoostedExits'
     """
     check_samples(fit, tune)
     epochs = settings.warmup_epochs + settings.epochs
     with seeded(settings.seed):
         stages = tuple(stage for stage in range(len(fit.widths)) if stage not in fit.own_heads)
-        bank = BoostedExits(fit.widths, stages, fit.num_classes)
-        bank.averaging = fit_averaging(tune)
-        optimizer = classifier_optimizer(bank, settings)
+        exits = BoostedExits(fit.widths, stages, fit.num_classes)
+        exits.averaging = fit_averaging(tune)
+        optimizer = classifier_optimizer(exits, settings)
 
         def loss_of(batch: Batch) -> Tensor:
-            log_p = log_probabilities(stack_exits(bank(batch.features.float())))
+            log_p = log_probabilities(stack_exits(exits(batch.features.float())))
             return plain_loss(cross_entropies(log_p, batch.labels)).sum()
 
         descend(optimizer, loss_of, fit, settings, epochs=epochs)
-    return FittedExits(bank.eval(), None, torch.tensor(settings.cost_weights))
+    return FittedExits(exits.eval())

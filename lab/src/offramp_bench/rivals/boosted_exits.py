@@ -31,10 +31,10 @@ class BoostedExits(LinearExits):
 
     Example:
         >>> import torch
-        >>> bank = BoostedExits((1, 1), (0, 1), 2)
-        >>> for parameter in bank.parameters():
+        >>> exits = BoostedExits((1, 1), (0, 1), 2)
+        >>> for parameter in exits.parameters():
         ...     _ = torch.nn.init.ones_(parameter)
-        >>> [answer[0, 0, 0].item() for answer in bank(torch.ones(1, 2))]
+        >>> [answer[0, 0, 0].item() for answer in exits(torch.ones(1, 2))]
         [2.0, 3.0]
     """
 

@@ -60,34 +60,34 @@ def fit_diff_branch(fit: BatchSource, tune: BatchSource, costs: Prices, settings
         'branch_gates'
     """
     warm = fit_joint(fit, tune, costs, replace(settings, epochs=0))
-    prices, gates, bank = warm.cost_weights, warm.trained_gates, warm.bank
+    prices, gates, exits = torch.tensor(settings.cost_weights), warm.trained_gates, warm.exits
     first, epochs = settings.warmup_epochs, settings.epochs
     with seeded(settings.seed):
-        if isinstance(bank, LinearExits):
-            bank = bank.stack(len(prices))
-        priced = costs.price(bank, POLICIES.get("branch_gates"))
+        if isinstance(exits, LinearExits):
+            exits = exits.stack(len(prices))
+        priced = costs.price(exits, POLICIES.get("branch_gates"))
         relative = priced.average(keys.sizes for keys in fit.keys()).relative_costs().to(prices.dtype)
-        learned = [*bank.parameters(), *gates.parameters()]
+        learned = [*exits.parameters(), *gates.parameters()]
         optimizer = Adam(learned, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
         remember_rates([optimizer])
-        best_bank, best_gates, best = deepcopy(bank), deepcopy(gates), torch.full_like(prices, torch.inf)
+        best_exits, best_gates, best = deepcopy(exits), deepcopy(gates), torch.full_like(prices, torch.inf)
         for epoch in range(first, first + epochs):
-            bank.train()
+            exits.train()
             total = 0.0
             for progress, batch in batches_of(fit, settings, epoch, first_epoch=first, epochs=epochs):
-                loss = branching_loss(*_judged(bank, gates, batch), relative, prices).sum()
+                loss = branching_loss(*_judged(exits, gates, batch), relative, prices).sum()
                 cosine_step(optimizer, loss, progress)
                 total += loss.item()
             check_finite(total, epoch + 1)
-            tuned = _tune_priced_loss(bank.eval(), gates, tune, relative, prices, settings.batch_size)
+            tuned = _tune_priced_loss(exits.eval(), gates, tune, relative, prices, settings.batch_size)
             # Shared classifiers can be taken over only all at once.
-            better = tuned < best if bank.stacked > 1 else (tuned.mean() < best.mean()).expand_as(tuned)
+            better = tuned < best if exits.stacked > 1 else (tuned.mean() < best.mean()).expand_as(tuned)
             best = torch.where(better, tuned, best)
-            best_bank.copy_points(bank, better if bank.stacked > 1 else better.any()[None])
+            best_exits.copy_points(exits, better if exits.stacked > 1 else better.any()[None])
             with torch.no_grad():
                 for kept, current in zip(best_gates.parameters(), gates.parameters(), strict=True):
                     kept[better] = current[better]
-    return FittedExits(best_bank.eval(), best_gates, prices, gate_policy="branch_gates")
+    return FittedExits(best_exits.eval(), best_gates, gate_policy="branch_gates")
 
 
 def fit_pteenet(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
@@ -107,21 +107,21 @@ def fit_pteenet(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
     return fit_diff_branch(AnsweredSource(fit), AnsweredSource(tune), costs, settings)
 
 
-def _judged(bank: ExitSet, gates: Gates, batch: Batch) -> tuple[Tensor, Tensor]:
+def _judged(exits: ExitSet, gates: Gates, batch: Batch) -> tuple[Tensor, Tensor]:
     """Cross-entropies `W x n x L` and gate logits `W x n x (L-1)`, each with its gradient."""
-    log_p = log_probabilities(all_logits(bank, batch.features, batch.own_logits))
+    log_p = log_probabilities(all_logits(exits, batch.features, batch.own_logits))
     return cross_entropies(log_p, batch.labels), gates(differentiable_evidence(log_p)[..., :-1, :])
 
 
 @torch.no_grad()
 def _tune_priced_loss(
-    bank: ExitSet, gates: Gates, tune: BatchSource, relative_costs: Tensor, cost_weights: Tensor, batch_size: int
+    exits: ExitSet, gates: Gates, tune: BatchSource, relative_costs: Tensor, cost_weights: Tensor, batch_size: int
 ) -> Tensor:
     """`W` mean priced losses at the exits that the gates choose, each for itself: the first score of a half."""
     total = torch.zeros_like(cost_weights)
     for batch in tune.in_order(batch_size=batch_size):
-        losses, gate_logits = _judged(bank, gates, batch)
-        exits = first_exit(Gates.scores(gate_logits) >= 0.5)
+        losses, gate_logits = _judged(exits, gates, batch)
+        left = first_exit(Gates.scores(gate_logits) >= 0.5)
         priced = priced_losses(losses, relative_costs, cost_weights)
-        total += priced.gather(-1, exits[..., None]).sum((1, 2))
+        total += priced.gather(-1, left[..., None]).sum((1, 2))
     return total / tune.num_samples

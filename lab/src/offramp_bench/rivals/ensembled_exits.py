@@ -17,43 +17,45 @@ SPREAD = 0.01
 
 
 class EnsembledExits(ExitSet):
-    r"""A bank of exits, each of which averages the answers so far: [ZTW]'s geometric ensemble.
+    r"""Exits that each average the answers so far: [ZTW]'s geometric ensemble.
 
     $$\log q^l = \frac1l \sum_{j \le l} e^{w^l_j} \log p^j + b^l$$
 
-    over the bank's E exits, $p^j$ the answer of the j-th, up to a constant that a softmax takes away. What a sample
-    carries is the bank's own state and every $\log p^j$ so far. The network's own head at the end answers alone: it was
-    trained with the network, on samples it remembers, where weighing it against the exits says nothing.
+    over E exits, where $p^j$ is the answer of the j-th, up to a constant that a softmax removes. The state of a sample
+    is the state of the exits and every $\log p^j$ so far. The network's own head answers alone: it was trained with the
+    network on the same samples, so weighing it against the exits would be meaningless.
 
     [ZTW] is Wolczyk et al.: Zero Time Waste, NeurIPS 2021.
 
     Args:
-        bank: The exits to put together, shared by all cost weights.
+        exits: The exits to put together, shared by all cost weights.
 
     Example:
         >>> from offramp.exits import LinearExits
-        >>> bank = EnsembledExits(LinearExits((16, 32), (0, 1), 10))
-        >>> [answer.shape for answer in bank(torch.zeros(5, 48))]
+        >>> exits = EnsembledExits(LinearExits((16, 32), (0, 1), 10))
+        >>> [answer.shape for answer in exits(torch.zeros(5, 48))]
         [torch.Size([1, 5, 10]), torch.Size([1, 5, 10])]
     """
 
     carries_state = True
 
-    def __init__(self, bank: ExitSet) -> None:
-        super().__init__(bank.widths, bank.stages, bank.num_classes)
-        if bank.stacked > 1:
+    def __init__(self, exits: ExitSet) -> None:
+        super().__init__(exits.widths, exits.stages, exits.num_classes)
+        if exits.stacked > 1:
             raise InputError(
-                f"expected exits that all cost weights share, got {bank.stacked} sets; choose one with bank.take(index)"
+                expected="exits that all cost weights share",
+                got=f"{exits.stacked} sets",
+                hint="choose one with exits.take(index)",
             )
-        self.bank = bank
-        self.averaging, bank.averaging = bank.averaging, self.averaging  # kept once, and read here
-        exits = len(bank.stages)
-        self.weight = nn.Parameter(SPREAD * torch.randn(exits, exits))  # w, E x E; above the diagonal, no part of it
-        self.bias = nn.Parameter(torch.zeros(exits, bank.num_classes))  # b, E x K
+        self.exits = exits
+        self.averaging, exits.averaging = exits.averaging, self.averaging  # kept once, and read here
+        count = len(exits.stages)
+        self.weight = nn.Parameter(SPREAD * torch.randn(count, count))  # w, E x E; above the diagonal, no part of it
+        self.bias = nn.Parameter(torch.zeros(count, exits.num_classes))  # b, E x K
 
     def options(self) -> dict[str, Any]:
         """Kind and options of the exits that are put together."""
-        return {"kind": self.bank.kind, "options": self.bank.options()}
+        return {"kind": self.exits.kind, "options": self.exits.options()}
 
     @classmethod
     def make(
@@ -68,8 +70,8 @@ class EnsembledExits(ExitSet):
         return self.ensembled(self.members(features))
 
     def members(self, features: Tensor) -> Tensor:
-        r"""$\log p^j$ of the bank's exits by themselves, `1 x N x E x K`."""
-        return log_probabilities(stack_exits(self.bank(features))).to(self.weight.dtype)
+        r"""$\log p^j$ of the exits by themselves, `1 x N x E x K`."""
+        return log_probabilities(stack_exits(self.exits(features))).to(self.weight.dtype)
 
     def ensembled(self, members: Tensor) -> list[Tensor]:
         r"""$\log q^l$ of every exit, `1 x N x K` each, from those of the members, `1 x N x E x K`."""
@@ -78,17 +80,17 @@ class EnsembledExits(ExitSet):
         return [answer.permute(1, 2, 0) for answer in mixed.unbind(2)]
 
     def step(self, stage: int, features: Tensor, state: Any, point: Tensor | None) -> tuple[Tensor, Any]:
-        """Answer of the exit after `stage`, and the state: the bank's own, and the answers so far by themselves."""
+        """Return the answer of the exit after `stage`, and the state: that of the exits, and their answers so far."""
         inner, earlier = state
-        logits, inner = self.bank.step(stage, features, inner, point)
+        logits, inner = self.exits.step(stage, features, inner, point)
         members = (*earlier, log_probabilities(logits).to(self.weight.dtype))
         place = self.stages.index(stage)
         shares = self._shares()[place, : place + 1]
         return torch.tensordot(shares, torch.stack(members), dims=1) + self.bias[place], (inner, members)
 
     def initial_state(self, count: int) -> Any:
-        """The bank's own, and no answers."""
-        return self.bank.initial_state(count), ()
+        """Return the initial state of the exits, and no answers."""
+        return self.exits.initial_state(count), ()
 
     def take(self, *points: int) -> "EnsembledExits":
         """The exits themselves: all cost weights share them."""
@@ -100,9 +102,9 @@ class EnsembledExits(ExitSet):
             self.load_state_dict(other.state_dict())
 
     def mul_adds(self, stage: int) -> tuple[int, int]:
-        """Carrying is the bank's whole exit and a softmax at 3 a class; answering, a sum over the exits so far."""
+        """Return Mul-Adds: carrying is a whole exit and a softmax (3 per class); answering, a sum over exits so far."""
         so_far = self.stages.index(stage) + 1
-        return sum(self.bank.mul_adds(stage)) + 3 * self.num_classes, (so_far + 1) * self.num_classes
+        return sum(self.exits.mul_adds(stage)) + 3 * self.num_classes, (so_far + 1) * self.num_classes
 
     def _shares(self) -> Tensor:
         """`E x E`: what each member counts in each answer."""

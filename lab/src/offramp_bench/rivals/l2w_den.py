@@ -57,14 +57,14 @@ def fit_l2w_den(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
         >>> ones = torch.ones(1, 2, dtype=torch.float64)
         >>> costs = BackboneMulAdds(ones, ones, ones, full=ones[0, :1])
         >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
-        >>> type(fit_l2w_den(samples, samples, costs, JointSettings()).bank).__name__
+        >>> type(fit_l2w_den(samples, samples, costs, JointSettings()).exits).__name__
         'LinearExits'
     """
     epochs = settings.warmup_epochs + settings.epochs
     with seeded(settings.seed):
-        bank = initialize_exits(fit, tune, replace(settings, exits="linear"))
-        optimizer = classifier_optimizer(bank, settings)
-        network = weighing_network(len(bank.stages))
+        exits = initialize_exits(fit, tune, replace(settings, exits="linear"))
+        optimizer = classifier_optimizer(exits, settings)
+        network = weighing_network(len(exits.stages))
         learned = list(network.parameters())
         weighing = Adam(learned, lr=WEIGHING_RATE, weight_decay=WEIGHING_RATE, fused=True)
         batches = 0
@@ -75,15 +75,15 @@ def fit_l2w_den(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
                     if len(judged.labels) and batches % EVERY == 0:
                         rate = VIRTUAL_RATE * cosine_rate(progress)
                         weighing.zero_grad()
-                        torch.autograd.backward(meta_loss(bank, network, taught, judged, rate=rate), inputs=learned)
+                        torch.autograd.backward(meta_loss(exits, network, taught, judged, rate=rate), inputs=learned)
                         weighing.step()
-                    losses = exit_losses(bank, taught)
+                    losses = exit_losses(exits, taught)
                     loss = (sample_weights(network, losses).detach() * losses).sum(1).mean()
                     cosine_step(optimizer, loss, progress)
                     total += loss.item()
                 batches += 1
             check_finite(total, epoch + 1)
-    return FittedExits(bank.eval(), None, torch.tensor(settings.cost_weights))
+    return FittedExits(exits.eval())
 
 
 def _halves(batch: Batch) -> list[tuple[Batch, Batch]]:

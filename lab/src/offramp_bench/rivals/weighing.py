@@ -84,49 +84,49 @@ def leave_by_shares(confidence: Tensor, *, ratio: float = RATIO) -> Tensor:
     return exits
 
 
-def exit_losses(bank: ExitSet, batch: Batch) -> Tensor:
+def exit_losses(exits: ExitSet, batch: Batch) -> Tensor:
     """`n x E` cross-entropies of the trained exits.
 
     Args:
-        bank: The exits, of one set of classifiers.
+        exits: The exits, of one set of classifiers.
         batch: n samples.
     """
-    features = batch.features.to(next(bank.parameters()).dtype)
-    return cross_entropies(log_probabilities(stack_exits(bank(features))), batch.labels)[0]
+    features = batch.features.to(next(exits.parameters()).dtype)
+    return cross_entropies(log_probabilities(stack_exits(exits(features))), batch.labels)[0]
 
 
-def meta_loss(bank: ExitSet, network: nn.Module, taught: Batch, judged: Batch, *, rate: float) -> Tensor:
+def meta_loss(exits: ExitSet, network: nn.Module, taught: Batch, judged: Batch, *, rate: float) -> Tensor:
     """Loss of some samples where they leave, after a step on others as the network weighs them.
 
     The step, plain gradient descent, is not taken: the gradient with respect to the network passes through it.
 
     Args:
-        bank: The exits, of one set of classifiers.
+        exits: The exits, of one set of classifiers.
         network: From losses to weights, see `sample_weights`.
         taught: Samples of the step.
         judged: Samples to judge it by, at the exits where `leave_by_shares` sends them after it; those who are sent to
             the network's own heads count, though no weight can help them.
         rate: Of the step.
     """
-    parameters = dict(bank.named_parameters())
-    losses = exit_losses(bank, taught)
+    parameters = dict(exits.named_parameters())
+    losses = exit_losses(exits, taught)
     weighed = (sample_weights(network, losses) * losses).sum(1).mean()
     gradients = torch.autograd.grad(weighed, list(parameters.values()), create_graph=True)
     moved = {
-        f"bank.{name}": value - rate * gradient
+        f"exits.{name}": value - rate * gradient
         for (name, value), gradient in zip(parameters.items(), gradients, strict=True)
     }
-    log_p: Tensor = functional_call(_Answers(bank), moved, (judged.features, judged.own_logits))
-    exits = leave_by_shares(log_p.amax(-1).exp())
-    return cross_entropies(log_p, judged.labels).gather(1, exits[:, None]).mean()
+    log_p: Tensor = functional_call(_Answers(exits), moved, (judged.features, judged.own_logits))
+    left = leave_by_shares(log_p.amax(-1).exp())
+    return cross_entropies(log_p, judged.labels).gather(1, left[:, None]).mean()
 
 
 class _Answers(nn.Module):
     """Log-probabilities `n x L x K` of all exits, in a form that `functional_call` gives other parameters to."""
 
-    def __init__(self, bank: ExitSet) -> None:
+    def __init__(self, exits: ExitSet) -> None:
         super().__init__()
-        self.bank = bank
+        self.exits = exits
 
     def forward(self, features: Tensor, own_logits: Mapping[int, Tensor]) -> Tensor:
-        return log_probabilities(all_logits(self.bank, features, own_logits)[0])
+        return log_probabilities(all_logits(self.exits, features, own_logits)[0])

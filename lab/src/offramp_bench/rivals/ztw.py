@@ -46,21 +46,21 @@ def fit_ztw(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointS
         >>> ones = torch.ones(1, 2, dtype=torch.float64)
         >>> costs = BackboneMulAdds(ones, ones, ones, full=ones[0, :1])
         >>> samples = MemorySource(torch.eye(4), {1: torch.eye(4)[:, :2]}, torch.arange(4) % 2, (2, 2))
-        >>> type(fit_ztw(samples, samples, costs, JointSettings()).bank).__name__
+        >>> type(fit_ztw(samples, samples, costs, JointSettings()).exits).__name__
         'EnsembledExits'
     """
     trained = fit_classifiers(fit, tune, costs, settings)
     first = settings.warmup_epochs + settings.epochs
     with seeded(settings.seed):
-        bank = EnsembledExits(trained.bank).eval()
-        optimizer = Adam([bank.weight, bank.bias], lr=LEARNING_RATE, fused=True)
+        exits = EnsembledExits(trained.exits).eval()
+        optimizer = Adam([exits.weight, exits.bias], lr=LEARNING_RATE, fused=True)
         remember_rates([optimizer])
 
         def loss_of(batch: Batch) -> Tensor:
             with torch.no_grad():
-                members = bank.members(batch.features.float())
-            log_q = log_probabilities(stack_exits(bank.ensembled(members)))
+                members = exits.members(batch.features.float())
+            log_q = log_probabilities(stack_exits(exits.ensembled(members)))
             return plain_loss(cross_entropies(log_q, batch.labels)).sum()
 
         descend(optimizer, loss_of, fit, settings, first_epoch=first, epochs=EPOCHS)
-    return FittedExits(bank, None, trained.cost_weights)
+    return FittedExits(exits)

@@ -65,7 +65,7 @@ def efficiencies(name: str, repeats: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     network, heavy = NETWORKS[name](), name == "T2T-ViT-14"
     for precision, dtype in (("float32", None), ("bfloat16", torch.bfloat16)):
-        backend = EagerBackend(network.backbone, network.pooling, network.bank, dtype=dtype)
+        backend = EagerBackend(network.backbone, network.pooling, network.exits, dtype=dtype)
         full = full_network(network.backbone, dtype)
         for size, count in (HEAVY if heavy else COUNTS).items():
             turns = min(repeats, 3) if heavy else repeats

@@ -58,11 +58,11 @@ def alternatives() -> list[Alternative]:
     found += [Alternative(f"ResNet-56, ONNX {kind}", _session(path)) for kind, path in _whole_graphs(graph).items()]
     frontier = cascade_frontier()
     point = frontier.at(cost=CASCADE_COST).point
-    bank = frontier.exits.take(point.classifier)
+    exits = frontier.exits.take(point.classifier)
     example = all_images()[:2]
-    eager = EagerBackend(frontier.backbone, frontier.pooling, bank)
-    narrow = EagerBackend(frontier.backbone, frontier.pooling, bank, dtype=torch.bfloat16)
-    onnx = onnx_backend(frontier.backbone, frontier.pooling, bank, example)
+    eager = EagerBackend(frontier.backbone, frontier.pooling, exits)
+    narrow = EagerBackend(frontier.backbone, frontier.pooling, exits, dtype=torch.bfloat16)
+    onnx = onnx_backend(frontier.backbone, frontier.pooling, exits, example)
     int8 = _int8_backend(frontier, point)
     backends: dict[str, Backend] = {"": eager, ", bfloat16": narrow, ", ONNX": onnx, ", ONNX INT8": int8}
     for name, backend in backends.items():
@@ -197,8 +197,8 @@ def _full_bfloat16() -> Run:
 
 
 def _engine(frontier: EarlyExitModel, point: OperatingPoint, backend: Backend) -> Run:
-    bank = frontier.exits.take(point.classifier)
-    engine = Engine(frontier.backbone, frontier.pooling, bank, [replace(point, classifier=0)], backend=backend)
+    exits = frontier.exits.take(point.classifier)
+    engine = Engine(frontier.backbone, frontier.pooling, exits, [replace(point, classifier=0)], backend=backend)
 
     def run(images: Tensor) -> Tensor:
         return engine.run(images)[0].argmax(1)
@@ -256,10 +256,10 @@ def _session(path: Path) -> Run:
 def _int8_backend(frontier: EarlyExitModel, point: OperatingPoint) -> Backend:
     folder = CACHE / "cascade-int8"
     shutil.rmtree(folder, ignore_errors=True)
-    bank = frontier.exits.take(point.classifier)
+    exits = frontier.exits.take(point.classifier)
     example = all_images()[:2]
-    export_onnx(frontier.backbone, frontier.pooling, bank, example, folder, int8=_calibration_images())
-    return OnnxBackend(folder, frontier.backbone, frontier.pooling, bank, example)
+    export_onnx(frontier.backbone, frontier.pooling, exits, example, folder, int8=_calibration_images())
+    return OnnxBackend(folder, frontier.backbone, frontier.pooling, exits, example)
 
 
 def _right(run: Run, images: Tensor, labels: Tensor, name: str) -> Tensor:

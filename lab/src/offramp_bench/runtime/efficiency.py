@@ -74,7 +74,7 @@ def efficiency(
     nobody = replace(measured.points[0], parameters={"threshold": torch.tensor(2.0)})
     points = {f"at {cost}": point for cost, point in zip(COSTS, measured.points, strict=True)} | {"nobody": nobody}
     engines = {
-        name: Engine(backbone, measured.pooling, measured.bank, [point], backend=backend)
+        name: Engine(backbone, measured.pooling, measured.exits, [point], backend=backend)
         for name, point in points.items()
     }
     stage_times: list[list[float]] = []

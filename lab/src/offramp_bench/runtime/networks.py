@@ -65,7 +65,7 @@ class Measured:
     name: str
     backbone: Backbone
     pooling: Pooling
-    bank: ExitSet
+    exits: ExitSet
     points: Sequence[OperatingPoint]
     """One for each of COSTS."""
     shares: Tensor
@@ -131,12 +131,12 @@ def _served(name: str, frontier: EarlyExitModel, test: BatchSource, inputs: Call
     point = frontier.at(cost=max(COSTS), policy="threshold").point
     (point,), seen = frontier.outcomes_at([point], test)
     asked = [replace(point, parameters={"threshold": level}) for level in torch.linspace(0.3, 1, 701)]
-    exits = simulate(asked, seen)
-    spent = frontier.costs["threshold"].of(seen.sizes).relative_cost(exits, point.active)
+    left = simulate(asked, seen)
+    spent = frontier.costs["threshold"].of(seen.sizes).relative_cost(left, point.active)
     points = [asked[int((spent - cost).abs().argmin())] for cost in COSTS]
     shares = _shares(frontier.backbone, inputs(0, 1), frontier.pooling)
-    bank = frontier.exits.take(frontier.at(cost=max(COSTS), policy="threshold").point.classifier)
-    return Measured(name, frontier.backbone, frontier.pooling, bank, points, shares, inputs)
+    exits = frontier.exits.take(frontier.at(cost=max(COSTS), policy="threshold").point.classifier)
+    return Measured(name, frontier.backbone, frontier.pooling, exits, points, shares, inputs)
 
 
 def _shares(backbone: Backbone, example: Hidden, pooling: Pooling) -> Tensor:
@@ -193,13 +193,13 @@ def t2t_vit() -> Measured:
     widths = tuple(
         pooling(backbone.representation(hidden, stage)).shape[1] for stage, hidden in _hiddens(backbone, example)
     )
-    bank = LadderExits(widths, tuple(range(backbone.num_exits - 1)), backbone.num_classes, width=64)
-    bank.eval().requires_grad_(False)
-    torch.nn.init.normal_(bank.head)
+    exits = LadderExits(widths, tuple(range(backbone.num_exits - 1)), backbone.num_classes, width=64)
+    exits.eval().requires_grad_(False)
+    torch.nn.init.normal_(exits.head)
     shares = _shares(backbone, example, pooling)
     decision = POLICIES.get("threshold").mul_adds(backbone.num_classes)
-    costs = price(count_backbone(backbone, example, pooling), bank, decision=decision).tables[0]
-    confidence = [_sharpest(backbone, pooling, bank, inputs(row, row + 32)) for row in (9_000, 9_032)]
+    costs = price(count_backbone(backbone, example, pooling), exits, decision=decision).tables[0]
+    confidence = [_sharpest(backbone, pooling, exits, inputs(row, row + 32)) for row in (9_000, 9_032)]
     logits = [torch.cat(parts) for parts in zip(*confidence, strict=True)]
     points = []
     for cost in COSTS:
@@ -210,7 +210,7 @@ def t2t_vit() -> Measured:
                 "threshold", {"threshold": torch.tensor(0.5)}, tuple(range(backbone.num_exits)), temperatures
             )
         )
-    return Measured("T2T-ViT-14", backbone, pooling, bank, points, shares, inputs)
+    return Measured("T2T-ViT-14", backbone, pooling, exits, points, shares, inputs)
 
 
 def _hiddens(backbone: Backbone, example: Hidden) -> list[tuple[int, Hidden]]:
@@ -223,11 +223,11 @@ def _hiddens(backbone: Backbone, example: Hidden) -> list[tuple[int, Hidden]]:
 
 
 @torch.inference_mode()
-def _sharpest(backbone: Backbone, pooling: Pooling, bank: ExitSet, images: Hidden) -> list[Tensor]:
+def _sharpest(backbone: Backbone, pooling: Pooling, exits: ExitSet, images: Hidden) -> list[Tensor]:
     """Logits of the early exits on some images."""
-    state, found = bank.initial_state(len(images)), []
+    state, found = exits.initial_state(len(images)), []
     for index, hidden in _hiddens(backbone, images)[:-1]:
-        answers, state = bank.step(index, pooling(backbone.representation(hidden, index)), state, None)
+        answers, state = exits.step(index, pooling(backbone.representation(hidden, index)), state, None)
         found.append(answers)
     return found
 

@@ -77,7 +77,7 @@ def parity(name: str, backend: Backend, wanted: Expected) -> list[dict[str, Any]
 
     Args:
         name: Of the backend.
-        backend: What computes; of the frontier's backbone and bank.
+        backend: What computes; of the frontier's backbone and exits.
         wanted: What the simulator says.
     """
     frontier, images = wanted.frontier, all_images()

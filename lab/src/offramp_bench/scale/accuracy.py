@@ -32,23 +32,23 @@ class Accuracy:
     """Of the bare network."""
 
 
-def accuracy_of(bank: ExitSet, tune: BatchSource, test: BatchSource, prices: Prices) -> Accuracy:
+def accuracy_of(exits: ExitSet, tune: BatchSource, test: BatchSource, prices: Prices) -> Accuracy:
     """Measure exits that have been fitted.
 
     Args:
-        bank: The exits.
+        exits: The exits.
         tune: Samples for temperatures and thresholds.
         test: Samples for the figures.
         prices: What the network and its exits cost.
     """
-    temperatures = tune_temperatures(bank, tune)
-    seen, judged = compute_outcomes(bank, tune, temperatures), compute_outcomes(bank, test, temperatures)
-    costs = prices.price(bank, POLICIES.get("threshold"))
+    temperatures = tune_temperatures(exits, tune)
+    seen, judged = compute_outcomes(exits, tune, temperatures), compute_outcomes(exits, test, temperatures)
+    costs = prices.price(exits, POLICIES.get("threshold"))
     points = thin(threshold_candidates(seen.confidence[0], temperatures[0], 0), seen, costs)
     table, rows = costs.of(judged.sizes), torch.arange(len(judged.labels))
-    exits = simulate(points, judged)
-    spent = [float(table.relative_cost(left, point.active)) for point, left in zip(points, exits, strict=True)]
-    right = [float(judged.correct[0, rows, left].double().mean()) for left in exits]
+    left_at = simulate(points, judged)
+    spent = [float(table.relative_cost(left, point.active)) for point, left in zip(points, left_at, strict=True)]
+    right = [float(judged.correct[0, rows, left].double().mean()) for left in left_at]
     full = float(judged.full_correct.double().mean())
     asked = np.linspace(min(spent), 1.0, GRID)
     found = accuracies_at(np.array([*spent, 1.0]), np.array([*right, full]), np.array([HALF, *asked]))

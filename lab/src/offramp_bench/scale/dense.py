@@ -30,10 +30,10 @@ def dense(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
         measured = made()
         ends = range(0, count // 4 if small else count, BATCH_SIZE)
         batches = [measured.inputs(start, start + BATCH_SIZE) for start in ends]
-        backend = EagerBackend(measured.backbone, measured.pooling, measured.bank, dtype=torch.bfloat16)
+        backend = EagerBackend(measured.backbone, measured.pooling, measured.exits, dtype=torch.bfloat16)
         found = {}
         for cost, point in zip(COSTS, measured.points, strict=True):
-            engine = Engine(measured.backbone, measured.pooling, measured.bank, [point], backend=backend)
+            engine = Engine(measured.backbone, measured.pooling, measured.exits, [point], backend=backend)
             works: dict[str, Callable[[Sequence[Hidden]], object]] = {
                 "apart": partial(_apart, engine),
                 "joined": partial(run_dense, engine),

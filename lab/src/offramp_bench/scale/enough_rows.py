@@ -68,4 +68,4 @@ def _measured(task: Task, kind: str, look: Look, rows: int, seed: int) -> dict[s
     else:
         fitted = fit_classifiers(fit, splits.tune, prices, replace(task.paper, seed=seed))
     took_s = time.process_time() - started
-    return {**asdict(accuracy_of(fitted.bank, splits.tune, splits.test, prices)), "cpu_s": took_s}
+    return {**asdict(accuracy_of(fitted.exits, splits.tune, splits.test, prices)), "cpu_s": took_s}

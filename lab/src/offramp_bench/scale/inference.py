@@ -114,7 +114,7 @@ def _untrained() -> offramp.EarlyExitModel:
     )
     network = frontier.at(cost=1.1, policy="threshold")
     # All are settings of the dial: which of them is right by chance more often says nothing.
-    points = [replace(point, tune_metrics={**point.tune_metrics, "accuracy": 0.1}) for point in network.settings]
+    points = [replace(point, tune_metrics={**point.tune_metrics, "accuracy": 0.1}) for point in network.dial_points]
     return replace(network, chosen=points[len(points) // 2], points={"threshold": points})
 
 
@@ -123,7 +123,7 @@ def _noise(count: int, *, seed: int = 0) -> Any:
 
 
 def _budgets(network: offramp.EarlyExitModel, small: bool) -> tuple[float, ...]:
-    return ((network.dial.cheapest + network.dial.dearest) / 2,) if small else BUDGETS
+    return ((network.dial.cheapest + network.dial.most_expensive) / 2,) if small else BUDGETS
 
 
 def _predicted(network: offramp.EarlyExitModel, source: ArraySource, folder: Path, **options: Any) -> Any:

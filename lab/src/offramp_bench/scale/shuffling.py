@@ -116,5 +116,5 @@ def _fitted(source: BatchSource, seed: int) -> dict[str, float]:
     splits = splits_of(task, "paper", 0)
     settings = replace(task.paper, seed=seed, warmup_epochs=EPOCHS, epochs=0)
     fitted = fit_classifiers(source, splits.tune, prices, settings)
-    found = accuracy_of(fitted.bank, splits.tune, splits.test, prices)
+    found = accuracy_of(fitted.exits, splits.tune, splits.test, prices)
     return {"at_half": found.at_half, "area": found.area}

@@ -33,7 +33,7 @@ class OnnxBackend:
         folder: A folder that `export_onnx` wrote for the same network.
         backbone: The network.
         pooling: The features that exits see of a stage.
-        bank: The trained exits.
+        exits: The trained exits.
         example: Inputs of at least one sample, from `backbone.prepare`; one pass shows the tree of the hidden states.
 
     Attributes:
@@ -41,25 +41,25 @@ class OnnxBackend:
     """
 
     def __init__(
-        self, folder: str | Path, backbone: Backbone, pooling: Pooling, bank: ExitSet, example: Hidden
+        self, folder: str | Path, backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden
     ) -> None:
         folder = Path(folder)
-        manifest = _read_manifest(folder, backbone, pooling, bank)
-        self._trained, self._carries_state = frozenset(bank.stages), bank.carries_state
-        self._read = bank.averaging.read
+        manifest = _read_manifest(folder, backbone, pooling, exits)
+        self._trained, self._carries_state = frozenset(exits.stages), exits.carries_state
+        self._read = exits.averaging.read
         self.exact = manifest["precision"] == "float32"
         if not self.exact:
             check_int8(backbone)
             warn_if_slow("int8")
         self._stages: list[_GraphCall] = []
         self._exits: dict[int, _GraphCall] = {}
-        eager = EagerBackend(backbone, pooling, bank)
+        eager = EagerBackend(backbone, pooling, exits)
         names = [leaf["name"] for leaf in manifest["inputs"]]
         state_names = {True: list(manifest["initial_state"]), False: []}  # of trained exits, and of own heads
         with torch.inference_mode():
             hidden = backbone.select(example, torch.zeros(1, dtype=torch.long), 0)
-            state: Any = (bank.initial_state(1), ())
-            classifier = None if bank.stacked == 1 else torch.zeros(1, dtype=torch.long)
+            state: Any = (exits.initial_state(1), ())
+            classifier = None if exits.stacked == 1 else torch.zeros(1, dtype=torch.long)
             self._specs = [pytree.tree_structure(hidden)]
             for index, stage in enumerate(manifest["stages"]):
                 hidden = eager.stage(index, hidden)
@@ -102,13 +102,13 @@ class OnnxBackend:
         return (logits if answer else None), ((new_state, heads) if trained else (exits, new_state))
 
 
-def onnx_backend(backbone: Backbone, pooling: Pooling, bank: ExitSet, example: Hidden | None) -> OnnxBackend:
+def onnx_backend(backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden | None) -> OnnxBackend:
     """Export a network with all its exits to a temporary folder, and open it with ONNX Runtime.
 
     Args:
         backbone: The frozen network.
         pooling: The features that exits see of a stage.
-        bank: The trained exits.
+        exits: The trained exits.
         example: Inputs of at least one sample, from `backbone.prepare`.
     """
     if example is None:
@@ -116,11 +116,11 @@ def onnx_backend(backbone: Backbone, pooling: Pooling, bank: ExitSet, example: H
             "example", expected="inputs to export the network with", got="none", hint="give some: example=..."
         )
     with TemporaryDirectory() as place:
-        export_onnx(backbone, pooling, bank, example, Path(place) / "graphs")
-        return OnnxBackend(Path(place) / "graphs", backbone, pooling, bank, example)
+        export_onnx(backbone, pooling, exits, example, Path(place) / "graphs")
+        return OnnxBackend(Path(place) / "graphs", backbone, pooling, exits, example)
 
 
-def _read_manifest(folder: Path, backbone: Backbone, pooling: Pooling, bank: ExitSet) -> dict[str, Any]:
+def _read_manifest(folder: Path, backbone: Backbone, pooling: Pooling, exits: ExitSet) -> dict[str, Any]:
     """Read a manifest and refuse that of another network."""
     try:
         manifest = read_manifest(folder)
@@ -133,7 +133,7 @@ def _read_manifest(folder: Path, backbone: Backbone, pooling: Pooling, bank: Exi
             got=f"'{manifest['name']}' with {len(manifest['stages'])}",
             hint="export this network",
         )
-    parts, exported = fingerprint_parts(backbone, pooling, bank), manifest["made_of"]
+    parts, exported = fingerprint_parts(backbone, pooling, exits), manifest["made_of"]
     if differing := [part for part in parts if parts[part] != exported.get(part)]:
         raise InputError(
             f"{folder}",

@@ -23,6 +23,7 @@ from offramp.runtime._points import PointTable
 from offramp.runtime._processor import warn_if_slow
 from offramp.runtime.onnx._int8 import check_int8, quantize_graph
 from offramp.runtime.onnx._pieces import PieceWriter, write_policy
+from offramp.runtime.onnx._single import write_single
 from offramp_onnx import FORMAT, VERSION, open_session
 
 __all__ = ["export_onnx", "fingerprint_parts"]
@@ -34,7 +35,7 @@ CALIBRATION_BATCH = 64
 def export_onnx(
     backbone: Backbone,
     pooling: Pooling,
-    bank: ExitSet,
+    exits: ExitSet,
     example: Hidden,
     folder: str | Path,
     *,
@@ -42,6 +43,7 @@ def export_onnx(
     costs: Mapping[str, Costs] | None = None,
     classes: Sequence[str] = (),
     int8: Hidden | None = None,
+    single: int | None = None,
 ) -> None:
     """Write a network with exits as ONNX graphs, one per stage, exit and policy, and a manifest.
 
@@ -50,7 +52,7 @@ def export_onnx(
     Args:
         backbone: The frozen network.
         pooling: The features that exits see of a stage.
-        bank: The trained exits.
+        exits: The trained exits.
         example: Inputs of at least one sample, from `backbone.prepare`.
         folder: A folder to make.
         points: The operating points that samples may be at; without any, all exits are written, and no policy.
@@ -59,15 +61,17 @@ def export_onnx(
         int8: Inputs of a few hundred samples, from `backbone.prepare`, to run the stages in int8, calibrated on them.
             Exits stay in float32. Points lose their guarantees, which hold for the network in float32. Text networks
             are refused: in int8 they lose too much at points that were chosen in float32.
+        single: Index of a point; at this point the graphs are also combined into one, `single.onnx`, for one sample at
+            a time.
 
     Example:
         >>> import tempfile
         >>> from offramp.exits import LinearExits
         >>> from offramp.backbone import CifarResNet
         >>> from offramp.pooling import POOLINGS
-        >>> backbone, bank = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
+        >>> backbone, exits = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
         >>> with tempfile.TemporaryDirectory() as place:
-        ...     export_onnx(backbone, POOLINGS.get("mean"), bank, torch.randn(1, 3, 32, 32), f"{place}/graphs")
+        ...     export_onnx(backbone, POOLINGS.get("mean"), exits, torch.randn(1, 3, 32, 32), f"{place}/graphs")
         ...     sorted(path.name for path in Path(place, "graphs").glob("stage*"))
         ['stage_00.onnx', 'stage_01.onnx', 'stage_02.onnx']
     """
@@ -87,13 +91,13 @@ def export_onnx(
         points = [replace(point, guarantee=None) for point in points]
     described_points = _describe_points(points, costs or {})
     backbone.eval()
-    bank.eval()
+    exits.eval()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent) as place, torch.no_grad():
         graphs = Path(place) / "graphs"
         graphs.mkdir()
-        exits = _needed_exits(bank, points, backbone.num_exits)
-        pieces = PieceWriter(backbone, pooling, bank, example, graphs).write(exits)
+        needed = _needed_exits(exits, points, backbone.num_exits)
+        pieces = PieceWriter(backbone, pooling, exits, example, graphs).write(needed)
         names = dict.fromkeys(point.policy for point in points)
         policies = {name: write_policy(graphs, name, backbone.num_classes) for name in names}
         if int8 is not None:
@@ -102,7 +106,7 @@ def export_onnx(
             "format": FORMAT,
             "version": VERSION,
             "name": backbone.name,
-            "made_of": fingerprint_parts(backbone, pooling, bank),
+            "made_of": fingerprint_parts(backbone, pooling, exits),
             "precision": "float32" if int8 is None else "int8",
             "num_classes": backbone.num_classes,
             "classes": list(classes),
@@ -113,14 +117,16 @@ def export_onnx(
         }
         text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
         (graphs / "manifest.json").write_text(text, encoding="utf-8")
+        if single is not None:
+            write_single(graphs, single)
         graphs.rename(folder)
 
 
-def fingerprint_parts(backbone: Backbone, pooling: Pooling, bank: ExitSet) -> dict[str, str]:
+def fingerprint_parts(backbone: Backbone, pooling: Pooling, exits: ExitSet) -> dict[str, str]:
     """Return what identifies the network that graphs were exported from; all weights are read."""
-    shape = [type(bank).__name__, bank.widths, bank.stages, bank.num_classes, bank.stacked, bank.averaging.stages]
+    shape = [type(exits).__name__, exits.widths, exits.stages, exits.num_classes, exits.stacked, exits.averaging.stages]
     digest = sha256(json.dumps(shape).encode())
-    for name, value in sorted(bank.state_dict().items()):
+    for name, value in sorted(exits.state_dict().items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
     return {"backbone": backbone.fingerprint(), "pooling": pooling.name, "exits": digest.hexdigest()}
@@ -131,7 +137,10 @@ def _describe_points(points: Sequence[OperatingPoint], costs: Mapping[str, Costs
     missing = {point.policy for point in points} - set(costs)
     if missing:
         raise InputError(
-            "costs", expected="costs of each policy", got=f"none of {sorted(missing)}", hint="give costs=frontier.costs"
+            "costs",
+            expected="costs for every policy of the points",
+            got=f"none for {', '.join(sorted(missing))}",
+            hint="pass costs=model.costs",
         )
     return [
         {
@@ -154,14 +163,14 @@ def _describe_points(points: Sequence[OperatingPoint], costs: Mapping[str, Costs
     ]
 
 
-def _needed_exits(bank: ExitSet, points: Sequence[OperatingPoint], num_exits: int) -> frozenset[int]:
+def _needed_exits(exits: ExitSet, points: Sequence[OperatingPoint], num_exits: int) -> frozenset[int]:
     """Return the exits that are active at some point, and those whose state later ones read."""
     if not points:
         return frozenset(range(num_exits))
     table, rows = PointTable(points), range(len(points))
-    carried = {stage for stage in bank.stages if bank.carries_state and table.is_carried(stage)}
+    carried = {stage for stage in exits.stages if exits.carries_state and table.is_carried(stage)}
     active = {stage for stage in range(num_exits) if table.is_active(stage, rows)}
-    return frozenset(active | carried | bank.averaging.read)
+    return frozenset(active | carried | exits.averaging.read)
 
 
 def _quantize_stages(folder: Path, manifest: Mapping[str, Any], samples: Sequence[Tensor]) -> None:

@@ -33,17 +33,17 @@ class PieceWriter:
     Args:
         backbone: The frozen network.
         pooling: The features that exits see of a stage.
-        bank: The trained exits.
+        exits: The trained exits.
         example: Inputs of at least one sample, from `backbone.prepare`.
         folder: The folder to write to.
     """
 
-    def __init__(self, backbone: Backbone, pooling: Pooling, bank: ExitSet, example: Hidden, folder: Path) -> None:
-        self._backbone, self._bank, self._folder = backbone, bank, folder
-        self._eager = EagerBackend(backbone, pooling, bank)
+    def __init__(self, backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden, folder: Path) -> None:
+        self._backbone, self._exits, self._folder = backbone, exits, folder
+        self._eager = EagerBackend(backbone, pooling, exits)
         self._hiddens = [_make_batch(backbone, example, size, length) for size, length in BATCHES]
         self._leaves = self._name_leaves(_input_names(self._hiddens[TRACED]), 0)
-        states = [pytree.tree_map(Tensor.clone, bank.initial_state(size)) for size, _ in BATCHES]
+        states = [pytree.tree_map(Tensor.clone, exits.initial_state(size)) for size, _ in BATCHES]
         self._states: list[Any] = [pytree.tree_leaves(state) for state in states]
         self._state_spec = pytree.tree_structure(states[0])
         self._state_names = [f"state_{place}" for place in range(len(self._states[0]))]
@@ -91,13 +91,13 @@ class PieceWriter:
         return {**entry, "hidden": self._describe_leaves()}
 
     def _write_exit(self, index: int) -> dict[str, Any]:
-        trained = index in self._bank.stages
+        trained = index in self._exits.stages
         states, names = (self._states, self._state_names) if trained else (self._heads, self._head_names)
         run = self._exit_function(index, self._state_spec if trained else self._head_spec)
-        stacked = trained and self._bank.stacked > 1
+        stacked = trained and self._exits.stacked > 1
         leaves = [*self._leaves, *map(Leaf, names), *([Leaf("classifier")] if stacked else [])]
         batches = [
-            [*hidden, *state, *([torch.arange(size) % self._bank.stacked] if stacked else [])]
+            [*hidden, *state, *([torch.arange(size) % self._exits.stacked] if stacked else [])]
             for hidden, state, (size, _) in zip(self._flat_batches(), states, BATCHES, strict=True)
         ]
         results = [call(run, values) for values in batches]
@@ -108,7 +108,7 @@ class PieceWriter:
                 f"the exit after stage {index} of '{self._backbone.name}'",
                 run,
                 leaves,
-                [self._backbone.heads, self._bank],
+                [self._backbone.heads, self._exits],
             ),
             batches,
             [result.outputs for result in results],
@@ -125,15 +125,15 @@ class PieceWriter:
         return {
             **entry,
             "state": [*self._state_names, *self._head_names],
-            "carried": trained and self._bank.carries_state,
-            "always": index in self._bank.averaging.read,
+            "carried": trained and self._exits.carries_state,
+            "always": index in self._exits.averaging.read,
         }
 
     def _exit_function(self, index: int, state_spec: pytree.TreeSpec) -> Callable[..., tuple[Tensor, Any]]:
         """Make an exit a function of leaves, to its logits and the state that later exits of its kind read."""
-        hidden_spec, trained = pytree.tree_structure(self._hiddens[TRACED]), index in self._bank.stages
+        hidden_spec, trained = pytree.tree_structure(self._hiddens[TRACED]), index in self._exits.stages
         width, depth = hidden_spec.num_leaves, state_spec.num_leaves
-        is_read = trained or index in self._bank.averaging.read
+        is_read = trained or index in self._exits.averaging.read
 
         def run(*leaves: Tensor) -> tuple[Tensor, Any]:
             hidden = pytree.tree_unflatten(list(leaves[:width]), hidden_spec)
