@@ -46,7 +46,7 @@ def test_a_cascade_as_a_table(offramp: Shell) -> None:
 @pytest.mark.slow
 def test_one_network_as_a_table(offramp: Shell) -> None:
     ran = offramp(*LINE)
-    assert ran.told == "A cheaper network before this one often saves more: give it as the first of two --model."
+    assert ran.told == "A cheaper network before this one often saves more: --model SMALL --model LARGE."
 
 
 def test_a_network_too_small_for_exits(offramp: Shell) -> None:
@@ -83,13 +83,13 @@ class TestSentences:
     def test_worth_it(self) -> None:
         told = sentences(self.estimated((0.4, -0.005, -0.02), (0.6, 0.0, -0.009)))
         assert told == [
-            "Exits in net: worth it. 0.60 of the cost loses at most 1 point with 95 % confidence (change +0.00)."
+            "Exits in net: worth it. At 60 % of the cost, at most 1 point is lost with 95 % confidence (change +0.00)."
         ]
 
     def test_probably(self) -> None:
         told = sentences(self.estimated((0.4, -0.005, -0.02)))
         assert told == [
-            "Exits in net: probably. 0.40 of the cost changes accuracy by -0.50, but 1,000 samples do not rule out a "
+            "Exits in net: probably. At 40 % of the cost, accuracy changes by -0.50, but 1,000 samples do not rule out a "
             "loss of 2.0 points; give more."
         ]
 
@@ -105,4 +105,4 @@ class TestSentences:
     def test_the_cheap_network_is_as_good(self) -> None:
         found = self.estimated((0.4, 0.0, 0.0))
         found = replace(found, alone=(("cheap", EstimatedPoint(0.1, 0.1, 0.001, (-0.1, 0.1))),))
-        assert sentences(found)[-1] == "cheap by itself is as accurate, at 0.10 of the cost: use that."
+        assert sentences(found)[-1] == "cheap by itself is as accurate, at 10 % of the cost: use that."

@@ -101,7 +101,7 @@ class TestSuccess:
             inputs, labels = samples(80, seed=seed, classes=2)
             np.savez(tmp_path / f"{name}.npz", x=inputs, y=labels)
         data = ("--train", tmp_path / "train.npz", "--validation", tmp_path / "val.npz")
-        found = offramp.json("fit", "-t", f"{MODELS}:make,classes=2", *data, *ONCE, "--out", tmp_path / "artifact")
+        found = offramp.json("fit", "-m", f"{MODELS}:make,classes=2", *data, *ONCE, "--out", tmp_path / "artifact")
         assert found["num_classes"] == 2
 
     def test_the_method_of_the_paper_without_weights(self, offramp: Shell, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ class TestStore:
     def test_of_another_network_is_refused(self, offramp: Shell, tmp_path: Path) -> None:
         store = ("--store", tmp_path / "features")
         offramp.json("fit", *BACKBONE, *DATA, *ONCE, *store, "--out", tmp_path / "first")
-        ran = offramp("fit", "-t", f"{MODELS}:make,seed=1", *DATA, *ONCE, *store, "--out", tmp_path / "artifact")
+        ran = offramp("fit", "-m", f"{MODELS}:make,seed=1", *DATA, *ONCE, *store, "--out", tmp_path / "artifact")
         assert ran.status == 1
         assert "holds another extraction: backbone was" in ran.told
         assert "choose another path or delete this one" in ran.told
@@ -258,7 +258,7 @@ def test_a_validation_of_hardly_any_samples(offramp: Shell, tmp_path: Path, coun
     if count == 1:
         assert "expected at least 2 samples, better 1,000 or more" in ran.told
         return
-    assert "So few samples cannot tell, even if all were right" in ran.told
+    assert "even a perfect network could not pass" in ran.told
     assert offramp(*line, "--anyway").status == 0
 
 
@@ -381,4 +381,4 @@ def test_a_copy_is_refused_before_the_long_work(
     data = ("--train", "train.npz", "--validation", tmp_path / "copy.npz")
     ran = offramp("fit", *BACKBONE, *data, "--out", tmp_path / "artifact")
     assert ran.status == 1
-    assert "train and validation are the same samples; hold some out" in ran.told
+    assert "train and validation are the same samples; pass validation samples" in ran.told

@@ -105,7 +105,7 @@ def test_texts_are_timed_by_their_lengths(offramp: Shell, tmp_path: Path) -> Non
 def test_nothing_is_written_that_was_not_measured(offramp: Shell, more: tuple[str, ...]) -> None:
     ran = offramp("inspect", "--model", f"{MODELS}:make", "--data", "test.npz", *more)
     assert ran.status == 1
-    assert f"expected --measure with {more[0]}, got none; add --measure" in ran.told
+    assert f"{more[0]} without --measure; add --measure" in ran.told
 
 
 @each("busy", [True, False])
@@ -156,7 +156,7 @@ class TestArtifact:
             (("--model", f"{MODELS}:make"), "expected an artifact, or a network with --model, got both"),
             (("--exits", "2"), "expected --exits with --model"),
             (("--pooling", "mean"), "expected --pooling with --model"),
-            (("--measure",), "expected --data with --measure of an artifact"),
+            (("--measure",), "--measure of an artifact without --data"),
         ],
     )
     def test_what_is_refused(self, offramp: Shell, artifact: Path, more: tuple[str, ...], told: str) -> None:

@@ -53,11 +53,11 @@ class TestMaking:
         assert re.search(told, ran.told), ran.told
 
     def test_two_make_a_cascade(self, offramp: Shell) -> None:
-        found = offramp.json("inspect", "-t", f"{MODELS}:small", "-t", f"{MODELS}:make", "--data", "test.npz")
+        found = offramp.json("inspect", "-m", f"{MODELS}:small", "-m", f"{MODELS}:make", "--data", "test.npz")
         assert found["network"] == "small+tiny"
 
     def test_a_cascade_of_other_classes_is_refused(self, offramp: Shell) -> None:
-        ran = offramp("inspect", "-t", f"{MODELS}:make,classes=2", "-t", f"{MODELS}:make", "--data", "test.npz")
+        ran = offramp("inspect", "-m", f"{MODELS}:make,classes=2", "-m", f"{MODELS}:make", "--data", "test.npz")
         assert ran.status == 1
         assert "classes" in ran.told
         assert "unexpected error" not in ran.told
@@ -106,9 +106,9 @@ class TestFolders:
         assert "'other' for class 2, which the network calls 'balance'" in offramp(*line, folder / "names").told
 
     def test_without_weights_it_could_not_be_loaded(self, offramp: Shell, folder: Path) -> None:
-        ran = offramp("fit", "-t", "hf:x", "--train", folder / "train.csv", "--out", folder / "a", "--no-weights")
+        ran = offramp("fit", "-m", "hf:x", "--train", folder / "train.csv", "--out", folder / "a", "--no-weights")
         assert ran.status == 1
-        assert "leave --no-weights out" in ran.told
+        assert "remove --no-weights" in ran.told
 
 
 class TestOpening:

@@ -166,9 +166,9 @@ class TestBudget:
         ("options", "told"),
         [
             (("--budget", "0.0001"), "the cost of the cheapest point, got 0.0001"),
-            (("--budget", "0"), "--budget: expected a share of 1, such as 0.6, got 0"),
-            (("--budget", "60"), "--budget: expected a share of 1, such as 0.6, got 60; did you mean 0.6?"),
-            (("--budget", "nan"), "--budget: expected a share of 1, such as 0.6, got nan"),
+            (("--budget", "0"), "--budget: expected a number between 0 and 1, such as 0.6, got 0"),
+            (("--budget", "60"), "--budget: expected a number between 0 and 1, such as 0.6, got 60; did you mean 0.6?"),
+            (("--budget", "nan"), "--budget: expected a number between 0 and 1, such as 0.6, got nan"),
             (("--budget", "0.8", "--cost", "0.8"), "expected --cost or --budget, got both; leave one out"),
         ],
     )

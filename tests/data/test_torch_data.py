@@ -153,7 +153,7 @@ def test_a_loader_pads_and_ids_stay() -> None:
             DataLoader(PAIRS, collate_fn=lambda samples: {"inputs": samples}),
             r"collate_fn: expected a pair \(inputs, labels\), got dict",
         ),
-        (Noisy(), "leave random transforms out"),
+        (Noisy(), "remove random transforms"),
     ],
 )
 def test_what_is_no_source_is_refused(data: Any, message: str) -> None:

@@ -124,7 +124,7 @@ def test_all_others_are_read_once() -> None:
 
 
 def test_nothing_left_is_refused() -> None:
-    with refuses(InputError, hint="leave some in"):
+    with refuses(InputError, hint="keep at least one row"):
         FilteredSource(source_of([5, 5]), np.array([5]))
 
 

@@ -175,7 +175,7 @@ def test_mistakes_name_the_next_step() -> None:
         frontier.at(cost=0.3)
     with pytest.raises(BudgetError, match=r"raise the budget"):
         frontier.at(cost=0.5).predict(INPUTS, budget=0.3)
-    with pytest.raises(InputError, match=r"got cost and accuracy; leave one"):
+    with pytest.raises(InputError, match=r"got cost and accuracy; pass only one"):
         frontier.at(cost=0.5, accuracy=0.5)
     with pytest.raises(InputError, match=r"with nothing else; give max_drop="):
         frontier.at(confidence=0.9)

@@ -143,7 +143,9 @@ class TestOnBackbone:
 
     @each("other", [CifarResNet(14, num_classes=3), CifarResNet(8, num_classes=4)])
     def test_another_shape_is_refused(self, frontier: EarlyExitModel, other: Backbone) -> None:
-        with pytest.raises(InputError, match=r"expected a network of 3 stages and 3 classes .*; fit exits for it"):
+        with pytest.raises(
+            InputError, match=r"expected a network of 3 stages and 3 classes .*; fit exits for this network"
+        ):
             on_backbone(frontier, other, TEST[0][:1])
 
     def test_inputs_are_prepared_as_the_update_says(self, frontier: EarlyExitModel, updated: Backbone) -> None:
@@ -163,7 +165,7 @@ class TestOnBackbone:
         assert chosen.guarantee is not None
         assert point.guarantee is None
         assert point.parameters is chosen.parameters
-        with pytest.raises(InputError, match=r"calibrate anew \(model\.recalibrate in Python"):
+        with pytest.raises(InputError, match=r"calibrate again \(model\.recalibrate in Python"):
             after.at(max_drop=0.5, confidence=0.8)
         assert frontier.at(max_drop=0.5, confidence=0.8).point.guarantee == chosen.guarantee
 

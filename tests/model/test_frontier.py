@@ -156,7 +156,7 @@ def test_wishes_that_cannot_be_met_say_what_can(fitted: EarlyExitModel) -> None:
         fitted.at(cost=0.01)
     with pytest.raises(BudgetError, match="that a point reaches on the tune split, at most"):
         fitted.at(accuracy=1.01)
-    with pytest.raises(InputError, match="got cost and accuracy; leave one"):
+    with pytest.raises(InputError, match="got cost and accuracy; pass only one"):
         fitted.at(cost=0.5, accuracy=0.5)
     with pytest.raises(UnknownNameError, match="threshold"):
         fitted.at(cost=0.5, policy="dice")

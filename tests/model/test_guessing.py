@@ -78,8 +78,8 @@ class TestMessages:
 
     def test_too_few_to_tell(self) -> None:
         # Half of either class: 0.5 ** 5 is the first power below 0.05.
-        assert "give at least 5" in self.told([0, 1], [0, 1])
-        assert "give at least 5" in self.told([0, 1, 0, 1], [0, 1, 0, 1])
+        assert "Give at least 5" in self.told([0, 1], [0, 1])
+        assert "Give at least 5" in self.told([0, 1, 0, 1], [0, 1, 0, 1])
         check_not_guessing(torch.tensor([0, 1] * 3), torch.tensor([0, 1] * 3), split="tune")
 
     def test_none(self) -> None:

@@ -182,7 +182,7 @@ def test_another_network_is_calibrated_anew(frontier: EarlyExitModel, tmp_path: 
     assert all(not calibrated(point) for points in after.points.values() for point in points)
     for loss in ("accuracy", "disagreement"):
         with pytest.raises(
-            InputError, match=r"moved to another network; fit again, or calibrate anew \(model.recalibrate"
+            InputError, match=r"moved to another network; fit again, or calibrate again \(model.recalibrate"
         ):
             after.at(max_drop=0.5, confidence=0.8, loss=loss)
     cached = features(after, tmp_path / "features")

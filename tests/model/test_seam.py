@@ -133,7 +133,7 @@ def forget() -> None:
 
 def test_a_method_and_a_policy_in_one_file(mine: Path, tmp_path: Path) -> None:
     frontier = fitted("mine:fit", policies=["mine:ahead"])
-    assert frontier.provenance["settings"] == {"passes": 3, "seed": 0}
+    assert frontier.provenance["settings"] == {"epochs": 3, "learning_rate": 0.01, "seed": 0}
     assert frontier.policy == "mine:ahead"
     frontier.save(tmp_path / "saved", weights=True)
     loaded = offramp.load(tmp_path / "saved", trust=["mine:ahead"])

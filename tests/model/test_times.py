@@ -213,7 +213,7 @@ class TestTimed:
             (LadderExits(exits.widths, exits.stages, 4, width=exits.width), "for 4 classes"),
             (LadderExits((7, 7, 7), exits.stages, 3, width=exits.width), r"got \(7, 7, 7\)"),
         ):
-            with pytest.raises(InputError, match=f"{told}.*measure the network and exits that run"):
+            with pytest.raises(InputError, match=f"{told}.*measure this network and these exits"):
                 frontier.with_latency(table_for(frontier.backbone, other))
 
     def test_it_knows_what_the_times_are_those_of(self, frontier: EarlyExitModel) -> None:

@@ -144,5 +144,5 @@ def test_what_is_refused(random: np.random.Generator) -> None:
         Monitor(traffic(random, 10), max_disagreement=2)
     with pytest.raises(InputError, match="expected reference samples"):
         Monitor(Traffic([], []))
-    with pytest.raises(InputError, match=r"run to full depth, as in this traffic, got none; make one with them"):
+    with pytest.raises(InputError, match=r"with shadowed samples, as in this traffic, got a reference without"):
         Monitor(traffic(random, 10, shadow=0)).update(traffic(random, 10, shadow=1))

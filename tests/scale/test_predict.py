@@ -233,7 +233,7 @@ def test_wrong_arguments_are_refused_before_anything_starts(tmp_path: Path) -> N
         predicted(tmp_path / "job", backend="eagre")
     with refuses(BudgetError, got="1e-06"):
         predict_on_cluster(dialled(), source(), tmp_path / "job", budget=1e-6, **OPTIONS)
-    with refuses(InputError, got="one on a backend", hint="backend="):
+    with refuses(InputError, got="a model from model.on(...)", hint="backend="):
         predict_on_cluster(network().on("eager"), source(), tmp_path / "job", **OPTIONS)
     assert not (tmp_path / "job").exists()
 

@@ -454,7 +454,7 @@ def headline() -> str:
             "",
             *_text_speed(results("runtime")["alternatives"]["texts"]),
             "",
-            "[docs/evidence.md](docs/evidence.md) has every figure, every bar and whether it held.",
+            "[docs/evidence.md](docs/evidence.md) has every figure, every target and whether it was met.",
         ]
     )
 

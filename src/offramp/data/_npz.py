@@ -93,8 +93,8 @@ def _load(path: Path) -> dict[str, npt.NDArray[Any]]:
         raise InputError(f"{path} is not a valid .npz file: {error}", hint="write it again with numpy.savez") from error
     except (OSError, EOFError, KeyError, MemoryError, NotImplementedError, RuntimeError, ValueError) as error:
         raise InputError(
-            f"{path} holds more than arrays of numbers and texts, and pickled objects are not loaded: {error}",
-            hint="save arrays of numbers or texts with numpy.savez",
+            f"{path} cannot be read: {error}",
+            hint="save arrays of numbers or texts with numpy.savez; pickled objects are not loaded",
         ) from error
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufU":

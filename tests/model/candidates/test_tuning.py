@@ -86,7 +86,7 @@ class TestContract:
 
     @each("name", ["entropy", "eenet"])
     def test_says_what_is_missing(self, name: str) -> None:
-        with pytest.raises(InputError, match=r"outcomes\(\.\.\., probabilities=True\)"):
+        with pytest.raises(InputError, match=r"add 'probabilities'"):
             candidates(name, tuning(replace(tune(), probabilities=None)))
 
     @each("name", ["gates", "branch_gates"])

@@ -159,7 +159,7 @@ def test_what_else_is_refused(tmp_path: Path) -> None:
     with refuses(InputError, problem="is not empty"):
         export_onnx(backbone, MEAN, exits, torch.randn(2, 4), tmp_path / "full")
     point = OperatingPoint("threshold", {"threshold": torch.tensor(0.5)}, (0, 1), torch.ones(2))
-    with refuses(InputError, got="none of ['threshold']", hint="give costs=frontier.costs"):
+    with refuses(InputError, got="none for threshold", hint="costs=model.costs"):
         export_onnx(backbone, MEAN, exits, torch.randn(2, 4), tmp_path / "new", points=[point])
     with refuses(InputError, expected="single precision", got="torch.bfloat16"):
         export_onnx(backbone.bfloat16(), MEAN, exits, torch.randn(2, 4), tmp_path / "other")

@@ -31,6 +31,7 @@ def fit_boosted(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
         settings: How to fit; the exits are linear whatever it says.
 
     Example:
+        >>> import torch
         >>> from offramp.cost._mul_adds import BackboneMulAdds
         >>> from offramp.features._batch import MemorySource
         >>> ones = torch.ones(1, 2, dtype=torch.float64)
