@@ -89,8 +89,8 @@ class TestSentences:
     def test_probably(self) -> None:
         told = sentences(self.estimated((0.4, -0.005, -0.02)))
         assert told == [
-            "Exits in net: probably. At 40 % of the cost, accuracy changes by -0.50, but 1,000 samples do not rule out a "
-            "loss of 2.0 points; give more."
+            "Exits in net: probably. At 40 % of the cost, accuracy changes by -0.50, but 1,000 samples do not rule out "
+            "a loss of 2.0 points; give more."
         ]
 
     def test_not(self) -> None:
