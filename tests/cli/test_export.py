@@ -50,7 +50,7 @@ def test_eight_bits_promise_nothing(
     assert "Careful: nothing is guaranteed" in offramp(*line, "--single").told
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_in_eight_bits(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
     offramp.json("export", "onnx", artifact, tmp_path / "graphs", *DATA, *TRUST, "--int8")
     assert json.loads((tmp_path / "graphs" / "manifest.json").read_text())["precision"] == "int8"

@@ -47,10 +47,8 @@ print("again", flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    "kinds",
-    [pytest.param(("raylet",), marks=pytest.mark.slow), pytest.param(("gcs_server", "agent"), marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("kinds", [("raylet",), ("gcs_server", "agent")])
 def test_is_an_error_that_says_to_run_the_same_call_again(kinds: tuple[str, ...]) -> None:
     command = [sys.executable, "-c", DRIVER]
     # Side by side: most of it is waiting.

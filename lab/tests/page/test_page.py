@@ -128,10 +128,11 @@ def test_contestants_that_came_out_the_same_are_told(told: dict[str, Any], tmp_p
     same = json.loads(json.dumps(told))
     rows = same["tasks"]["nci1"]["contestants"]
     rows["ladder, paper's look"] |= {key: rows["offramp"][key] for key in ("area", "curve")}
-    pages = [write_paper_page(parse_results(one), tmp_path / "page.html").read_text("utf-8") for one in (told, same)]
-    texts = [Page(page).text.replace("\N{NO-BREAK SPACE}", " ") for page in pages]
+    same["tasks"] = {"nci1": same["tasks"]["nci1"]}
+    same["observations"] = observations(same["tasks"])
+    page = write_paper_page(parse_results(same), tmp_path / "page.html").read_text("utf-8")
     said = "On nci1 these came out the same, to the last digit: offramp; ladder, paper's look."
-    assert [said in text for text in texts] == [False, True]
+    assert said in Page(page).text.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_odd_curves_can_be_drawn(told: dict[str, Any], tmp_path: Path) -> None:

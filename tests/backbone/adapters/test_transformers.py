@@ -261,8 +261,7 @@ class TestByConfig:
         assert (made.name, made.num_classes) == ("mine", 4)
         assert torch.equal(made(texts(3, 9, pad=0)), backbone(texts(3, 9, pad=0)))
 
-    @each("mean", [False, True])
-    @each("named", [False, True])  # by its weights alone, and as its configuration says
+    @each(("mean", "named"), [(False, True), (True, False)])  # as its configuration says, and by its weights alone
     def test_in_half_precision(self, mean: bool, named: bool) -> None:
         given = MeanClassifier(distilbert(), nn.Linear(32, 3)) if mean else classifier("bert", num_hidden_layers=1)
         if named:  # as a checkpoint's does
