@@ -14,7 +14,7 @@ def verdict(findings: Findings) -> str:
     """Describe the chosen point in one sentence with intervals."""
     chosen = findings.chosen
     return (
-        f"At {cost(chosen.relative_cost)} of the full network's cost ({findings.cost_kind}) it is right "
+        f"At {percent(chosen.relative_cost)} of the full network's cost ({findings.cost_kind}) it is right "
         f"{percent(chosen.accuracy)} of the time ({span(chosen.accuracy_interval)}); the full network "
         f"{percent(findings.full.accuracy)}: change {change(chosen.change)} points "
         f"({change_span(chosen.change_interval)})."
