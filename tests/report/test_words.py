@@ -26,7 +26,7 @@ def findings() -> Findings:
 
 def test_the_verdict_is_one_sentence_with_intervals(findings: Findings) -> None:
     assert verdict(findings).replace("\N{NO-BREAK SPACE}", " ") == (
-        "At 55.0 % of the full network's cost (counted Mul-Adds) it is right 93.1 % of the time (92.5 to 93.7); the "
+        "At 55.1 % of the full network's cost (counted Mul-Adds) it is right 93.1 % of the time (92.5 to 93.7); the "
         "full network 93.4 %: change \N{MINUS SIGN}0.3 points (\N{MINUS SIGN}0.6 to 0.0)."
     )
 
