@@ -58,7 +58,7 @@ def main() -> None:
     print(*(f"  {file}" for file in files), sep="\n")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model"
-        model.save(path) if hasattr(model, "save") else offramp.save(model, path)
+        model.save(path)
         files, returns, _ = walk(lambda: offramp.load(path, backbone=backbone))
     print(f"load: {len(files)} files, {returns} returns")
     print(*(f"  {file}" for file in files), sep="\n")
