@@ -215,8 +215,8 @@ class TestDevice:
         first = (artifact,) if command == "evaluate" else ("--model", f"{MODELS}:make")
         ran = offramp(command, *first, "--data", "test.npz", "--device", device)
         assert (ran.status, ran.out) == (1, "")
-        assert f"--device: expected a device that PyTorch can use on this machine, got '{device}'" in ran.told
-        assert "leave --device out to use the CPU" in ran.told
+        assert f"device: expected one that PyTorch can use on this machine, got '{device}'" in ran.told
+        assert "leave it out to use the CPU" in ran.told
 
     @each("more", [("--backend", "onnx"), ("--workers", "2")])
     def test_where_something_else_chooses(

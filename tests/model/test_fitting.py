@@ -152,7 +152,7 @@ class TestClasses:
     def test_refused_with_what_to_do(self) -> None:
         inputs, labels = called(images(60, seed=1))
         validation = images(60, seed=2)
-        with pytest.raises(InputError, match=r"set backbone.classes"):
+        with pytest.raises(InputError, match=r"pass classes="):
             offramp.fit(backbone(), (inputs, labels), validation)
         with pytest.raises(UnknownNameError, match="did you mean 'green'"):
             offramp.fit(named_backbone(), (inputs, [*labels[:-1], "greens"]), validation)

@@ -205,9 +205,9 @@ class TestPromise:
 
     @each("wrong", [0, -0.1, 1, 2.0, float("nan"), "0.1", None])
     def test_numbers_that_are_none(self, wrong: float) -> None:
-        with pytest.raises(InputError, match="expected max_drop between 0 and 1"):
+        with pytest.raises(InputError, match="expected max_drop above 0 and below 1"):
             asked(self.POINTS, wrong)
-        with pytest.raises(InputError, match="expected confidence between 0 and 1"):
+        with pytest.raises(InputError, match="expected confidence above 0 and below 1"):
             asked(self.POINTS, 0.1, confidence=wrong)
 
     def test_names_that_are_none(self) -> None:

@@ -97,5 +97,12 @@ def test_a_device_is_where_the_network_goes() -> None:
         network, vectors(60, 1), vectors(40, 2), settings=QUICK, device="cpu", anyway=True, progress=False
     )
     assert {parameter.device.type for parameter in model.backbone.parameters()} == {"cpu"}
-    with pytest.raises(RuntimeError, match="quantum"):
-        offramp.fit(module(), vectors(60, 1), vectors(40, 2), device="quantum")
+    for device in ("quantum", "cuda:99"):
+        with refuses(InputError, problem="device", got=device):
+            offramp.fit(module(), vectors(60, 1), vectors(40, 2), device=device)
+
+
+def test_options_of_another_kind_are_refused() -> None:
+    for options in ({"fitting": {"pooling": "mean"}}, {"calibration": None}, {"cost": 0.5}):
+        with refuses(InputError, expected="Options(...)"):
+            offramp.fit(module(), vectors(60, 1), vectors(40, 2), **options)

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from offramp.artifact._format import read_artifact
 from offramp.artifact._network import check_rebuilds, rebuilds
 from offramp.backbone import Factory
@@ -17,8 +15,9 @@ from offramp.backbone._making import is_library_name, make_backbone, parse_spec
 from offramp.errors import ArtifactError, InputError, OfframpError, UntrustedNameError
 from offramp.model._loading import load
 from offramp.model._model import EarlyExitModel
+from offramp.model._networks import check_device
 
-__all__ = ["check_device", "check_trusted", "find_modules_here", "make_network", "open_artifact", "trust_options"]
+__all__ = ["check_trusted", "find_modules_here", "make_network", "open_artifact", "trust_options"]
 
 _LIBRARY_PATHS = (str(Path(__file__).parents[1]), "site-packages", "<frozen")
 """Parts of the names of files that are not the user's: ours, other libraries', Python's own."""
@@ -46,19 +45,6 @@ def make_network(specs: Sequence[str], *, to_save: bool = False, device: str | N
         members.append(member)
     network = members[0] if len(members) == 1 else cascade(*members)
     return network if device is None else network.to(device)
-
-
-def check_device(device: str | None) -> None:
-    """Refuse a `--device` that torch does not know or cannot use on this machine."""
-    try:
-        torch.zeros(1, device=device).tolist()  # on a device without memory, such as meta, this fails too
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(
-            "--device",
-            expected="a device that PyTorch can use on this machine",
-            got=f"'{device}' ({str(error).splitlines()[0]})",
-            hint="leave --device out to use the CPU, or give cuda where torch.cuda.is_available() is true",
-        ) from error
 
 
 def trust_options(model: EarlyExitModel) -> str:

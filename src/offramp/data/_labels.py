@@ -79,7 +79,7 @@ def encode_labels(labels: Any, name: str, classes: Sequence[str]) -> Any:
             f"labels of {name}",
             expected="numbers, as the network does not know its classes",
             got=f"names such as '{values[0]}'",
-            hint="set backbone.classes to their names in the order of its outputs",
+            hint="pass classes=[...], the names in the order of the network's outputs",
         )
     return Labels.from_names(values, classes).numbers
 

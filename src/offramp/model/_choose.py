@@ -133,6 +133,8 @@ def choose_point(
     if request.accuracy is not None:
         dial = Dial(candidates)
         point = dial.pick_by_accuracy(request.accuracy)
+        if request.accuracy > 1:
+            raise InputError("accuracy", expected="a share of right answers, such as 0.93", got=request.accuracy)
         if point is None:
             best = dial.front[-1].tune_metrics["accuracy"]
             raise BudgetError(

@@ -64,6 +64,9 @@ class Evaluation:
     rows: tuple[Measured, ...]
     """Measurements, one per point."""
 
+    def __repr__(self) -> str:
+        return f"Evaluation({self.samples:,} samples, {len(self.points)} points)"
+
     def __str__(self) -> str:
         lines = [f"{self.samples:,} samples, full network {100 * self.full_accuracy:.2f} % right"]
         for point, row in zip(self.points, self.rows, strict=True):

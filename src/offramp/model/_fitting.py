@@ -36,7 +36,14 @@ from offramp.model._frontier import Contribution, area
 from offramp.model._guarantees import with_losses
 from offramp.model._guessing import check_full_network
 from offramp.model._model import EarlyExitModel
-from offramp.model._networks import Network, as_backbone, check_names, check_stages, preprocessing_of_part
+from offramp.model._networks import (
+    Network,
+    as_backbone,
+    check_device,
+    check_names,
+    check_stages,
+    preprocessing_of_part,
+)
 from offramp.model._options import CalibrationOptions, CostOptions, FittingOptions
 from offramp.model._outcomes import Outcomes, compute_outcomes, tune_temperatures
 from offramp.model._points import LEVELS, paying_exits, thin, tuning_of, with_sets
@@ -110,6 +117,9 @@ def fit(
         SplitError: If more than 1 % of the validation samples are among the training samples.
     """
     # Prepare: everything that can be refused is refused before the long work.
+    for options, kind in ((fitting, FittingOptions), (calibration, CalibrationOptions), (cost, CostOptions)):
+        if not isinstance(options, kind):
+            raise InputError(expected=f"offramp.{kind.__name__}(...)", got=options)
     function, settings = _method_and_settings(method, settings, trust)
     check_own_name(POOLINGS.get(fitting.pooling, trust=trust), fitting.pooling)
     backbone = as_backbone(network, lambda: _example(train, classes, preprocessing))
@@ -128,6 +138,7 @@ def fit(
     if cost.latency is not None:
         check_measured(cost.latency, backbone, fitting.max_exits)
     if device is not None:
+        check_device(device)
         backbone.to(device)
     with feature_folder(store) as folder:
         # Extract: the one pass of the network over the data.

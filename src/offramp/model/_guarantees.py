@@ -233,7 +233,7 @@ def _rounded_up(values: Tensor) -> Tensor:
 def _checked(max_drop: float, confidence: float, loss: str, bound: str) -> RiskLoss:
     for name, wish, example in (("max_drop", max_drop, "0.01 for a point"), ("confidence", confidence, "0.95")):
         if not isinstance(wish, Real) or not 0 < wish < 1:
-            raise InputError(expected=f"{name} between 0 and 1, such as {name}={example}", got=repr(wish))
+            raise InputError(expected=f"{name} above 0 and below 1, such as {name}={example}", got=repr(wish))
     if loss not in LOSSES:
         raise unknown_name("loss", loss, LOSSES)
     if bound not in get_args(RiskBound):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from torch import nn
 
 from offramp.artifact._format import LONGEST
@@ -16,7 +17,7 @@ from offramp.data._labelled import check_same_classes
 from offramp.errors import InputError
 from offramp.preprocessing import Preprocessing
 
-__all__ = ["Network", "as_backbone", "check_names", "check_stages", "preprocessing_of_part"]
+__all__ = ["Network", "as_backbone", "check_device", "check_names", "check_stages", "preprocessing_of_part"]
 
 Network: TypeAlias = "Backbone | nn.Module | str | Sequence[Any] | Any"
 """A backbone; a torch module; "hf:FOLDER", "timm:NAME" or "torchvision:NAME,weights=FILE"; a `transformers` pipeline;
@@ -93,7 +94,7 @@ def check_stages(backbone: Backbone) -> None:
 
 def check_names(classes: Sequence[str], backbone: Backbone) -> tuple[str, ...]:
     """Return class names as a tuple; refuse them if they are not one per class, or not those of the backbone."""
-    names = [] if isinstance(classes, str) else list(classes)
+    names = [] if isinstance(classes, str) else [str(name) if isinstance(name, str) else name for name in classes]
     good = all(isinstance(name, str) and 0 < len(name) <= LONGEST for name in names)
     if not good or len(names) != backbone.num_classes or len(set(names)) != len(names):
         raise InputError(
@@ -116,3 +117,16 @@ def preprocessing_of_part(part: Backbone, backbone: Backbone, preprocessing: Pre
     # Members that remain of a cascade whose networks prepare inputs each in its own way have to do so themselves.
     apart = isinstance(backbone, Cascade) and not backbone.alike
     return preprocessing.followed_by(part.preprocessing) if apart and part is not backbone else preprocessing
+
+
+def check_device(device: str | torch.device | None) -> None:
+    """Refuse a device that torch does not know or cannot use on this machine."""
+    try:
+        torch.zeros(1, device=device).tolist()  # on a device without memory, such as meta, this fails too
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            "device",
+            expected="one that PyTorch can use on this machine",
+            got=f"'{device}' ({str(error).splitlines()[0]})",
+            hint="leave it out to use the CPU, or give cuda where torch.cuda.is_available() is true",
+        ) from error

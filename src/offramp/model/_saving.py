@@ -30,6 +30,8 @@ def save(model: "EarlyExitModel", path: str | Path, *, factory: Factory | None, 
     """Write a model into a folder; `EarlyExitModel.save` describes the arguments."""
     backbone = model.backbone
     model.preprocessing.check()
+    if isinstance(factory, str):
+        raise InputError("factory", expected="a Factory", got=f"'{factory}'", hint=f"give Factory('{factory}')")
     factory = factory_for(backbone, factory)
     if weights is None:
         weights = model.embedded or (factory is not None and is_of_libraries(factory))

@@ -115,6 +115,10 @@ class OperatingPoint:
         if not ascending or not self.active or self.active[0] < 0 or self.active[-1] != last:
             raise InputError(expected=f"ascending active exits that end with the final one, {last}", got=self.active)
 
+    def __repr__(self) -> str:
+        figures = (f", {name} {value:.4g}" for name, value in self.tune_metrics.items())
+        return f"OperatingPoint({self.policy}{''.join(figures)}, {len(self.active)} exits)"
+
     @property
     def rule(self) -> Policy:
         """The policy itself."""

@@ -190,6 +190,12 @@ def _load_model(path: Path, config: dict[str, Any], kind: Kind) -> nn.Module:
                 trust_remote_code=False,
                 output_loading_info=True,
             )
+        except ImportError as error:
+            raise InputError(
+                f"transformers cannot import the classes of {path}: {_root_cause(error)}",
+                hint="the folder is not at fault: mend that package, such as a torchvision that does not fit torch, "
+                "or uninstall it",
+            ) from error
         except Exception as error:  # the library may raise anything
             raise InputError(
                 f"{path}: the model cannot be loaded: {str(error)[:300]}",
@@ -206,6 +212,12 @@ def _load_model(path: Path, config: dict[str, Any], kind: Kind) -> nn.Module:
         )
     network: nn.Module = model
     return network
+
+
+def _root_cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return str(error)[:300]
 
 
 def _load_tokenizer(path: Path) -> Any:
