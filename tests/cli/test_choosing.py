@@ -26,7 +26,7 @@ from tests.model.timing_examples import FULL_MS, table_of
         ("--cost inf", "--cost: expected a number between 0 and 1, such as 0.6, got inf"),
         ("--cost 60", "got 60; did you mean 0.6?"),
         ("--accuracy 93", "--accuracy: expected a number between 0 and 1, such as 0.6, got 93; did you mean 0.93?"),
-        ("--accuracy 1.01", "an accuracy that a point reaches on the tune split, at most 0."),
+        ("--accuracy 1.01", "accuracy: expected a share of right answers, such as 0.93, got 1.01"),
         ("--cost 0.5 --accuracy 0.5", "and --latency-ms, got --cost and --accuracy; keep one of them"),
         ("--cost 0.5 --latency-ms 2", "and --latency-ms, got --cost and --latency-ms; keep one of them"),
         ("--cost 0.5 --max-drop 0.1", "and --latency-ms, got --cost and --max-drop; keep one of them"),

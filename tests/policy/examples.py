@@ -47,6 +47,7 @@ _DRAWN: dict[str, Callable[[int, int, int, torch.Generator], dict[str, Tensor]]]
 
 def drawn(name: str, points: int, *, exits: int, classes: int, seed: int = 1) -> dict[str, Tensor]:
     """Parameters of some points, `P x L x ...` for those that differ from exit to exit, else `P`."""
+    assert name in _DRAWN, f"add to _DRAWN how parameters of the policy '{name}' are drawn"
     return _DRAWN[name](points, exits, classes, torch.Generator().manual_seed(seed))
 
 
