@@ -79,7 +79,7 @@ def encode_labels(labels: Any, name: str, classes: Sequence[str]) -> Any:
             f"labels of {name}",
             expected="numbers, as the network does not know its classes",
             got=f"names such as '{values[0]}'",
-            hint="pass classes=[...] to fit, or set backbone.classes, to the names in the order of the network's outputs",
+            hint="pass classes=[...] to fit, or set backbone.classes: names in the order of the network's outputs",
         )
     return Labels.from_names(values, classes).numbers
 
