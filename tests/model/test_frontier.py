@@ -25,6 +25,7 @@ from offramp.model._outcomes import Outcomes, compute_outcomes, simulate
 from offramp.model._points import thin
 from offramp.policy import POLICIES, OperatingPoint
 from offramp.preprocessing import Preprocessing
+from tests.cases import refuses
 from tests.model.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
 from tests.policy.examples import drawn
 
@@ -155,7 +156,9 @@ def test_wishes_that_cannot_be_met_say_what_can(fitted: EarlyExitModel) -> None:
     with pytest.raises(BudgetError, match="the cost of the cheapest point"):
         fitted.at(cost=0.01)
     with pytest.raises(BudgetError, match="that a point reaches on the tune split, at most"):
-        fitted.at(accuracy=1.01)
+        fitted.at(accuracy=0.9999)
+    with refuses(InputError, problem="accuracy", expected="a share"):
+        fitted.at(accuracy=93)
     with pytest.raises(InputError, match="got cost and accuracy; pass only one"):
         fitted.at(cost=0.5, accuracy=0.5)
     with pytest.raises(UnknownNameError, match="threshold"):
