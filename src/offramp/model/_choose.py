@@ -66,6 +66,8 @@ class Request:
                 )
         if self.cost is not None and not 0 < self.cost <= MOST_COST:
             raise InputError(expected="cost as a share of the full network's cost, such as 0.6", got=str(self.cost))
+        if self.accuracy is not None and self.accuracy > 1:
+            raise InputError("accuracy", expected="a share of right answers, such as 0.93", got=self.accuracy)
         if self.latency_ms is not None and not 0 < self.latency_ms < float("inf"):
             raise InputError(expected="latency_ms in milliseconds above 0, such as 2.0", got=str(self.latency_ms))
 
@@ -133,8 +135,6 @@ def choose_point(
     if request.accuracy is not None:
         dial = Dial(candidates)
         point = dial.pick_by_accuracy(request.accuracy)
-        if request.accuracy > 1:
-            raise InputError("accuracy", expected="a share of right answers, such as 0.93", got=request.accuracy)
         if point is None:
             best = dial.front[-1].tune_metrics["accuracy"]
             raise BudgetError(
