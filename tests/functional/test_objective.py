@@ -10,7 +10,6 @@ from torch import Tensor
 
 from offramp.functional import evidence, exit_distribution, gate_loss, gate_targets, weighted_loss
 from offramp.functional._objective import (
-    best_exit,
     cross_entropies,
     full_loss,
     plain_loss,
@@ -212,10 +211,10 @@ class TestAgainstTheEquations:
         given = problem()
         losses, gate_logits, _ = ours(given)
         costs, weights = torch.tensor(COSTS).double(), torch.tensor(COST_WEIGHTS).double()
-        best = best_exit(priced_losses(losses, costs, weights))
+        priced = priced_losses(losses, costs, weights)
         positive = torch.rand(W, L - 1, dtype=torch.float64, generator=torch.Generator().manual_seed(4)) * 5
         subsequent = kind == "exit_subsequent"
-        targets = gate_targets(best, L, kind="exit_subsequent" if subsequent else "exit_if_min")
+        targets = gate_targets(priced, kind="exit_subsequent" if subsequent else "exit_if_min")
         found = gate_loss(gate_logits, targets, positive)
 
         expected = []
@@ -226,7 +225,8 @@ class TestAgainstTheEquations:
                 prices = [loss.item() + COST_WEIGHTS[w] * cost for loss, cost in zip(of.losses, COSTS, strict=True)]
                 cheapest = prices.index(min(prices))
                 for gate in range(L - 1):
-                    opens = gate >= cheapest if subsequent else gate == cheapest
+                    unbeaten = all(prices[gate] < later for later in prices[gate + 1 :])
+                    opens = gate >= cheapest and (subsequent or gate == cheapest or unbeaten)
                     score = of.gates[gate]
                     total = total - (positive[w, gate] * score.log() if opens else (1 - score).log())
             expected.append(total / N)

@@ -56,27 +56,42 @@ class TestBestExit:
         assert (best[-1] == 0).all()
 
 
+def priced_with_best(best: list[int], num_exits: int) -> torch.Tensor:
+    """Priced losses that are least at the given exits and rise from there on, so that both targets differ."""
+    exits = torch.arange(num_exits)
+    return (exits - torch.tensor(best)[:, None]).abs().float()
+
+
 class TestGateTargets:
     @quick
-    @given(best=st.lists(st.integers(0, 5), min_size=1, max_size=8))
-    def test_both_kinds(self, best: list[int]) -> None:
-        subsequent = gate_targets(torch.tensor(best), 6).tolist()
-        only = gate_targets(torch.tensor(best), 6, kind="exit_if_min").tolist()
-        for row, chosen in enumerate(best):
-            assert subsequent[row] == [gate >= chosen for gate in range(5)]
-            assert only[row] == [gate == chosen for gate in range(5)]
+    @given(rows=st.lists(st.lists(st.integers(0, 3), min_size=6, max_size=6), min_size=1, max_size=8))
+    def test_both_kinds_by_the_papers_cases(self, rows: list[list[int]]) -> None:
+        priced = torch.tensor(rows, dtype=torch.float32)
+        subsequent, if_min = gate_targets(priced).tolist(), gate_targets(priced, kind="exit_if_min").tolist()
+        for row, losses in enumerate(rows):
+            best = losses.index(min(losses))
+            assert subsequent[row] == [gate >= best for gate in range(5)]
+            assert if_min[row] == [
+                gate == best or (gate > best and all(losses[gate] < later for later in losses[gate + 1 :]))
+                for gate in range(5)
+            ]
+
+    def test_exit_if_min_opens_later_exits_that_no_exit_after_them_beats(self) -> None:
+        priced = torch.tensor([[9.0, 8.0, 1.0, 7.0, 2.0, 3.0, 4.0]])
+        assert gate_targets(priced, kind="exit_if_min").int().tolist() == [[0, 0, 1, 0, 1, 1]]
 
     def test_shapes(self) -> None:
-        assert gate_targets(torch.zeros(2, 3, dtype=torch.long), 4).shape == (2, 3, 3)
-        assert gate_targets(torch.zeros(3, dtype=torch.long), 1).shape == (3, 0)
-        assert gate_targets(torch.zeros(3, dtype=torch.long), 4).dtype == torch.bool
+        assert gate_targets(torch.zeros(2, 3, 4)).shape == (2, 3, 3)
+        assert gate_targets(torch.zeros(3, 1)).shape == (3, 0)
+        assert gate_targets(torch.zeros(3, 1), kind="exit_if_min").shape == (3, 0)
+        assert gate_targets(torch.zeros(3, 4)).dtype == torch.bool
 
 
 class TestImbalanceWeights:
     @quick
     @given(best=st.lists(st.integers(0, 4), min_size=1, max_size=60))
     def test_a_direct_count_on_cumulative_targets(self, best: list[int]) -> None:
-        positives = gate_targets(torch.tensor(best), 5).sum(0)
+        positives = gate_targets(priced_with_best(best, 5)).sum(0)
         expected = []
         for gate in range(4):
             leaving = sum(1 for chosen in best if chosen <= gate)
@@ -91,8 +106,8 @@ class TestImbalanceWeights:
 
     def test_is_not_what_the_released_code_counts(self) -> None:
         # Targets that make the late gates mostly positive: the count of l* == l would still weigh their positives up.
-        best = torch.tensor([0] * 1 + [1] * 2 + [2] * 17)
-        cumulative = imbalance_weights(gate_targets(best, 4).sum(0), 20)
-        single = imbalance_weights(gate_targets(best, 4, kind="exit_if_min").sum(0), 20)
+        best = [0] * 1 + [1] * 2 + [2] * 17
+        cumulative = imbalance_weights(gate_targets(priced_with_best(best, 4)).sum(0), 20)
+        single = imbalance_weights(torch.bincount(torch.tensor(best), minlength=3), 20)
         assert cumulative.tolist() == pytest.approx([5, 5, 1 / 20])
         assert single.tolist() == pytest.approx([5, 5, 3 / 17])

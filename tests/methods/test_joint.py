@@ -19,7 +19,7 @@ from offramp.functional._objective import GateTarget, cross_entropies, priced_lo
 from offramp.functional._statistics import log_probabilities
 from offramp.methods import FittedExits
 from offramp.methods._joint import EpochRecord, fit_classifiers, fit_joint
-from offramp.methods._settings import ClassifierTraining, ExitKind, JointSettings
+from offramp.methods._settings import PAPER, ClassifierTraining, ExitKind, JointSettings
 from tests.cases import each
 
 WIDTHS = (4, 6, 8)
@@ -227,12 +227,20 @@ def test_samples_of_many_sizes_are_priced_at_their_mean() -> None:
     assert not torch.allclose(other.trained_gates.bias, found.trained_gates.bias, atol=1e-6)
 
 
-def test_short_epochs_train_classifiers_too() -> None:
-    # 13 batches an epoch and a switch every 20: a counter that restarted each epoch would never leave the gates.
-    settings = replace(QUICK, switch_every=20, epochs=4, warmup_epochs=0)
-    untouched = fit(replace(settings, classifier_loss="fixed")).exits.state_dict()["weights.0"]
-    trained = fit(settings).exits.state_dict()["weights.0"]
-    assert not torch.allclose(trained[:, :1], untouched, atol=1e-3)
+@each("samples", [1, 10, 300])
+def test_the_papers_settings_train_both_sides_of_few_samples(samples: int) -> None:
+    # 300 samples are two batches per epoch: a switch after 50 batches would never reach the classifiers.
+    fit_split, tune = noisy_clusters(samples), noisy_clusters(90, seed=1)
+
+    def train(classifier_loss: ClassifierTraining, epochs: int) -> FittedExits:
+        settings = replace(PAPER, classifier_loss=classifier_loss, epochs=epochs, patience=epochs + 1)
+        return fit_joint(fit_split, tune, COSTS, settings, dtype=torch.float64)
+
+    warm, untouched, trained = train("fixed", 0), train("fixed", 10), train("weighted", 10)
+    assert not torch.allclose(untouched.trained_gates.weight, warm.trained_gates.weight, atol=1e-3)
+    for stage in ("0", "1"):
+        before, after = (fitted.exits.state_dict()[f"weights.{stage}"] for fitted in (untouched, trained))
+        assert not torch.allclose(after, before.expand_as(after), atol=1e-3)
 
 
 def test_fixed_classifiers_do_not_move_after_warm_up() -> None:

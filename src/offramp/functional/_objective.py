@@ -88,28 +88,35 @@ def best_exit(priced: Tensor) -> Tensor:
     return priced.argmin(-1)
 
 
-def gate_targets(best: Tensor, num_exits: int, *, kind: GateTarget = "exit_subsequent") -> Tensor:
+def gate_targets(priced: Tensor, *, kind: GateTarget = "exit_subsequent") -> Tensor:
     r"""Return the binary target of each gate.
 
-    `exit_subsequent` (the paper): $t^l = 1$ for $l \ge l^*$. `exit_if_min` (its ablation): $t^l = 1$ for $l = l^*$
-    only. Section 4.1 of [Regol2024].
+    `exit_subsequent` (the paper): $t^l = 1$ for $l \ge l^*$. `exit_if_min` (its ablation): $t^l = 1$ at $l^*$ and at
+    every later exit whose priced loss is below that of all exits after it. Section 4.1 and the appendix of [Regol2024].
 
     Args:
-        best: `...` best exits, 0-based.
-        num_exits: L, the final exit included.
+        priced: `... x L` priced losses, the final exit included.
         kind: One of the two targets.
 
     Returns:
         `... x (L-1)` booleans: the final exit has no gate.
 
     Example:
-        >>> gate_targets(torch.tensor([1]), 4)
-        tensor([[False,  True,  True]])
+        >>> priced = torch.tensor([[4.0, 1.0, 3.0, 2.0, 5.0]])
+        >>> gate_targets(priced)
+        tensor([[False,  True,  True,  True]])
+        >>> gate_targets(priced, kind="exit_if_min")
+        tensor([[False,  True, False,  True]])
     """
     if kind not in get_args(GateTarget):
         raise unknown_name("gate target", kind, get_args(GateTarget))
-    exits = torch.arange(num_exits - 1, device=best.device)
-    return exits >= best[..., None] if kind == "exit_subsequent" else exits == best[..., None]
+    best = best_exit(priced)[..., None]
+    exits = torch.arange(priced.shape[-1] - 1, device=priced.device)
+    if kind == "exit_subsequent":
+        return exits >= best
+    least_after = priced.flip(-1).cummin(-1).values.flip(-1)[..., 1:]
+    # No exit before the best one is below all exits after it; the best one itself may tie with a later one.
+    return (priced[..., :-1] < least_after) | (exits == best)
 
 
 def imbalance_weights(positives: Tensor, total: int) -> Tensor:

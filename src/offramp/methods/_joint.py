@@ -27,7 +27,6 @@ from offramp.features._batch import Batch
 from offramp.functional import evidence, exit_distribution, gate_loss, gate_targets, imbalance_weights, weighted_loss
 from offramp.functional._leaving import first_exit, should_leave
 from offramp.functional._objective import (
-    best_exit,
     cross_entropies,
     full_loss,
     plain_loss,
@@ -236,9 +235,12 @@ class _Run:
     def _alternate(self, positive_weights: Tensor) -> float:
         """Train gates and classifiers in turn for one epoch, gates first."""
         settings = self.settings
+        steps_per_epoch = -(-self.fit.num_samples // settings.samples_per_step(self.fit.num_samples))
+        # At most half an epoch: with few samples both sides still get their turns before early stopping.
+        switch_every = min(settings.switch_every, max(1, steps_per_epoch // 2))
         total, steps = torch.zeros(()), 0
         for progress, batch in self._batches_of(settings.warmup_epochs, settings.epochs):
-            gates_turn = settings.classifier_loss == "fixed" or self.batches // settings.switch_every % 2 == 0
+            gates_turn = settings.classifier_loss == "fixed" or self.batches // switch_every % 2 == 0
             self.exits.train(not gates_turn)  # gates are trained on classifiers without dropout
             if gates_turn:
                 loss = self._gate_loss(batch, positive_weights)
@@ -255,7 +257,7 @@ class _Run:
 
     def _targets(self, log_p: Tensor, labels: Tensor) -> Tensor:
         priced = priced_losses(cross_entropies(log_p, labels), self.relative_costs, self.cost_weights)
-        return gate_targets(best_exit(priced), len(self.relative_costs), kind=self.settings.gate_target)
+        return gate_targets(priced, kind=self.settings.gate_target)
 
     def _gate_loss(self, batch: Batch, positive_weights: Tensor) -> Tensor:
         """Return the loss of the gates against their targets, classifiers fixed: Eq. 16."""

@@ -42,7 +42,8 @@ class JointSettings:
     epochs: int = 10
     """Epochs of alternation between gates and classifiers."""
     switch_every: int = 50
-    """Batches before gates and classifiers swap; gates come first. As many samples as the released code's 200 x 64."""
+    """Batches before gates and classifiers swap, at most half an epoch; gates come first. 50 x 256 are as many samples
+    as the released code's 200 x 64."""
     batch_size: int = 256
     """Largest number of samples per step."""
     least_steps: int = 1
