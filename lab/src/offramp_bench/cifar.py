@@ -33,11 +33,20 @@ SHEET_ROWS = SHEET_SIDE * SHEET_SIDE
 
 
 def data_folder() -> Path:
-    """The folder of datasets and weights."""
-    folder = os.environ.get("OFFRAMP_DATA")
-    if not folder:
-        raise InputError("set OFFRAMP_DATA to the folder of datasets and pretrained weights")
-    return Path(folder)
+    """Return the folder of datasets and pretrained weights.
+
+    Raises:
+        InputError: If OFFRAMP_DATA is not set, or names no folder.
+    """
+    named = os.environ.get("OFFRAMP_DATA")
+    if not named or not Path(named).is_dir():
+        raise InputError(
+            "OFFRAMP_DATA",
+            expected="the folder of datasets and pretrained weights",
+            got=f"{named}, which is no folder" if named else "nothing",
+            hint="set OFFRAMP_DATA to that folder; `offramp-bench data` says how to fill it",
+        )
+    return Path(named)
 
 
 class Sheets:

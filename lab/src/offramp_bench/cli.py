@@ -1,4 +1,4 @@
-"""`offramp-bench`: what the benchmarks promise, run again; the page about the paper; the data they need."""
+"""`offramp-bench`: what the benchmarks promise, run again; the page about the paper; the data and feature stores."""
 
 import json
 import subprocess
@@ -11,9 +11,9 @@ import typer
 
 from offramp._files import write_atomically
 from offramp.errors import InputError, OfframpError
-from offramp_bench.places import RESULTS
+from offramp_bench.places import CACHE, RESULTS
 
-__all__ = ["CHECKS", "app", "main"]
+__all__ = ["CHECKS", "WITHOUT_DATA", "app", "main"]
 
 CHECKS = {
     "architectures": "architectures",
@@ -32,7 +32,16 @@ CHECKS = {
 }
 """Modules of the benchmarks, by the names of the command line."""
 
+WITHOUT_DATA = ("architectures", "catalogue", "costs")
+"""Benchmarks that need no data."""
+
+STORES = CACHE / "paper" / "stores"
+"""Feature stores of the tasks."""
+
 app = typer.Typer(name="offramp-bench", add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
+
+features = typer.Typer(no_args_is_help=True, help="Exchange the feature stores of a task as one file, by hash.")
+app.add_typer(features, name="features")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help=f"One of {', '.join(CHECKS)}.")]
 OPTIONS = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -113,16 +122,55 @@ def page(
 def data(
     folder: Annotated[Path | None, typer.Argument(metavar="FOLDER", help="A folder to check; OFFRAMP_DATA's.")] = None,
 ) -> None:
-    """List the files that benchmarks need and where they come from; check those of a folder."""
-    from offramp_bench.data import SOURCES, check_folder, files_of
+    """Say where to get the files that benchmarks need and how to make them; check those of a folder.
 
-    for name, source in SOURCES.items():
-        print(f"{name}: {len(files_of(name))} files; {source}")
-    missing = check_folder(folder)
-    for line in missing:
+    The exit status is 0 only if all files are there and have the expected content.
+    """
+    from offramp_bench.data import FOLDERS, check_folder, describe_folder, describe_packages, files_of
+
+    for name in FOLDERS:
+        print(f"{describe_folder(name)}\n")
+    print(f"{describe_packages()}\n")
+    wrong = check_folder(folder)  # without a folder, an error whose message says what to set
+    for line in wrong:
         print(line)
-    print(f"{len(missing)} files are missing or differ" if missing else "all files are there and as expected")
-    raise typer.Exit(1 if missing else 0)
+    total = sum(len(files_of(name)) for name in FOLDERS)
+    print(f"{len(wrong)} of {total} files are missing or differ" if wrong else f"all {total} files are as expected")
+    raise typer.Exit(1 if wrong else 0)
+
+
+@features.command("export")
+def export_features(
+    task: Annotated[str, typer.Argument(metavar="TASK", help="A task of the paper, such as nci1.")],
+    into: Annotated[Path, typer.Option("--into", "-o", metavar="FILE", help="The archive to write, FILE.tar.")],
+    fingerprint: Annotated[
+        str | None,
+        typer.Option(metavar="HEX", help="Beginning of the backbone's fingerprint, if there are stores of several."),
+    ] = None,
+) -> None:
+    """Write the feature stores of a task into one tar file. The same stores give the same bytes."""
+    from offramp_bench.feature_archive import export_stores
+
+    archive = export_stores(STORES, task, into, fingerprint=fingerprint)
+    for name in archive.stores:
+        print(name)
+    print(f"{into}: {len(archive.stores)} stores, {archive.num_files} files, SHA-256 {archive.sha256}")
+
+
+@features.command("import")
+def import_features(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An archive that `features export` wrote.")],
+    sha256: Annotated[
+        str | None, typer.Option(metavar="HEX", help="SHA-256 that the archive must have, as its author told it.")
+    ] = None,
+) -> None:
+    """Put the feature stores of an archive in place, once every hash is checked."""
+    from offramp_bench.feature_archive import import_stores
+
+    archive = import_stores(file, STORES, sha256=sha256)
+    for name in archive.stores:
+        print(f"{name}: {'in place' if name in archive.new else 'already there, the same'}")
+    print(f"{len(archive.new)} of {len(archive.stores)} stores are new in {STORES}, SHA-256 {archive.sha256}")
 
 
 def verdict(printed: dict[str, Any]) -> str:
@@ -153,7 +201,12 @@ def _module(name: str) -> str:
 
 def _run(name: str, *options: str) -> tuple[int, dict[str, Any]]:
     """Run a benchmark in a process of its own; its progress is seen as it goes."""
-    command = [sys.executable, "-m", f"offramp_bench.{_module(name)}", *options]
+    module = _module(name)
+    if name not in WITHOUT_DATA and "--help" not in options:
+        from offramp_bench.cifar import data_folder
+
+        data_folder()  # now, with one line that says what to set; the benchmark would end with a traceback
+    command = [sys.executable, "-m", f"offramp_bench.{module}", *options]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     try:
         printed = json.loads(done.stdout)
