@@ -13,6 +13,7 @@ from offramp.exits import EXITS, ExitSet, LadderExits, LinearExits
 from offramp.exits._exit_set import all_logits, stack_exits
 from offramp.exits._linear import CumulativeLinearExits
 from offramp_bench.rivals.boosted_exits import BoostedExits
+from offramp_bench.rivals.cascaded_exits import CascadedExits
 from offramp_bench.rivals.ensembled_exits import EnsembledExits
 from tests.cases import each, refuses
 
@@ -25,6 +26,7 @@ KINDS: dict[str, Build] = {
     "cumulative": CumulativeLinearExits,
     "ladder": lambda widths, stages, num_classes: LadderExits(widths, stages, num_classes, width=9),
     "boosted": BoostedExits,
+    "cascaded": CascadedExits,
     "ensembled": lambda widths, stages, num_classes: EnsembledExits(LinearExits(widths, stages, num_classes)),
     "ensembled ladder": lambda widths, stages, num_classes: EnsembledExits(
         LadderExits(widths, stages, num_classes, width=64)
@@ -37,6 +39,7 @@ UNCOUNTED: dict[str, Callable[[int], int]] = {
     "cumulative": lambda stage: K,
     "ladder": lambda stage: 2 * 9 + 5 * 9 + K,
     "boosted": lambda stage: 2 * K if stage else K,
+    "cascaded": lambda stage: K + 5 * K if stage else K,
     "ensembled": lambda stage: K + 3 * K + K,
     "ensembled ladder": lambda stage: 2 * 64 + 5 * 64 + K + 3 * K + K,
 }
