@@ -16,30 +16,30 @@ from offramp_bench.rivals.exit_thresholds import NEVER, quota_thresholds
 
 __all__ = ["POLICY", "EENetPolicy", "statistics"]
 
-BUDGETS = 8
-"""From what the first exit costs to what the last does."""
+BUDGETS = 4
+"""Number of budgets with learned shares, from the cost of the first exit to that of the last; published are 20. A fit
+of one takes as long as everything else here, and the geometric shares fill the gaps."""
 
-BETWEEN = 4
-"""Steps from one budget's shares to the next one's."""
+SHARES = 80
+"""Number of geometric shares: published."""
 
-STEPS = 400
-RATES = (3e-3, 1e-2)
-"""Steps of Adam, and its rates for scores and assignments: at the published 3e-5, weights would move by .01 in so many,
-which are a hundred epochs of 2,000 samples."""
-
+LEARNING_RATE = 3e-5
+WEIGHT_DECAY = 1e-2
 BATCH = 512
-DECAY = 1e-2
-EVEN = 1e-3
-"""Published: batch size, weight decay, and the weight of the divergence."""
+EPOCHS = 1000
+PERIOD = 10
+"""Adam, and epochs before scores and assignments swap; scores come first. Published, for CIFAR and BERT alike."""
 
-BUDGET = 3.0
-"""Weight of the budget; the published 1e-2 is less than late exits save in cross-entropy: nobody would leave early."""
+EVEN = 1e-3
+BUDGET = 1e-2
+"""Weights of the divergence and of the missed budget: published."""
+
+HIDDEN = 0.5
+"""Hidden units of an assignment per input: published for images."""
 
 SUREST = 1e-4
-"""Scores nearer to 0 or 1 count as this near in the loss."""
-
-HIDDEN = 8
-"""Units of the network that assigns exits."""
+"""Scores closer to 0 or 1 count as this close in the loss. A guard for single precision, where a confidence may be
+exactly 1: one sure and wrong answer would else have a slope of 1e12, after which Adam takes no step."""
 
 
 def statistics(probabilities: Tensor) -> Tensor:
@@ -95,22 +95,27 @@ class EENetPolicy(Policy):
         return score >= parameters["threshold"], score
 
     def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
-        r"""Offer scores that say how likely an exit is right, and thresholds at which the learned shares leave.
+        r"""Fit scores of how likely each exit is right, and return thresholds at which given shares of samples leave.
 
-        For a budget B, with scores $q$ as `EENetPolicy` has them and assignments $\pi$ over the exits in force,
+        For a budget B, scores $q$ and assignments $\pi$ over the A active exits minimise, on the tune split,
 
-        $$\mathcal L = \sum_l \pi^l\, \mathrm{BCE}(q^l, [\hat y^l = y])
-        + 10^{-3}\, \mathrm{KL}(\bar\pi \,\|\, \text{even}) + w\, \bigl|\textstyle\sum_l \bar\pi^l c^l - B\bigr| / B$$
+        $$\frac1A \sum_l \frac{\sum_i \pi_i^l\, \mathrm{BCE}(q_i^l, [\hat y_i^l = y_i])}{\sum_i \pi_i^l}
+        + 10^{-3}\, \mathrm{KL}(q / \textstyle\sum q \,\|\, \pi) + 10^{-2}\, |\bar\pi \cdot c - B| / B,
+        \qquad \pi = \mathrm{softmax}(\sigma(\text{MLP}))$$
 
-        is minimised on the tune split, $\bar\pi$ the mean over samples; thresholds then fill each exit's share
-        $\bar\pi^l$ with the best scores. [Ilhan2024], reconstructed from what is published of it; ours are: the
-        divergence (from equal shares), the inputs of the network that assigns exits (largest probability, entropy and
-        score, not all classes), its logits in the softmax without a sigmoid before (which would let no exit have more
-        than e times the share of another, and so miss most budgets), w = 3, the learning rates, and scores that start
-        as confidences.
+        with no gradient through $\pi$ in the first term nor through q in the second, which is a mean over samples and
+        exits. Thresholds then fill each exit's share with the best scores. The shares are those that the assignments of
+        each budget learn, and, with scores of no budget, geometric ones $\propto r^l$ that cost 80 budgets: both are in
+        the released code of [Ilhan2024]. Because of the sigmoid no exit has more than e times the share of another, so
+        that learned shares miss low and high budgets where exits are many; the geometric ones reach all.
+
+        Its constants are the published ones. Ours are: fewer budgets, scores that start as confidences (at the
+        published rate they stay near their start, and there they start at random, the best of ten by validation
+        accuracy), gradients that are cleared between steps, no early stop, and assignments held fixed for the ten
+        epochs in which scores learn.
 
         Returns:
-            A point for each of 8 budgets, and 3 between each two, by the scores of the lower one.
+            4 points with learned shares and 80 with geometric ones.
         """
         if not tuning.early:
             return []
@@ -118,20 +123,21 @@ class EENetPolicy(Policy):
         correct = tuning.correct[:, list(tuning.active)].float()
         costs = tuning.relative_costs.float()
         budgets = torch.linspace(float(costs[0]), float(costs[-1]), BUDGETS)
-        scheduler = _fitted(answers, correct, costs, budgets, seed=tuning.seed)
-        with torch.no_grad():
-            scores, assigned = scheduler(answers)
-        shares = assigned.mean(1)[:, :-1]
+        scheduler, scores, shares = _fit_scheduler(answers, correct, costs, budgets, seed=tuning.seed)
+        series = _geometric_shares(tuning.relative_costs.double())
+        learned = ((row, shares[:, row]) for row in range(BUDGETS))
+        given = ((BUDGETS, share) for share in series)
         points = []
-        for row in range(BUDGETS):
-            learned = {
-                name: tuning.per_exit(getattr(scheduler, name)[row, :-1].detach())
-                for name in ("class_weight", "weight", "bias")
-            }
-            for step in range(BETWEEN if row + 1 < BUDGETS else 1):
-                wanted = torch.lerp(shares[row], shares[min(row + 1, BUDGETS - 1)], step / BETWEEN)
-                thresholds = quota_thresholds(scores[row, :, :-1], wanted)
-                points.append(tuning.point(self.name, **learned, threshold=tuning.per_exit(thresholds, NEVER)))
+        for row, share in (*learned, *given):
+            points.append(
+                tuning.point(
+                    self.name,
+                    class_weight=tuning.per_exit(scheduler.class_weight[:-1, row].detach()),
+                    weight=tuning.per_exit(scheduler.weight[:-1, row].detach()),
+                    bias=tuning.per_exit(scheduler.bias[:-1, row, 0].detach()),
+                    threshold=tuning.per_exit(quota_thresholds(scores[:-1, row].T, share[:-1]), NEVER),
+                )
+            )
         return points
 
     def mul_adds(self, num_classes: int) -> int:
@@ -139,62 +145,123 @@ class EENetPolicy(Policy):
         return 6 * num_classes + 4
 
 
+def _geometric_shares(costs: Tensor) -> Tensor:
+    """Return `P x A` shares that are geometric series over `A` exits and cost 80 budgets, evenly spread."""
+    exponents = torch.linspace(-20, 20, 20_001, dtype=torch.float64)[:, None]  # ratios 0.2 % apart
+    shares = (exponents * torch.arange(len(costs), dtype=torch.float64)).softmax(-1)
+    budgets = torch.linspace(float(costs[0]), float(costs[-1]), SHARES, dtype=torch.float64)
+    return shares[torch.searchsorted(shares @ costs, budgets).clamp_max(len(shares) - 1)]
+
+
 class _Scheduler(nn.Module):
-    """Scores and assignments of G budgets at once."""
+    """Scores and assignments of G budgets at once; in all tensors exits come first and samples last, for speed."""
 
     def __init__(self, budgets: int, exits: int, classes: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.class_weight = nn.Parameter(torch.zeros(budgets, exits, classes))
-        self.weight = nn.Parameter(torch.tensor([1.0, 0.0, 0.0]).repeat(budgets, exits, 1))
-        self.bias = nn.Parameter(torch.zeros(budgets, exits))
-        drawn = (torch.rand(exits, 4, HIDDEN, generator=generator) - 0.5).repeat(budgets, 1, 1, 1)
-        self.hidden = nn.Parameter(drawn)
-        self.output = nn.Parameter(torch.zeros(budgets, exits, HIDDEN + 1))
+        self.class_weight = nn.Parameter(torch.zeros(exits, budgets, classes))
+        self.weight = nn.Parameter(torch.tensor([1.0, 0.0, 0.0]).repeat(exits, budgets, 1))
+        self.bias = nn.Parameter(torch.zeros(exits, budgets, 1))
+        inputs = classes + 3  # probabilities, two statistics and the previous score
+        units = int(HIDDEN * inputs)
 
-    def forward(self, answers: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores and assignments, `G x N x A` each, from `N x A x K` probabilities."""
-        read = statistics(answers)
-        by_class = torch.einsum("nak,gak->gna", answers, self.class_weight)
-        by_statistics = torch.einsum("nas,gas->gna", read, self.weight[..., :2])
-        own = (by_class + by_statistics + self.bias[:, None]).unbind(-1)
-        score: Any = torch.zeros_like(own[0])
-        scores = []
-        for place, one in enumerate(own):
-            score = (one + score * self.weight[:, None, place, 2]).clamp(0, 1)
-            scores.append(score)
-        scored = torch.stack(scores, dim=-1)
-        seen = torch.cat(
-            [read.expand(len(scored), -1, -1, -1), scored[..., None], torch.ones_like(scored[..., None])], -1
-        )
-        units = torch.einsum("gnai,gaih->gnah", seen, self.hidden).relu()
-        logits = torch.einsum("gnah,gah->gna", units, self.output[..., :-1]) + self.output[:, None, :, -1]
-        return scored, logits.softmax(-1)
+        def draw(fan_in: int, *shape: int) -> nn.Parameter:  # as torch.nn.Linear
+            return nn.Parameter((2 * torch.rand(exits, budgets, *shape, generator=generator) - 1) * fan_in**-0.5)
+
+        self.hidden, self.hidden_bias = draw(inputs, units, inputs), draw(inputs, units, 1)
+        self.output, self.output_bias = draw(units, units, 1), draw(units, 1)
+
+    @property
+    def scoring(self) -> list[nn.Parameter]:
+        """The parameters of the scores."""
+        return [self.class_weight, self.weight, self.bias]
+
+    @property
+    def assigning(self) -> list[nn.Parameter]:
+        """The parameters of the assignments."""
+        return [self.hidden, self.hidden_bias, self.output, self.output_bias]
+
+    def scores(self, seen: Tensor) -> Tensor:
+        """Return `A x G x N` scores, from `A x (K + 2) x N` probabilities and statistics."""
+        weight = torch.cat([self.class_weight, self.weight[..., :2]], dim=-1)
+        own = torch.bmm(weight, seen) + self.bias
+        with torch.no_grad():  # as published, an earlier score is an input
+            before = torch.zeros_like(own)
+            for place in range(len(own) - 1):
+                before[place + 1] = (own[place] + before[place] * self.weight[place, :, 2:]).clamp(0, 1)
+        return (own + before * self.weight[..., 2:]).clamp(0, 1)
+
+    def assign(self, seen: Tensor, scores: Tensor) -> Tensor:
+        """Return `A x G x N` assignments, from the input of `scores` and the scores."""
+        before = F.pad(scores[:-1], (0, 0, 0, 0, 1, 0))[:, :, None]
+        known = torch.bmm(self.hidden[..., :-1].flatten(1, 2), seen).view(*self.hidden.shape[:3], -1)
+        units = (known + self.hidden[..., -1:] * before + self.hidden_bias).sigmoid()
+        logits = (units * self.output).sum(2) + self.output_bias
+        assigned: Tensor = logits.sigmoid().softmax(0)
+        return assigned
 
 
-def _fitted(answers: Tensor, correct: Tensor, costs: Tensor, budgets: Tensor, *, seed: int) -> _Scheduler:
-    """Fit schedulers for all budgets; they share nothing but their samples."""
+def _fit_scheduler(
+    answers: Tensor, correct: Tensor, costs: Tensor, budgets: Tensor, *, seed: int
+) -> tuple[_Scheduler, Tensor, Tensor]:
+    """Fit schedulers for all budgets and, last, for none; they share nothing but their samples.
+
+    Args:
+        answers: `N x A x K` probabilities.
+        correct: `N x A` numbers, 1 where an exit is right.
+        costs: `A` relative costs.
+        budgets: `B` budgets.
+        seed: Seed of all random numbers.
+
+    Returns:
+        The schedulers, their `A x (B + 1) x N` scores, and their `A x (B + 1)` mean assignments.
+    """
     generator = torch.Generator().manual_seed(seed)
     count, exits, classes = answers.shape
-    scheduler = _Scheduler(len(budgets), exits, classes, generator)
-    groups = [
-        {"params": [scheduler.class_weight, scheduler.weight, scheduler.bias], "lr": RATES[0]},
-        {"params": [scheduler.hidden, scheduler.output], "lr": RATES[1]},
-    ]
-    optimiser = torch.optim.Adam(groups, weight_decay=DECAY)
-    for _ in range(STEPS):
-        rows = torch.randint(0, count, (min(BATCH, count),), generator=generator)
-        scores, assigned = scheduler(answers[rows])
-        # Short of 0 and 1: one sure and wrong answer would have a slope that leaves no room for the others'.
-        inner = scores.clamp(SUREST, 1 - SUREST)
-        wrong = F.binary_cross_entropy(inner, correct[rows].expand_as(scores), reduction="none")
-        shares = assigned.mean(1)
-        divergence = (shares * (shares * exits).log()).sum(-1)
-        missed = ((shares @ costs) - budgets).abs() / budgets
-        loss = ((assigned * wrong).sum(-1).mean(1) + EVEN * divergence + BUDGET * missed).sum()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return scheduler
+    scheduler = _Scheduler(len(budgets) + 1, exits, classes, generator)
+    seen, right = torch.cat([answers, statistics(answers)], dim=-1).permute(1, 2, 0), correct.T[:, None]
+    # As published, samples are shuffled once, so that batches stay the same.
+    batches = torch.split(torch.randperm(count, generator=generator), BATCH)
+    inputs, targets = ([whole[..., rows].contiguous() for rows in batches] for whole in (seen, right))
+    scoring, assigning = (
+        torch.optim.Adam(part, lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=True)
+        for part in (scheduler.scoring, scheduler.assigning)
+    )
+    for turn in range(EPOCHS // PERIOD):
+        with torch.no_grad():
+            scores = [scheduler.scores(part) for part in inputs]
+            held = [scheduler.assign(*parts) for parts in zip(inputs, scores, strict=True)] if turn % 2 == 0 else []
+        for place in [*range(len(inputs))] * PERIOD:
+            if turn % 2 == 0:
+                _step(scoring, _score_loss(scheduler.scores(inputs[place]), targets[place], held[place]))
+            else:
+                assigned = scheduler.assign(inputs[place], scores[place])
+                _step(assigning, _assignment_loss(assigned[:, :-1], scores[place][:, :-1], costs, budgets))
+    with torch.no_grad():
+        final = scheduler.scores(seen)
+        parts = zip(torch.split(seen, BATCH, dim=-1), torch.split(final, BATCH, dim=-1), strict=True)
+        shares = torch.cat([scheduler.assign(*part) for part in parts], dim=-1).mean(-1)
+    return scheduler, final, shares
+
+
+def _score_loss(scores: Tensor, correct: Tensor, assigned: Tensor) -> Tensor:
+    """Return the first term of the loss, summed over budgets."""
+    inner = scores.clamp(SUREST, 1 - SUREST)
+    wrong = F.binary_cross_entropy(inner, correct.expand_as(scores), reduction="none")
+    return ((assigned * wrong).sum(-1) / assigned.sum(-1)).mean(0).sum()
+
+
+def _assignment_loss(assigned: Tensor, scores: Tensor, costs: Tensor, budgets: Tensor) -> Tensor:
+    """Return the other two terms of the loss, summed over budgets."""
+    target = scores / scores.sum(0).clamp_min(SUREST)
+    divergence = F.kl_div(assigned.log(), target, reduction="none").mean((0, 2))
+    missed = (costs @ assigned.mean(-1) - budgets).abs() / budgets
+    return (EVEN * divergence + BUDGET * missed).sum()
+
+
+def _step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    optimizer.zero_grad()
+    torch.autograd.backward(loss)
+    optimizer.step()
 
 
 POLICY = EENetPolicy()
