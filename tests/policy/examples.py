@@ -29,13 +29,25 @@ def _eenet(points: int, exits: int, classes: int, draw: torch.Generator) -> dict
 
 # A new policy finds its tests here once it says what it takes: `P x L x ...` or `P` numbers.
 _DRAWN: dict[str, Callable[[int, int, int, torch.Generator], dict[str, Tensor]]] = {
+    "beem": lambda points, exits, classes, draw: {
+        "weight": torch.rand(points, exits, generator=draw),
+        "threshold": torch.rand(points, generator=draw),
+    },
     "branch_gates": _gates,
+    "class_precision": lambda points, exits, classes, draw: {
+        "threshold": 0.8 * torch.rand(points, exits, classes, generator=draw)
+    },
     "eenet": _eenet,
     "entropy": lambda points, exits, classes, draw: {"limit": torch.rand(points, generator=draw)},
     "exit_thresholds": lambda points, exits, classes, draw: {"threshold": torch.rand(points, exits, generator=draw)},
     "gates": _gates,
     "margin": lambda points, exits, classes, draw: {"threshold": 0.7 * torch.rand(points, generator=draw)},
     "patience": lambda points, exits, classes, draw: {"patience": 1.0 + torch.arange(points) % 2},
+    "pcee": lambda points, exits, classes, draw: {
+        "start": torch.rand(points, exits, 20, generator=draw).sort(-1).values - 0.05,
+        "accuracy": torch.rand(points, exits, 20, generator=draw),
+        "target": 0.3 + 0.5 * torch.rand(points, generator=draw),
+    },
     "sampled_gates": _gates,
     "stopping": lambda points, exits, classes, draw: {
         "weight": 0.5 * torch.randn(points, exits, 8, generator=draw),
