@@ -37,6 +37,9 @@ BUDGET = 1e-2
 HIDDEN = 0.5
 """Hidden units of an assignment per input: published for images."""
 
+STAY = 1e6
+"""A threshold that no score reaches."""
+
 SUREST = 1e-4
 """Scores closer to 0 or 1 count as this close in the loss. A guard for single precision, where a confidence may be
 exactly 1: one sure and wrong answer would else have a slope of 1e12, after which Adam takes no step."""
@@ -59,9 +62,10 @@ def statistics(probabilities: Tensor) -> Tensor:
 
 
 class EENetPolicy(Policy):
-    r"""Leave at the first exit whose score reaches that exit's own threshold.
+    r"""A policy that leaves at the first exit whose score reaches that exit's own threshold.
 
-    $$q^l = \mathrm{clamp}\bigl(v_l \cdot p^l + w_l \cdot [\max p^l,\ 1 - H(p^l)/\ln K,\ q^{l-1}] + b_l,\ 0,\ 1\bigr)$$
+    $$s^l = v_l \cdot p^l + w_l \cdot [\max p^l,\ 1 - H(p^l)/\ln K,\ q^{l-1}] + b_l, \qquad
+    q^l = \mathrm{clamp}(s^l, 0, 1)$$
 
     The scores of EENet [Ilhan2024], of temperature-scaled probabilities. There a score reads those of all exits before;
     here that of the last one in force, 0 at the first, which itself has read the one before: all that a runtime has to
@@ -81,18 +85,19 @@ class EENetPolicy(Policy):
     per_exit = parameters
     vectors = MappingProxyType({"weight": 3})
     per_class = frozenset({"class_weight"})
-    stay_values = MappingProxyType({"threshold": 2.0})
+    stay_values = MappingProxyType({"threshold": STAY})
 
     def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
-        """Leave where the score reaches the threshold; it is what the next exit remembers."""
+        """Leave where the score reaches the threshold; clamped, it is the carry."""
         assert seen.probabilities is not None
         # A sum over classes as a product of matrices: the simulator has many points' weights for the same samples.
         by_class = torch.einsum("...k,...k->...", seen.probabilities, parameters["class_weight"])
         largest, certainty = statistics(seen.probabilities).unbind(-1)
         weight = parameters["weight"]
         by_statistics = largest * weight[..., 0] + certainty * weight[..., 1] + carry * weight[..., 2]
-        score = (by_class + by_statistics + parameters["bias"]).clamp(0, 1)
-        return score >= parameters["threshold"], score
+        score = by_class + by_statistics + parameters["bias"]
+        # As published, s decides and q is learned: sure samples, whose q is 1 alike, can still be told apart.
+        return score >= parameters["threshold"], score.clamp(0, 1)
 
     def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
         r"""Fit scores of how likely each exit is right, and return thresholds at which given shares of samples leave.
@@ -129,13 +134,14 @@ class EENetPolicy(Policy):
         given = ((BUDGETS, share) for share in series)
         points = []
         for row, share in (*learned, *given):
+            thresholds = quota_thresholds(scores[:-1, row].T, share[:-1])
             points.append(
                 tuning.point(
                     self.name,
                     class_weight=tuning.per_exit(scheduler.class_weight[:-1, row].detach()),
                     weight=tuning.per_exit(scheduler.weight[:-1, row].detach()),
                     bias=tuning.per_exit(scheduler.bias[:-1, row, 0].detach()),
-                    threshold=tuning.per_exit(quota_thresholds(scores[:-1, row].T, share[:-1]), NEVER),
+                    threshold=tuning.per_exit(thresholds.where(thresholds != NEVER, STAY), STAY),
                 )
             )
         return points
@@ -181,18 +187,18 @@ class _Scheduler(nn.Module):
         return [self.hidden, self.hidden_bias, self.output, self.output_bias]
 
     def scores(self, seen: Tensor) -> Tensor:
-        """Return `A x G x N` scores, from `A x (K + 2) x N` probabilities and statistics."""
+        """Return `A x G x N` scores, not clamped, from `A x (K + 2) x N` probabilities and statistics."""
         weight = torch.cat([self.class_weight, self.weight[..., :2]], dim=-1)
         own = torch.bmm(weight, seen) + self.bias
         with torch.no_grad():  # as published, an earlier score is an input
             before = torch.zeros_like(own)
             for place in range(len(own) - 1):
                 before[place + 1] = (own[place] + before[place] * self.weight[place, :, 2:]).clamp(0, 1)
-        return (own + before * self.weight[..., 2:]).clamp(0, 1)
+        return own + before * self.weight[..., 2:]
 
     def assign(self, seen: Tensor, scores: Tensor) -> Tensor:
         """Return `A x G x N` assignments, from the input of `scores` and the scores."""
-        before = F.pad(scores[:-1], (0, 0, 0, 0, 1, 0))[:, :, None]
+        before = F.pad(scores[:-1].clamp(0, 1), (0, 0, 0, 0, 1, 0))[:, :, None]
         known = torch.bmm(self.hidden[..., :-1].flatten(1, 2), seen).view(*self.hidden.shape[:3], -1)
         units = (known + self.hidden[..., -1:] * before + self.hidden_bias).sigmoid()
         logits = (units * self.output).sum(2) + self.output_bias
@@ -252,7 +258,8 @@ def _score_loss(scores: Tensor, correct: Tensor, assigned: Tensor) -> Tensor:
 
 def _assignment_loss(assigned: Tensor, scores: Tensor, costs: Tensor, budgets: Tensor) -> Tensor:
     """Return the other two terms of the loss, summed over budgets."""
-    target = scores / scores.sum(0).clamp_min(SUREST)
+    clamped = scores.clamp(0, 1)
+    target = clamped / clamped.sum(0).clamp_min(SUREST)
     divergence = F.kl_div(assigned.log(), target, reduction="none").mean((0, 2))
     missed = (costs @ assigned.mean(-1) - budgets).abs() / budgets
     return (EVEN * divergence + BUDGET * missed).sum()
