@@ -104,7 +104,7 @@ def test_the_callers_random_numbers_are_left_alone() -> None:
 @each("exits", ["linear", "ladder"])
 @each("stop_after", [1, 2, 3])
 def test_a_fit_that_was_interrupted_goes_on_as_if_it_was_not(tmp_path: Path, exits: ExitKind, stop_after: int) -> None:
-    settings = replace(QUICK, exits=exits, warmup_epochs=2, epochs=2)
+    settings = replace(QUICK, exits=exits, warmup_epochs=2, epochs=2, distillation=0.5)
     whole = weights_of(fit(settings))
 
     def interrupt(record: EpochRecord) -> None:

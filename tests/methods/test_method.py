@@ -20,7 +20,7 @@ from tests.cases import each
 from tests.methods.examples import COSTS, QUICK, WIDTHS, clusters, costs, weights_of
 
 GATED = {"default": "gates", "paper": "gates", "diff_branch": "branch_gates", "pteenet": "branch_gates"}
-UNGATED = ("boosted", "calexnet", "classifiers", "distilled", "l2w_den", "ztw", "ztw_ensemble")
+UNGATED = ("boosted", "calexnet", "classifiers", "l2w_den", "ztw", "ztw_ensemble")
 LONG = replace(QUICK, warmup_epochs=10, epochs=10, batch_size=50, cost_weights=(0.01, 10.0), scale_rates_by_depth=False)
 every_method = each("name", list(METHODS))
 
@@ -150,7 +150,7 @@ def test_exits_are_linear_whatever_settings_say(name: str) -> None:
     assert isinstance(fitted.exits, LinearExits)
 
 
-@each("name", ["classifiers", "diff_branch", "distilled", "pteenet", "ztw", "ztw_ensemble"])
+@each("name", ["classifiers", "diff_branch", "pteenet", "ztw", "ztw_ensemble"])
 def test_a_ladder_is_shared(name: str) -> None:
     fitted = METHODS.get(name)(clusters(), clusters(90, seed=1), COSTS, replace(QUICK, exits="ladder", ladder_width=8))
     assert fitted.exits.stacked == 1

@@ -62,7 +62,17 @@ class TestSamplesAStep:
         assert asked == [size] * len(epochs)
 
 
-@each("wrong", [{"least_steps": 0}, {"batch_size": 0}, {"patience": 0}, {"switch_every": 0}, {"epochs": -1}])
+@each(
+    "wrong",
+    [
+        {"least_steps": 0},
+        {"batch_size": 0},
+        {"patience": 0},
+        {"switch_every": 0},
+        {"epochs": -1},
+        {"distillation": 1.5},
+    ],
+)
 def test_counts_that_are_none(wrong: dict[str, int]) -> None:
     with refuses(InputError, problem=next(iter(wrong)), got=str(next(iter(wrong.values())))):
         JointSettings(**wrong)  # type: ignore[arg-type]

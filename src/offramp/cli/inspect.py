@@ -44,7 +44,7 @@ LENGTHS = 64
 TIMES = "Times"
 """Title of the options for timing."""
 
-OWN_METHODS = ("classifiers", "default", "distilled", "paper")
+OWN_METHODS = ("classifiers", "default", "paper")
 """Methods whose exits are known before they are fitted."""
 
 

@@ -167,8 +167,8 @@ MethodOption = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        autocompletion=lambda: ["classifiers", "default", "distilled", "paper"],
-        help="Training of the exits: default; paper, as in JEI-DNN; distilled; classifiers, without gates; a method of "
+        autocompletion=lambda: ["classifiers", "default", "paper"],
+        help="Training of the exits: default; paper, as in JEI-DNN; classifiers, without gates; a method of "
         "an installed package; or [bold]package:function[/bold] with --trust.",
     ),
 ]

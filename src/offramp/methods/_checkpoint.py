@@ -16,7 +16,7 @@ from offramp.errors import CorruptFileError, StoreError
 
 __all__ = ["Checkpoint", "load_checkpoint", "save_checkpoint"]
 
-VERSION = "3"
+VERSION = "4"
 """Version of the file; other versions are refused, as a fit can always start again."""
 
 RESTART = "delete the file to start again"

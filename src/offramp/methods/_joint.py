@@ -35,6 +35,7 @@ from offramp.functional._objective import (
 )
 from offramp.functional._statistics import log_probabilities
 from offramp.methods._checkpoint import load_checkpoint, save_checkpoint
+from offramp.methods._distillation import distillation_loss, raise_temperature
 from offramp.methods._initialization import initialize_exits
 from offramp.methods._method import METHODS, FittedExits
 from offramp.methods._settings import DEFAULT, PAPER, JointSettings
@@ -150,6 +151,7 @@ class _Run:
         self.optimizers = {"classifiers": classifier_optimizer(self.exits, settings)}
         self.best_exits, self.best_gates = self.exits, self.gates
         self.best_loss = torch.full_like(self.cost_weights, torch.inf)
+        self.temperature = torch.ones((), dtype=dtype)  # of the distillation
         self.epoch = 0
         self.batches = 0  # of the alternation, over all epochs, so that short epochs train classifiers too
         self.stale = 0
@@ -175,7 +177,7 @@ class _Run:
     def save(self, path: Path) -> None:
         """Write the state to a file, atomically."""
         counters = {"epoch": self.epoch, "batches": self.batches, "stale": self.stale}
-        tensors = {"best_loss": self.best_loss}
+        tensors = {"best_loss": self.best_loss, "temperature": self.temperature}
         save_checkpoint(path, self._modules(), self.optimizers, tensors, counters, self._identity)
 
     def load(self, path: Path) -> None:
@@ -184,7 +186,7 @@ class _Run:
         if saved.counters["epoch"] > self.settings.warmup_epochs:
             self._begin_alternation()
         saved.restore(self._modules(), self.optimizers)
-        self.best_loss = saved.tensors["best_loss"]
+        self.best_loss, self.temperature = saved.tensors["best_loss"], saved.tensors["temperature"]
         self.epoch, self.batches, self.stale = (saved.counters[key] for key in ("epoch", "batches", "stale"))
 
     def _modules(self) -> dict[str, nn.Module]:
@@ -214,11 +216,21 @@ class _Run:
         optimizer = self.optimizers["classifiers"]
         total, steps = torch.zeros(()), 0
         for progress, batch in self._batches_of(0, self.settings.warmup_epochs):
-            log_p = log_probabilities(stack_exits(self.exits(batch.features.to(self.cost_weights.dtype))))
-            loss = plain_loss(cross_entropies(log_p, batch.labels)).sum()
+            loss = self._warmup_loss(batch)
             cosine_step(optimizer, loss, progress)
             total, steps = total + loss.detach(), steps + 1
         return float(total / steps)
+
+    def _warmup_loss(self, batch: Batch) -> Tensor:
+        """Return the loss of every classifier on every sample, against labels and the network's own answers."""
+        dtype, share = self.cost_weights.dtype, self.settings.distillation
+        logits = stack_exits(self.exits(batch.features.to(dtype)))
+        if share == 0:
+            return plain_loss(cross_entropies(log_probabilities(logits), batch.labels)).sum()
+        teacher = batch.own_logits[self.fit.own_heads[-1]].to(dtype)
+        loss = distillation_loss(logits, teacher, batch.labels, temperature=self.temperature, share=share)
+        self.temperature = raise_temperature(teacher, self.temperature)
+        return loss.sum()
 
     def _begin_alternation(self) -> None:
         """Give each cost weight its classifiers, and make the optimisers of both sides."""

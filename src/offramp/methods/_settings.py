@@ -31,6 +31,8 @@ class JointSettings:
     """Kind of the classifiers: linear on their stage (the paper), linear on all stages so far, or a ladder."""
     classifier_loss: ClassifierTraining = "weighted"
     """Loss of the classifiers while gates are trained; "fixed": classifiers stay as they are."""
+    distillation: float = 0.0
+    """Share of the network's own answers, beside the labels, in the loss of the warm-up: 0 to 1."""
     gate_target: GateTarget = "exit_subsequent"
     """Binary target of the gates."""
     imbalance: bool = True
@@ -75,6 +77,8 @@ class JointSettings:
                 raise unknown_name(name, value, known)
         if not self.cost_weights or min(self.cost_weights) < 0:
             raise InputError("cost_weights", expected="at least one number, none below 0", got=self.cost_weights)
+        if not 0 <= self.distillation <= 1:
+            raise InputError("distillation", expected="a share from 0 to 1", got=self.distillation)
         if self.ladder_width is not None and self.ladder_width < 1:
             expected = "at least 1, or None for two numbers per class"
             raise InputError("ladder_width", expected=expected, got=self.ladder_width)

@@ -178,6 +178,9 @@ class AutoPooling(Pooling):
     Maps: a grid of means. Patches: the tokens before them, their mean and, if they form a square, a grid. Words: mean,
     maximum and first token. Nodes of a graph: mean, maximum and sum.
 
+    Args:
+        largest: Maximum number of features of a grid.
+
     Example:
         >>> AutoPooling()(Tokens(torch.ones(2, 7, 16), mask=torch.ones(2, 7, dtype=torch.bool))).shape
         torch.Size([2, 48])
@@ -187,8 +190,8 @@ class AutoPooling(Pooling):
 
     name = "auto"
 
-    def __init__(self) -> None:
-        self._mean, self._grid = MeanPooling(), GridPooling()
+    def __init__(self, *, largest: int = 2048) -> None:
+        self._mean, self._grid = MeanPooling(), GridPooling(largest=largest)
 
     def __call__(self, representation: Representation) -> Tensor:
         """Pool by the kind of representation."""

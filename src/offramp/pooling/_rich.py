@@ -17,6 +17,9 @@ class RichPooling(Pooling):
     Early in a convolutional network the maxima add three to five points of accuracy: they tell an edge in a cell from a
     flat cell of the same brightness.
 
+    Args:
+        largest: Maximum number of means of a grid; there are as many maxima.
+
     Example:
         >>> RichPooling()(torch.ones(2, 16, 32, 32)).shape  # 4 x 4 means and as many maxima
         torch.Size([2, 512])
@@ -26,8 +29,8 @@ class RichPooling(Pooling):
 
     name = "rich"
 
-    def __init__(self) -> None:
-        self._auto, self._grid = AutoPooling(), GridPooling()
+    def __init__(self, *, largest: int = 2048) -> None:
+        self._auto, self._grid = AutoPooling(largest=largest), GridPooling(largest=largest)
 
     def __call__(self, representation: Representation) -> Tensor:
         """Pool by the kind of representation."""

@@ -102,7 +102,7 @@ EXITS: dict[str, Exits] = {
         Exits("ladder, twice as wide", "joint", "default", _wide(2), DEFAULT_POLICIES[:2]),
         Exits("ladder, half as long", "joint", "default", _default(warmup_epochs=4), DEFAULT_POLICIES[:2]),
         Exits("ladder, weighted", "joint", "default", _default(classifier_loss="weighted"), DEFAULT_POLICIES),
-        Exits("ladder, distilled", "distilled", "default", _default(epochs=0), DEFAULT_POLICIES[:2]),
+        Exits("ladder, distilled", "classifiers", "default", _default(distillation=0.5), DEFAULT_POLICIES[:2]),
         Exits("ends", "classifiers", "paper", _paper(warmup_epochs=1, epochs=0), ("ends",)),
     )
 }

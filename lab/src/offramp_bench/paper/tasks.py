@@ -73,6 +73,8 @@ class Task:
     """Of a cascade: the task of its last network alone."""
     about: str = ""
     """Dataset and network in words, and what to mind."""
+    most_rows: int = 10_000
+    """Samples that exits are trained on at most."""
 
     def pooling(self, look: Look) -> str:
         """Name of the pooling that exits see a stage through."""

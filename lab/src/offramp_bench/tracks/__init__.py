@@ -1,0 +1,1 @@
+"""The comparison of early-exit methods: three tracks, one yardstick, the same tuning for everyone."""

@@ -1,0 +1,283 @@
+"""One fit: a training on one task, look and seed, and the curve of every policy on its exits."""
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from offramp.cost import Costs
+from offramp.errors import InputError
+from offramp.features._ids import stable_hash
+from offramp.methods import METHODS, FittedExits
+from offramp.methods._joint import EpochRecord, fit_joint
+from offramp.model._outcomes import Outcomes, compute_outcomes, simulate, tune_temperatures
+from offramp.model._points import LEVELS, paying_exits, thin, tuning_of
+from offramp.policy import POLICIES, OperatingPoint
+from offramp.policy._threshold import threshold_candidates
+from offramp.uncertainty import calibration_error, prediction_set
+from offramp_bench import places
+from offramp_bench.bars import say
+from offramp_bench.conformal_variants import variant_thresholds
+from offramp_bench.paper.curve import chosen
+from offramp_bench.paper.tasks import Task
+from offramp_bench.tracks.contestants import TRAININGS, Training
+from offramp_bench.tracks.samples import Look, Splits, load_splits, pooling_of, prices_of, widest_ladder
+from offramp_bench.tracks.tuning import EPOCHS, SHORT, TUNING_SEED, VARIANTS, Variant, settings_of
+from offramp_bench.tracks.yardstick import Curve, measure
+
+__all__ = ["Cell", "cell_files", "read_cell", "run_cell", "save_cell", "tuned_variant"]
+
+CACHE = places.CACHE / "tracks"
+
+VERSION = 1
+"""Version of what a cell measures; cells of another version are computed again."""
+
+BUDGETS = np.linspace(0, 1, 33)[1:]
+"""Relative costs at which points are chosen on tune, besides the cheapest point."""
+
+MISCOVERAGE = 0.05
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What was measured."""
+
+    figures: dict[str, Any]
+    """What JSON holds: settings, time, parameters, exits, points."""
+    curves: dict[str, Curve]
+    """The curve of each policy on test."""
+
+
+def cell_files(task: Task, training: Training, look: Look, seed: int) -> tuple[Path, Path]:
+    """Return the files of a cell: its figures and its curves."""
+    stem = CACHE / task.name / f"{training.name.replace(' ', '-')}-{look}-{seed}"
+    return stem.with_suffix(".json"), stem.with_suffix(".npz")
+
+
+def identity(task: Task, training: Training, look: Look) -> str:
+    """Hash everything but the seed and the tuned settings that a cell depends on."""
+    width = widest_ladder(task.name, look) if training.settings.get("exits") == "ladder" else 0
+    parts = (VERSION, training, pooling_of(task, look), task.shares, task.most_rows, width)
+    return f"{stable_hash(str((*parts, EPOCHS, SHORT, VARIANTS))):x}"
+
+
+def tuned_variant(task: Task, training: Training, look: Look) -> Variant:
+    """Return the best of the eight settings on the tune split of an extra seed, compared on first use.
+
+    Args:
+        task: The task.
+        training: The way to train exits; one that inherits takes the settings of another.
+        look: What exits see.
+    """
+    if training.tuned_as is not None:
+        return tuned_variant(task, TRAININGS[training.tuned_as], look)
+    file = CACHE / task.name / f"{training.name.replace(' ', '-')}-{look}-tuning.json"
+    known = identity(task, training, look)
+    if file.exists():
+        saved = json.loads(file.read_text())
+        if saved["identity"] == known:
+            return VARIANTS[int(np.argmax(saved["scores"]))]
+    splits = load_splits(task, look, TUNING_SEED)
+    scores = [_score(task, training, look, splits, variant) for variant in VARIANTS]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"identity": known, "scores": scores}))
+    say(f"{task.name}, {training.name}, {look}: tuned, {[round(100 * score, 2) for score in scores]}")
+    return VARIANTS[int(np.argmax(scores))]
+
+
+def _score(task: Task, training: Training, look: Look, splits: Splits, variant: Variant) -> float:
+    """Return the mean accuracy on tune of a short fit; 0 if it diverges."""
+    settings = settings_of(task, training, look, variant, epochs=SHORT, seed=TUNING_SEED, gates=False)
+    prices = prices_of(task.name, look)
+    try:
+        fitted = METHODS.get(training.method)(splits.fit, splits.tune, prices, settings)
+    except InputError as error:
+        if error.expected != "a finite loss":
+            raise
+        say(f"{task.name}, {training.name}: {variant} diverges")
+        return 0.0
+    temperatures = tune_temperatures(fitted.exits, splits.tune)
+    policy = training.policies(look)[0]
+    reads_all = "probabilities" in POLICIES.get(policy).reads
+    tune = compute_outcomes(fitted.exits, splits.tune, temperatures, probabilities=reads_all)
+    costs = {name: prices.price(fitted.exits, POLICIES.get(name)) for name in ("threshold", policy)}
+    points = _points(fitted, tune, temperatures, costs, policy, seed=TUNING_SEED)
+    found = [np.array([[point.tune_metrics[name] for point in points]]) for name in ("cost", "accuracy")]
+    full = tune.full_correct.double().mean().numpy()[None]
+    score = float(measure(found[0], found[1], full, start=float(found[0].min()))["mean accuracy"][0])
+    return 0.0 if math.isnan(score) else score
+
+
+def run_cell(task: Task, training: Training, look: Look, seed: int) -> Cell:
+    """Fit, choose points on tune, measure on test.
+
+    Args:
+        task: The task.
+        training: The way to train exits.
+        look: What exits see.
+        seed: Seed of the fit and of the tune and calibrate splits.
+    """
+    variant = tuned_variant(task, training, look)
+    splits, prices = load_splits(task, look, seed), prices_of(task.name, look)
+    gates = "gates" in training.policies(look)
+    settings = settings_of(task, training, look, variant, epochs=EPOCHS[task.kind], seed=seed, gates=gates)
+    records: list[EpochRecord] = []
+    started = time.process_time()
+    if training.method == "paper":
+        fitted = fit_joint(splits.fit, splits.tune, prices, settings, on_epoch=records.append)
+    else:
+        fitted = METHODS.get(training.method)(splits.fit, splits.tune, prices, settings)
+    cpu_s = time.process_time() - started
+    temperatures = tune_temperatures(fitted.exits, splits.tune)
+    outcomes = {
+        part: compute_outcomes(fitted.exits, getattr(splits, part), temperatures, probabilities=True)
+        for part in ("tune", "calibrate", "test")
+    }
+    names = dict.fromkeys(("threshold", *training.policies(look)))
+    costs = {policy: prices.price(fitted.exits, POLICIES.get(policy)) for policy in names}
+    curves, points = {}, {}
+    for policy in training.policies(look):
+        kept = _points(fitted, outcomes["tune"], temperatures, costs, policy, seed=seed)
+        curves[policy], exits = _curve(kept, outcomes["test"], costs[policy])
+        points[policy] = _described(kept, exits, outcomes)
+    test = outcomes["test"]
+    table = costs["threshold"].average(test.sizes)
+    figures = {
+        "identity": identity(task, training, look),
+        "seed": seed,
+        "settings": json.loads(json.dumps(asdict(settings))),
+        "offramp": version("offramp"),
+        "pooling": pooling_of(task, look),
+        "CPU seconds": cpu_s,
+        "parameters": _count_parameters(fitted),
+        "share of exits": float(table.cumulative_costs()[-1] / table.full) - 1,
+        "full accuracy": float(test.full_correct.double().mean()),
+        "exit accuracy": [float(share) for share in test.correct.double().mean((0, 1))],
+        "epochs": [[record.phase, record.loss, *record.tune_priced_loss] for record in records],
+        "points": points,
+    }
+    return Cell(figures, curves)
+
+
+def save_cell(cell: Cell, files: tuple[Path, Path]) -> None:
+    """Write a cell; the figures last, so that a cell with figures is whole."""
+    figures, curves = files
+    figures.parent.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {}
+    for policy, curve in cell.curves.items():
+        arrays[f"{policy}.spent"], arrays[f"{policy}.correct"] = curve.spent, np.packbits(curve.correct, axis=1)
+        arrays["full"], arrays["full_correct"] = curve.full, curve.full_correct
+    np.savez_compressed(curves, **arrays)
+    waiting = figures.with_suffix(".waiting")
+    waiting.write_text(json.dumps(cell.figures))
+    waiting.rename(figures)
+
+
+def read_cell(task: Task, training: Training, look: Look, seed: int) -> Cell | None:
+    """Read a cell; None if there is none, or one that was measured in another way."""
+    figures_file, curves_file = cell_files(task, training, look, seed)
+    if not figures_file.exists():
+        return None
+    figures = json.loads(figures_file.read_text())
+    if figures["identity"] != identity(task, training, look):
+        return None
+    with np.load(curves_file) as arrays:
+        full, full_correct = arrays["full"], arrays["full_correct"]
+        curves = {}
+        for policy in training.policies(look):
+            correct = np.unpackbits(arrays[f"{policy}.correct"], axis=1, count=len(full)).astype(bool)
+            curves[policy] = Curve(arrays[f"{policy}.spent"], correct, full, full_correct)
+    return Cell(figures, curves)
+
+
+def _count_parameters(fitted: FittedExits) -> int:
+    """Count the parameters of exits and gates for one cost weight."""
+    exits = sum(parameter.numel() for parameter in fitted.exits.take(0).parameters())
+    return exits + (0 if fitted.gates is None else fitted.gates.weight[0].numel() + fitted.gates.bias[0].numel())
+
+
+def _points(
+    fitted: FittedExits,
+    tune: Outcomes,
+    temperatures: Tensor,
+    costs: Mapping[str, Costs],
+    policy: str,
+    *,
+    seed: int,
+) -> list[OperatingPoint]:
+    """Return the points of a policy that somebody would choose on tune, in ascending order of cost."""
+    every = tuple(range(tune.predictions.shape[-1]))
+    best = 0
+    if fitted.exits.stacked > 1:
+        areas = [
+            _mean_accuracy(
+                thin(
+                    threshold_candidates(tune.confidence[place], temperatures[place], place, levels=LEVELS),
+                    tune,
+                    costs["threshold"],
+                ),
+                tune,
+            )
+            for place in range(fitted.exits.stacked)
+        ]
+        best = int(np.argmax(areas))
+    paying, _ = paying_exits(tune, temperatures, best, costs["threshold"], needed=fitted.exits.averaging.read)
+    candidates: list[OperatingPoint] = []
+    for active in dict.fromkeys((paying, every)):
+        view = tuning_of(fitted, tune, temperatures, costs[policy], classifier=best, active=active, seed=seed)
+        candidates += POLICIES.get(policy).candidates(view)
+        # Everybody leaves at the first exit, and nobody leaves early: both can be had without any policy.
+        candidates += [
+            OperatingPoint("threshold", {"threshold": torch.tensor(level)}, active, temperatures[best], best)
+            for level in (0.0, 2.0)
+        ]
+    points = thin(candidates, tune, costs[policy])
+    metrics = [[point.tune_metrics[name] for point in points] for name in ("cost", "accuracy")]
+    return [points[index] for index in chosen(metrics[0], metrics[1], BUDGETS, samples=len(tune.labels))]
+
+
+def _mean_accuracy(points: Sequence[OperatingPoint], tune: Outcomes) -> float:
+    found = [np.array([[point.tune_metrics[name] for point in points]]) for name in ("cost", "accuracy")]
+    full = tune.full_correct.double().mean().numpy()[None]
+    return float(measure(found[0], found[1], full, start=float(found[0].min()))["mean accuracy"][0])
+
+
+def _curve(points: Sequence[OperatingPoint], test: Outcomes, costs: Costs) -> tuple[Curve, Tensor]:
+    exits, rows, table = simulate(points, test), torch.arange(len(test.labels)), costs.of(test.sizes)
+    spent = [table.spent(left, point.active) for point, left in zip(points, exits, strict=True)]
+    correct = [test.correct[point.classifier, rows, left] for point, left in zip(points, exits, strict=True)]
+    full = table.full.float().expand(len(rows)).numpy()
+    curve = Curve(torch.stack(spent).float().numpy(), torch.stack(correct).numpy(), full, test.full_correct.numpy())
+    return curve, exits
+
+
+def _described(
+    points: Sequence[OperatingPoint], exits: Tensor, outcomes: Mapping[str, Outcomes]
+) -> list[dict[str, float]]:
+    """Return calibration error, prediction sets and the share that leaves early, at each point."""
+    test, calibrate = outcomes["test"], outcomes["calibrate"]
+    rows, described = torch.arange(len(test.labels)), []
+    assert test.probabilities is not None
+    for point, left, before in zip(points, exits, simulate(points, calibrate), strict=True):
+        scores = calibrate.conformal_scores[point.classifier]
+        thresholds = variant_thresholds("gated", scores, before, miscoverage=MISCOVERAGE)
+        answers = test.probabilities[point.classifier, rows, left]
+        sets = prediction_set(answers, thresholds[left])
+        correct = test.correct[point.classifier, rows, left]
+        described.append(
+            {
+                "ece": float(calibration_error(answers.amax(1).clamp_max(1), correct)),
+                "set size": float(sets.double().sum(1).mean()),
+                "coverage": float(sets[rows, test.labels].double().mean()),
+                "early": float((left < test.predictions.shape[-1] / 3).double().mean()),
+            }
+        )
+    return described

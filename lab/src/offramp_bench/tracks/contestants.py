@@ -1,0 +1,151 @@
+"""Who is compared: ways to train exits, policies on them, and the track each of them runs on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from offramp_bench.tracks.samples import Look
+
+__all__ = ["CONTESTANTS", "DEFAULTS", "TRAININGS", "Contestant", "Kind", "Track", "Training", "cells_of"]
+
+Track = Literal["policy", "exits", "open"]
+Kind = Literal["default", "paper", "rival", "ablation", "variant"]
+
+
+@dataclass(frozen=True)
+class Training:
+    """A way to train exits, with every policy that is tried on them."""
+
+    name: str
+    method: str
+    """Name of a registered method."""
+    own_policies: tuple[str, ...]
+    """Registered policies; the first is the method's own, by which its settings are tuned."""
+    looks: tuple[Look, ...] = ("means",)
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Fields of `JointSettings` that define the method; the rest is tuned."""
+    joint: bool = False
+    """Train in two phases, warm-up and alternation; otherwise in one."""
+    tuned_as: str | None = None
+    """Training whose tuned settings it inherits; its own if None."""
+    footing: Look | None = None
+    """Look on which the policies of the policy track are compared on these exits, if on any."""
+
+    def policies(self, look: Look) -> tuple[str, ...]:
+        """Return the policies that are tried on these exits."""
+        return POLICIES if look == self.footing else self.own_policies
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A training, a look and a policy, under the name that people know them by."""
+
+    name: str
+    track: Track
+    training: str
+    look: Look
+    policy: str
+    kind: Kind
+
+
+POLICIES = (
+    "threshold", "stopping", "entropy", "margin", "exit_thresholds", "patience", "beem", "pcee", "eenet", "gates"
+)  # fmt: skip
+"""Policies that need nothing but trained exits; the gates are trained on them."""
+
+NAMES = {
+    "threshold": "threshold",
+    "stopping": "optimal stopping",
+    "entropy": "entropy",
+    "margin": "margin",
+    "exit_thresholds": "geometric thresholds (MSDNet)",
+    "patience": "patience (PABEE)",
+    "beem": "BEEM",
+    "pcee": "PCEE",
+    "eenet": "EENet",
+    "gates": "learned gates",
+    "class_precision": "class precision",
+    "branch_gates": "branch gates",
+}
+"""Policies as people know them."""
+
+BOTH: tuple[Look, ...] = ("means", "grid")
+
+TRAININGS: dict[str, Training] = {
+    training.name: training
+    for training in (
+        Training("linear", "paper", ("threshold",), BOTH, {"classifier_loss": "fixed"}, footing="means"),
+        Training(
+            "ladder",
+            "paper",
+            ("threshold", "stopping"),
+            BOTH,
+            {"exits": "ladder", "classifier_loss": "fixed", "distillation": 0.5},
+            footing="grid",
+        ),
+        Training("ladder without distillation", "classifiers", ("threshold",), BOTH, {"exits": "ladder"}),
+        Training("distilled", "classifiers", ("threshold",), BOTH, {"distillation": 0.5}),
+        Training("cumulative", "classifiers", ("threshold",), BOTH, {"exits": "cumulative"}),
+        Training("JEI-DNN", "paper", ("gates", "threshold"), BOTH, joint=True),
+        Training("BoostedNet", "boosted", ("exit_thresholds", "threshold"), BOTH),
+        Training("L2W-DEN", "l2w_den", ("exit_thresholds", "threshold")),
+        Training("DiffBranch", "diff_branch", ("branch_gates",), joint=True),
+        Training("PTEENet", "pteenet", ("branch_gates",), joint=True),
+        Training("ZTW", "ztw", ("threshold",), BOTH),
+        Training("CalexNet", "calexnet", ("class_precision", "threshold"), BOTH),
+        *(
+            Training(f"JEI-DNN, {name}", "paper", ("gates",), ("means",), settings, joint=True, tuned_as="JEI-DNN")
+            for name, settings in {
+                "rescaled loss": {"classifier_loss": "rescaled"},
+                "plain loss": {"classifier_loss": "plain"},
+                "full gradient": {"classifier_loss": "full"},
+                "ExitIfMin": {"gate_target": "exit_if_min"},
+                "no imbalance weights": {"imbalance": False},
+                "fixed classifiers": {"classifier_loss": "fixed"},
+            }.items()
+        ),
+    )
+}
+"""Ways to train exits, by name."""
+
+
+def _contestants() -> Iterator[Contestant]:
+    for training in TRAININGS.values():
+        kind: Kind = "rival"
+        if training.tuned_as is not None:
+            kind = "ablation"
+        elif "ladder" in training.name:
+            kind = "variant"
+        elif training.name == "JEI-DNN":
+            kind = "paper"
+        for look in training.looks:
+            where = "" if look == "means" else ", grid"
+            for policy in training.own_policies:
+                rule = "" if policy == training.own_policies[0] else f", {NAMES[policy]}"
+                yield Contestant(f"{training.name}{rule}{where}", "exits", training.name, look, policy, kind)
+        if training.footing is not None:
+            for policy in POLICIES:
+                name = f"{training.name} exits: {NAMES[policy]}"
+                yield Contestant(name, "policy", training.name, training.footing, policy, kind)
+
+
+CONTESTANTS: dict[str, Contestant] = {contestant.name: contestant for contestant in _contestants()}
+"""All contestants of the policy and the exits track, by name."""
+
+DEFAULTS = {
+    "linear exits: threshold": "policy track, on the paper's exits",
+    "ladder exits: threshold": "policy track, on the default's exits",
+    "ladder": "exits track, the paper's features",
+    "ladder, grid": "exits track, the default's features",
+}
+"""The default on each footing: the contestant that the others there are compared with."""
+
+
+def cells_of(trainings: "list[str] | None" = None) -> list[tuple[Training, Look]]:
+    """Return every training and look that is fitted.
+
+    Args:
+        trainings: Names of trainings; all if left out.
+    """
+    names = list(TRAININGS) if trainings is None else trainings
+    return [(TRAININGS[name], look) for name in names for look in TRAININGS[name].looks]

@@ -1,0 +1,116 @@
+"""Simultaneous intervals of the differences between the default and every other contestant of a track."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from offramp_bench.tracks.yardstick import Curve, figures_of, is_cost
+
+__all__ = ["Lead", "bootstrap_figures", "compare"]
+
+Floats = npt.NDArray[np.float64]
+
+DRAWS = 1000
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Lead:
+    """By how much the default is ahead of a contestant in one figure; negative where it is behind."""
+
+    figure: str
+    """One of the yardstick's figures."""
+    lead: float
+    """Difference, positive where the default is better: a smaller cost or a larger accuracy."""
+    low: float
+    """Lower end of the simultaneous 95 % interval."""
+    high: float
+    """Upper end."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the default is behind beyond the interval."""
+        return self.high < 0
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the default is ahead beyond the interval."""
+        return self.low > 0
+
+
+def bootstrap_figures(
+    curves: Mapping[str, Sequence[Curve]], start: float, *, draws: int = DRAWS, seed: int = 0
+) -> tuple[dict[str, dict[str, Floats]], dict[str, dict[str, float]]]:
+    """Return the figures of every contestant on hierarchical draws, and on the samples themselves.
+
+    A draw takes seeds with replacement and, for all seeds alike, test samples with replacement: the seeds of a task
+    share their test samples. The same draw serves every contestant, so that differences are paired.
+
+    Args:
+        curves: One curve per seed, by contestant.
+        start: Relative cost where the mean accuracy begins.
+        draws: B.
+        seed: Seed of the draws.
+
+    Returns:
+        `B` numbers, and one number, for each contestant and figure; figures are means over seeds.
+    """
+    generator = np.random.default_rng(seed)
+    first = next(iter(curves.values()))
+    samples, seeds = len(first[0].full), len(first)
+    weights = generator.multinomial(samples, np.full(samples, 1 / samples), size=draws).astype(np.float32)
+    picked = generator.integers(seeds, size=(draws, seeds))
+    drawn: dict[str, dict[str, Floats]] = {}
+    measured: dict[str, dict[str, float]] = {}
+    for name, by_seed in curves.items():
+        resampled = [figures_of(curve, start, weights) for curve in by_seed]
+        exact = [figures_of(curve, start) for curve in by_seed]
+        drawn[name] = {
+            figure: np.take_along_axis(np.stack([found[figure] for found in resampled], 1), picked, axis=1).mean(1)
+            for figure in resampled[0]
+        }
+        measured[name] = {figure: float(np.mean([found[figure][0] for found in exact])) for figure in exact[0]}
+    return drawn, measured
+
+
+def compare(
+    drawn: Mapping[str, Mapping[str, Floats]],
+    measured: Mapping[str, Mapping[str, float]],
+    default: str,
+    figures: Sequence[str],
+) -> dict[str, list[Lead]]:
+    r"""Return the lead of the default over every other contestant, with simultaneous intervals.
+
+    The intervals are $d \pm q\,s$, with $s$ the standard deviation of a difference over draws and $q$ the 95 % quantile
+    of the largest $|d_b - d| / s$ over all contestants and figures: together they hold with 95 %.
+
+    Args:
+        drawn: `B` numbers by contestant and figure, as `bootstrap_figures` gives them.
+        measured: The figures on the samples themselves.
+        default: Name of the contestant that the others are compared with.
+        figures: Figures to compare.
+
+    Returns:
+        One lead per figure, by contestant.
+    """
+    leads: list[tuple[str, str, float, float]] = []
+    largest = np.zeros(len(next(iter(drawn[default].values()))))
+    for name in drawn:
+        if name == default:
+            continue
+        for figure in figures:
+            sign = -1.0 if is_cost(figure) else 1.0
+            lead = sign * (measured[default][figure] - measured[name][figure])
+            spread = sign * (drawn[default][figure] - drawn[name][figure])
+            deviation = float(spread.std())
+            leads.append((name, figure, lead, deviation))
+            if deviation > 1e-12:
+                largest = np.maximum(largest, np.abs(spread - lead) / deviation)
+    times = float(np.quantile(largest, LEVEL))
+    found: dict[str, list[Lead]] = {}
+    for name, figure, lead, deviation in leads:
+        found.setdefault(name, []).append(Lead(figure, lead, lead - times * deviation, lead + times * deviation))
+    return found

@@ -1,0 +1,160 @@
+"""The results of one task: figures of every contestant, and the default's lead over each on the same footing."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from offramp_bench import places
+from offramp_bench.paper.tasks import Task
+from offramp_bench.tracks.cell import Cell, read_cell, tuned_variant
+from offramp_bench.tracks.contestants import CONTESTANTS, DEFAULTS, TRAININGS, Contestant
+from offramp_bench.tracks.intervals import bootstrap_figures, compare
+from offramp_bench.tracks.yardstick import Curve, Range
+
+__all__ = ["RESULTS", "assemble", "read_results", "result_file"]
+
+RESULTS = places.RESULTS / "tracks"
+"""Folder of committed results, one file per task."""
+
+REACHED = 0.8
+"""The mean accuracy begins where a threshold on the paper's exits has this share of the full network's accuracy."""
+
+ANCHOR = "linear"
+"""Contestant that sets the range of costs: one threshold on the paper's exits."""
+
+SHOWN = 24
+"""Costs at which a curve is written down."""
+
+
+def result_file(task: str) -> Path:
+    """Return the file of a task's results."""
+    return RESULTS / f"{task}.json"
+
+
+def read_results() -> dict[str, dict[str, Any]]:
+    """Return the committed results, by task."""
+    return {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+
+
+def assemble(task: Task, seeds: Sequence[int]) -> dict[str, Any]:
+    """Return the results of a task, from all contestants whose cells are there for every seed.
+
+    Args:
+        task: The task.
+        seeds: Seeds of the cells.
+    """
+    cells = {name: found for name, one in CONTESTANTS.items() if (found := _cells(task, one, seeds)) is not None}
+    curves = {name: [cell.curves[CONTESTANTS[name].policy] for cell in found] for name, found in cells.items()}
+    span = _range(curves)
+    figures = span.reported()
+    drawn, measured = bootstrap_figures(curves, span.start)
+    rows = {}
+    for name, found in cells.items():
+        one, first = CONTESTANTS[name], found[0].figures
+        rows[name] = {
+            **asdict(one),
+            "figures": {figure: measured[name][figure] for figure in figures},
+            "curve": _mean_curve(curves[name], span),
+            "uncertainty": _mean_points([cell.figures["points"][one.policy] for cell in found], curves[name]),
+            "exit accuracy": np.mean([cell.figures["exit accuracy"] for cell in found], axis=0).round(5).tolist(),
+            "parameters": first["parameters"],
+            "share of exits": round(first["share of exits"], 5),
+            "CPU seconds": round(float(np.mean([cell.figures["CPU seconds"] for cell in found])), 2),
+            "settings": asdict(tuned_variant(task, TRAININGS[one.training], one.look)),
+            "epochs": found[0].figures["epochs"] if one.training.startswith("JEI-DNN") else [],
+        }
+    leads: dict[str, dict[str, Any]] = {}
+    for default, group in _groups(cells):
+        found_leads = compare({n: drawn[n] for n in group}, {n: measured[n] for n in group}, default, figures)
+        leads[default] = {
+            name: {lead.figure: [round(lead.lead, 5), round(lead.low, 5), round(lead.high, 5)] for lead in one_leads}
+            for name, one_leads in found_leads.items()
+        }
+    example = next(iter(cells.values()))[0].figures
+    return {
+        "task": task.name,
+        "kind": task.kind,
+        "about": task.about,
+        "seeds": list(seeds),
+        "test": len(next(iter(curves.values()))[0].full),
+        "full accuracy": example["full accuracy"],
+        "range": asdict(span),
+        "figures": list(figures),
+        "measured with": {
+            "offramp": example["offramp"],
+            "default": {name: DEFAULTS[name] for name in DEFAULTS},
+            "identities": {name: found[0].figures["identity"] for name, found in cells.items()},
+        },
+        "contestants": rows,
+        "leads": leads,
+    }
+
+
+def _cells(task: Task, contestant: Contestant, seeds: Sequence[int]) -> list[Cell] | None:
+    found = [read_cell(task, TRAININGS[contestant.training], contestant.look, seed) for seed in seeds]
+    cells = [cell for cell in found if cell is not None]
+    return cells if len(cells) == len(seeds) else None
+
+
+def _range(curves: Mapping[str, Sequence[Curve]]) -> Range:
+    """Return the range of costs of the task, the same for every contestant."""
+    first_exit = max(float(curve.costs().min()) for found in curves.values() for curve in found)
+    starts = []
+    for curve in curves[ANCHOR]:
+        costs, accuracies = curve.costs(), curve.accuracies()
+        order = np.argsort(costs)
+        reached = accuracies[order] >= REACHED * curve.full_correct.mean()
+        starts.append(float(costs[order][reached.argmax()]) if reached.any() else 1.0)
+    return Range(round(max(first_exit, float(np.mean(starts))), 4), round(first_exit, 4))
+
+
+def _groups(names: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
+    """Return the contestants on each footing, with the default that they are compared with."""
+    found = []
+    for default in DEFAULTS:
+        if default not in names:
+            continue
+        track, training, look = (getattr(CONTESTANTS[default], part) for part in ("track", "training", "look"))
+        group = [
+            name
+            for name in names
+            if (one := CONTESTANTS[name]).track == track
+            and one.look == look
+            and (track != "policy" or one.training == training)
+        ]
+        found.append((default, group))
+    return found
+
+
+def _mean_curve(curves: Sequence[Curve], span: Range) -> list[list[float]]:
+    """Return accuracies at common costs, means over seeds."""
+    first = max(float(curve.costs().min()) for curve in curves)
+    costs = np.unique(np.concatenate([np.geomspace(max(first, 0.002), 1, SHOWN), np.linspace(span.start, 1, SHOWN)]))
+    lines = []
+    for curve in curves:
+        kept = curve.costs() < 1
+        known = np.append(curve.costs()[kept], 1.0), np.append(curve.accuracies()[kept], curve.full_correct.mean())
+        order = np.argsort(known[0])
+        lines.append(np.interp(costs, known[0][order], known[1][order]))
+    return np.stack([costs, np.mean(lines, axis=0)], 1)[costs >= first].round(5).tolist()  # type: ignore[no-any-return]
+
+
+def _mean_points(points: Sequence[Sequence[Mapping[str, float]]], curves: Sequence[Curve]) -> list[dict[str, float]]:
+    """Return calibration error, set size, coverage and early leavers at common costs, means over seeds."""
+    costs = np.linspace(max(float(curve.costs().min()) for curve in curves), 1, 12)
+    shown = []
+    names = list(points[0][0])
+    lines = {name: [] for name in names}  # type: dict[str, list[Any]]
+    for found, curve in zip(points, curves, strict=True):
+        order = np.argsort(curve.costs())
+        for name in names:
+            values = np.array([point[name] for point in found])[order]
+            lines[name].append(np.interp(costs, curve.costs()[order], values))
+    for place, cost in enumerate(costs):
+        row = {name: round(float(np.mean([line[place] for line in lines[name]])), 5) for name in names}
+        shown.append({"cost": round(float(cost), 5), **row})
+    return shown
