@@ -29,7 +29,7 @@ class RichPooling(Pooling):
 
     name = "rich"
 
-    def __init__(self, *, largest: int = 2048) -> None:
+    def __init__(self, *, largest: int = 512) -> None:
         self._auto, self._grid = AutoPooling(largest=largest), GridPooling(largest=largest)
 
     def __call__(self, representation: Representation) -> Tensor:

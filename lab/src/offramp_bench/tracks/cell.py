@@ -26,8 +26,8 @@ from offramp.uncertainty import calibration_error, prediction_set
 from offramp_bench import places
 from offramp_bench.bars import say
 from offramp_bench.conformal_variants import variant_thresholds
-from offramp_bench.paper.curve import chosen
 from offramp_bench.paper.tasks import Task
+from offramp_bench.tracks.choosing import choose_points
 from offramp_bench.tracks.contestants import TRAININGS, Training
 from offramp_bench.tracks.samples import Look, Splits, load_splits, pooling_of, prices_of, widest_ladder
 from offramp_bench.tracks.tuning import EPOCHS, SHORT, TUNING_SEED, VARIANTS, Variant, settings_of
@@ -241,7 +241,7 @@ def _points(
         ]
     points = thin(candidates, tune, costs[policy])
     metrics = [[point.tune_metrics[name] for point in points] for name in ("cost", "accuracy")]
-    return [points[index] for index in chosen(metrics[0], metrics[1], BUDGETS, samples=len(tune.labels))]
+    return [points[index] for index in choose_points(metrics[0], metrics[1], BUDGETS, samples=len(tune.labels))]
 
 
 def _mean_accuracy(points: Sequence[OperatingPoint], tune: Outcomes) -> float:

@@ -1,6 +1,5 @@
 """Seven figures of a curve of accuracy against cost, the same for every contestant."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,8 +105,9 @@ def measure(costs: Floats, accuracies: Floats, full: Floats, start: float) -> di
         start: Relative cost where the mean accuracy begins; below its first point, a curve is what it is there.
 
     Returns:
-        `B` numbers for each of `FIGURES`. A cost is the least from which on the accuracy is kept, not the first at which
-        it is reached: that is wherever the curve happens to be lucky first. An accuracy below the first point is NaN.
+        `B` numbers for each of `FIGURES`. A cost is the least from which on the accuracy is kept, not the first at
+        which it is reached: that is wherever the curve happens to be lucky first. An accuracy below the first point is
+        NaN.
 
     Example:
         >>> curve = np.array([[0.2, 0.6]]), np.array([[0.8, 0.9]]), np.array([0.92])
