@@ -236,8 +236,8 @@ def test_the_papers_settings_train_both_sides_of_few_samples(samples: int) -> No
         settings = replace(PAPER, classifier_loss=classifier_loss, epochs=epochs, patience=epochs + 1)
         return fit_joint(fit_split, tune, COSTS, settings, dtype=torch.float64)
 
-    warm, untouched, trained = train("fixed", 0), train("fixed", 10), train("weighted", 10)
-    assert not torch.allclose(untouched.trained_gates.weight, warm.trained_gates.weight, atol=1e-3)
+    untouched, trained = train("fixed", 10), train("weighted", 10)
+    assert untouched.trained_gates.weight.abs().max() > 1e-3
     for stage in ("0", "1"):
         before, after = (fitted.exits.state_dict()[f"weights.{stage}"] for fitted in (untouched, trained))
         assert not torch.allclose(after, before.expand_as(after), atol=1e-3)

@@ -79,7 +79,7 @@ def fit_joint(
     on_epoch: Callable[[EpochRecord], object] | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> FittedExits:
-    """Fit classifiers and gates for every cost weight.
+    """Fit classifiers, and gates for every cost weight unless `settings.epochs` is 0.
 
     Deterministic for the same seed, data and number of threads.
 
@@ -107,7 +107,7 @@ def fit_joint(
                 run.save(checkpoint)
             if on_epoch is not None:
                 on_epoch(record)
-    return FittedExits(run.best_exits.eval(), run.best_gates)
+    return FittedExits(run.best_exits.eval(), run.best_gates if settings.epochs else None)
 
 
 def fit_paper(
@@ -133,7 +133,7 @@ def fit_classifiers(fit: BatchSource, tune: BatchSource, costs: Prices, settings
         settings: Settings, as for `fit_joint`.
     """
     epochs = settings.warmup_epochs + settings.epochs
-    return replace(fit_joint(fit, tune, costs, replace(settings, warmup_epochs=epochs, epochs=0)), gates=None)
+    return fit_joint(fit, tune, costs, replace(settings, warmup_epochs=epochs, epochs=0))
 
 
 class _Run:

@@ -32,7 +32,7 @@ class FittedExits:
             raise InputError(
                 expected="exits with gates",
                 got="exits of a method that trains none",
-                hint="fit with method='default' or 'paper', or choose the policy 'threshold'",
+                hint="fit with method='paper', or choose the policy 'threshold'",
             )
         return self.gates
 

@@ -42,7 +42,7 @@ class JointSettings:
     warmup_epochs: int = 5
     """Epochs in which all classifiers are trained on all samples."""
     epochs: int = 10
-    """Epochs of alternation between gates and classifiers."""
+    """Epochs of alternation between gates and classifiers; 0: no gates are trained."""
     switch_every: int = 50
     """Batches before gates and classifiers swap, at most half an epoch; gates come first. 50 x 256 are as many samples
     as the released code's 200 x 64."""
@@ -113,12 +113,13 @@ PAPER = JointSettings()
 DEFAULT = JointSettings(
     exits="ladder",
     classifier_loss="fixed",
-    warmup_epochs=8,
-    epochs=2,
+    distillation=0.5,
+    warmup_epochs=10,
+    epochs=0,
     batch_size=512,
     least_steps=40,
     warmup_learning_rate=3e-3,
     scale_rates_by_depth=False,
     weight_decay=0.01,
 )
-"""The default of `offramp.fit`: a ladder trained on all samples, then gates for every cost weight."""
+"""The default of `offramp.fit`: a ladder trained on all samples, on their labels and the network's own answers."""

@@ -50,7 +50,7 @@ from offramp.model._points import LEVELS, paying_exits, thin, tuning_of, with_se
 from offramp.model._times import check_measured, latency_of_part, latency_provenance
 from offramp.policy import POLICIES, OperatingPoint
 from offramp.policy._checking import check_points, check_policy
-from offramp.policy._policy import DEFAULT_POLICIES
+from offramp.policy._policy import DEFAULT_POLICIES, OFFERED_POLICIES
 from offramp.policy._threshold import threshold_candidates
 from offramp.pooling import POOLINGS
 from offramp.preprocessing import Preprocessing
@@ -97,8 +97,8 @@ def fit(
         method: Training of the exits: "default", "paper", another registered name, `package.module:function` of a
             function that `trust` lists, or such a function itself (`offramp.methods.Method`).
         settings: The method's settings; its own default if left out.
-        policies: Policies to offer points of, registered names or `package.module:name`; if left out, optimal
-            stopping, a threshold and the gates that the method trains.
+        policies: Policies to offer points of, registered names or `package.module:name`; if left out, a threshold,
+            optimal stopping and the gates that the method trains, if any.
         trust: Names `package.module:name` of third-party code that may be imported, among them a pooling's.
         fitting: Pooling, number of exits and augmented views.
         calibration: Prediction sets.
@@ -504,4 +504,4 @@ def _check_policies(policies: Sequence[str] | None, trust: Collection[str], back
 
 def _default_policies(fitted: FittedExits) -> tuple[str, ...]:
     """Return the policies that a fit offers points of by default."""
-    return ("stopping", "threshold", *(() if fitted.gates is None else (fitted.gate_policy,)))
+    return (*OFFERED_POLICIES, *(() if fitted.gates is None else (fitted.gate_policy,)))

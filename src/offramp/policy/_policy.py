@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from offramp.policy._point import OperatingPoint
     from offramp.policy._tuning import Tuning
 
-__all__ = ["DEFAULT_POLICIES", "POLICIES", "Policy"]
+__all__ = ["DEFAULT_POLICIES", "OFFERED_POLICIES", "POLICIES", "Policy"]
 
 
 class Policy(ABC):
@@ -87,6 +87,9 @@ class Policy(ABC):
 
 POLICIES: Registry[Policy] = Registry("policy")
 """The policies, by name."""
+
+OFFERED_POLICIES = ("threshold", "stopping")
+"""The policies that a fit offers points of, besides the gates that a method trains; the first is the default."""
 
 DEFAULT_POLICIES = ("gates", "sampled_gates", "stopping", "threshold")
 """The policies that a fit prices and that latency is measured for, unless you name others."""

@@ -60,11 +60,12 @@ def fit_diff_branch(fit: BatchSource, tune: BatchSource, costs: Prices, settings
         'branch_gates'
     """
     warm = fit_joint(fit, tune, costs, replace(settings, epochs=0))
-    prices, gates, exits = torch.tensor(settings.cost_weights), warm.trained_gates, warm.exits
+    prices, exits = torch.tensor(settings.cost_weights), warm.exits
     first, epochs = settings.warmup_epochs, settings.epochs
     with seeded(settings.seed):
         if isinstance(exits, LinearExits):
             exits = exits.stack(len(prices))
+        gates = Gates(len(fit.widths), stacked=len(prices))
         priced = costs.price(exits, POLICIES.get("branch_gates"))
         relative = priced.average(keys.sizes for keys in fit.keys()).relative_costs().to(prices.dtype)
         learned = [*exits.parameters(), *gates.parameters()]

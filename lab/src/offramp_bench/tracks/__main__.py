@@ -1,47 +1,114 @@
 """Compare early-exit methods on three tracks, with one yardstick and the same tuning for everyone.
 
-    python -m offramp_bench.tracks [--check] [--tasks nci1 superpixels ...] [--trainings linear ladder ...] [--seeds 5]
+    python -m offramp_bench.tracks [--task nci1 superpixels ...] [--training linear ladder ...] [--seeds 5]
+    python -m offramp_bench.tracks --method mine:fit --trust mine:fit --track exits --task superpixels
+    python -m offramp_bench.tracks --check [--task ...]
 
-A cell is one training on one task, look and seed. Cells that are there are not computed again, so that a run can be
-interrupted, and several can work side by side on different tasks. The results of a task are written to
-lab/results/tracks/ once the cells of all contestants are there.
+A cell is one training on one task, look and seed; cells lie in lab/.cache/tracks and are not computed again, so that a
+run can be interrupted, and several can work side by side on different tasks. The results of a task are written to
+lab/results/tracks/, from which `offramp-bench page` tells them. With --method, a method of your own joins the committed
+results of the tasks. With --check, the committed results are held against their bars, and one cell per task is computed
+again and compared (minutes for a small task, up to an hour for all).
 """
 
+import argparse
 import json
 import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a model)
-from offramp_bench.bars import parser, say
+from offramp._files import write_atomically
+from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.paper.tasks import TASKS
-from offramp_bench.tracks.cell import cell_files, read_cell, run_cell, save_cell
-from offramp_bench.tracks.contestants import TRAININGS, cells_of
-from offramp_bench.tracks.results import assemble, result_file
+from offramp_bench.tracks.bars import bars
+from offramp_bench.tracks.cell import run_cell
+from offramp_bench.tracks.contestants import CONTESTANTS, TRAININGS, cells_of
+from offramp_bench.tracks.joining import complete_cells, join_track
+from offramp_bench.tracks.results import RESULTS, assemble, read_results, result_file
+from offramp_bench.tracks.yardstick import figures_of
 
 SEEDS = 5
+
+ALIKE = 0.002
+"""How much a mean accuracy may differ when computed again: another machine sums in another order."""
+
+COMPARED = [name for name, task in TASKS.items() if task.alone is None]
+"""Tasks of the comparison."""
+
+
+def compare_trainings(arguments: argparse.Namespace) -> int:
+    """Compute the cells that are missing, and write the results of each task."""
+    for name in arguments.task:
+        for training, look in cells_of(arguments.training):
+            complete_cells(TASKS[name], training, look, range(arguments.seeds))
+        _write(assemble(TASKS[name], range(arguments.seeds)), arguments.into)
+    found = read_results(arguments.into)
+    return report({"written": sorted(found)}, bars(found, COMPARED), check=False)
+
+
+def join(arguments: argparse.Namespace) -> int:
+    """Let a method of one's own join the results of each task."""
+    committed = read_results()
+    for name in arguments.task:
+        if name not in committed:
+            raise SystemExit(f"{name} has no committed results to join; known: {', '.join(committed)}")
+        seeds = range(arguments.seeds)
+        joined = join_track(
+            committed[name], TASKS[name], arguments.method, arguments.look, seeds, trust=arguments.trust
+        )
+        _write(joined, arguments.into)
+    return report({"written": list(arguments.task)}, [], check=False)
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Hold the committed results against the bars, and one cell per task against what is computed again."""
+    results = read_results()
+    made = bars(results, COMPARED)
+    generator = np.random.default_rng()
+    for name in (name for name in arguments.task if name in results):
+        rows = [row for row in results[name]["contestants"].values() if row["name"] in CONTESTANTS]
+        row = rows[int(generator.integers(len(rows)))]
+        seed = int(generator.integers(len(row["mean accuracies"])))
+        say(f"computing again: {name}, {row['name']}, seed {seed}")
+        cell = run_cell(TASKS[name], TRAININGS[row["training"]], row["look"], seed)
+        found = figures_of(cell.curves[row["policy"]], results[name]["range"]["start"])["mean accuracy"][0]
+        title = f"{name}, {row['name']}, seed {seed}: difference in mean accuracy when computed again"
+        made.append(Bar(title, abs(float(found) - row["mean accuracies"][seed]), ALIKE))
+    return report({}, made, check=True)
+
+
+def _write(results: dict[str, Any], folder: Path) -> None:
+    file = result_file(results["task"], folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with write_atomically(file) as temporary:
+        temporary.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    say(f"{results['task']}: {len(results['contestants'])} contestants in {file}")
 
 
 def main() -> int:
     """Run the comparison."""
-    single = [name for name, task in TASKS.items() if task.alone is None]
     options = parser(__doc__)
-    options.add_argument("--tasks", nargs="+", default=single, choices=single, metavar="TASK", help="names of tasks")
-    options.add_argument("--trainings", nargs="+", default=list(TRAININGS), choices=list(TRAININGS), metavar="NAME")
+    options.add_argument(
+        "--task", "--tasks", nargs="+", default=COMPARED, choices=COMPARED, metavar="TASK",
+        help=f"datasets and their networks: {', '.join(COMPARED)} (all)",
+    )  # fmt: skip
+    options.add_argument(
+        "--training", nargs="+", default=list(TRAININGS), choices=list(TRAININGS), metavar="NAME",
+        help=f"ways to train exits: {'; '.join(TRAININGS)} (all)",
+    )  # fmt: skip
     options.add_argument("--seeds", type=int, default=SEEDS, metavar="N", help=f"seeds 0 to N - 1 ({SEEDS})")
+    options.add_argument("--method", metavar="MODULE:FUNCTION", help="a method of your own that joins the results")
+    options.add_argument("--trust", nargs="+", default=[], metavar="NAME", help="third-party code that may be imported")
+    options.add_argument("--track", choices=["exits"], default="exits", help="the track it joins (exits)")
+    options.add_argument("--look", choices=["means", "grid"], default="means", help="what its exits see (means)")
+    options.add_argument("--into", type=Path, default=RESULTS, metavar="FOLDER", help="folder of the results")
     arguments = options.parse_args()
-    for name in arguments.tasks:
-        task = TASKS[name]
-        for training, look in cells_of(arguments.trainings):
-            for seed in range(arguments.seeds):
-                if read_cell(task, training, look, seed) is None:
-                    cell = run_cell(task, training, look, seed)
-                    save_cell(cell, cell_files(task, training, look, seed))
-                    say(f"{name}, {training.name}, {look}, seed {seed}: {cell.figures['CPU seconds']:.0f} s of CPU")
-        results = assemble(task, range(arguments.seeds))
-        file = result_file(name)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-        say(f"{name}: results of {len(results['contestants'])} contestants in {file}")
-    return 0
+    if arguments.check:
+        return check(arguments)
+    return join(arguments) if arguments.method else compare_trainings(arguments)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from offramp.errors import InputError
 from offramp.features._ids import stable_hash
 from offramp.methods import METHODS, FittedExits
 from offramp.methods._joint import EpochRecord, fit_joint
+from offramp.methods._method import default_settings
 from offramp.model._outcomes import Outcomes, compute_outcomes, simulate, tune_temperatures
 from offramp.model._points import LEVELS, paying_exits, thin, tuning_of
 from offramp.policy import POLICIES, OperatingPoint
@@ -58,8 +60,12 @@ class Cell:
 
 def cell_files(task: Task, training: Training, look: Look, seed: int) -> tuple[Path, Path]:
     """Return the files of a cell: its figures and its curves."""
-    stem = CACHE / task.name / f"{training.name.replace(' ', '-')}-{look}-{seed}"
+    stem = CACHE / task.name / f"{_slug(training.name)}-{look}-{seed}"
     return stem.with_suffix(".json"), stem.with_suffix(".npz")
+
+
+def _slug(name: str) -> str:
+    return name.replace(" ", "-").replace(":", "-")
 
 
 def identity(task: Task, training: Training, look: Look) -> str:
@@ -79,7 +85,7 @@ def tuned_variant(task: Task, training: Training, look: Look) -> Variant:
     """
     if training.tuned_as is not None:
         return tuned_variant(task, TRAININGS[training.tuned_as], look)
-    file = CACHE / task.name / f"{training.name.replace(' ', '-')}-{look}-tuning.json"
+    file = CACHE / task.name / f"{_slug(training.name)}-{look}-tuning.json"
     known = identity(task, training, look)
     if file.exists():
         saved = json.loads(file.read_text())
@@ -109,10 +115,8 @@ def _score(task: Task, training: Training, look: Look, splits: Splits, variant: 
     reads_all = "probabilities" in POLICIES.get(policy).reads
     tune = compute_outcomes(fitted.exits, splits.tune, temperatures, probabilities=reads_all)
     costs = {name: prices.price(fitted.exits, POLICIES.get(name)) for name in ("threshold", policy)}
-    points = _points(fitted, tune, temperatures, costs, policy, seed=TUNING_SEED)
-    found = [np.array([[point.tune_metrics[name] for point in points]]) for name in ("cost", "accuracy")]
-    full = tune.full_correct.double().mean().numpy()[None]
-    score = float(measure(found[0], found[1], full, start=float(found[0].min()))["mean accuracy"][0])
+    points = _Footing(fitted, tune, temperatures, costs, TUNING_SEED).points(policy)
+    score = _mean_accuracy(points, tune)
     return 0.0 if math.isnan(score) else score
 
 
@@ -125,16 +129,22 @@ def run_cell(task: Task, training: Training, look: Look, seed: int) -> Cell:
         look: What exits see.
         seed: Seed of the fit and of the tune and calibrate splits.
     """
-    variant = tuned_variant(task, training, look)
     splits, prices = load_splits(task, look, seed), prices_of(task.name, look)
-    gates = "gates" in training.policies(look)
-    settings = settings_of(task, training, look, variant, epochs=EPOCHS[task.kind], seed=seed, gates=gates)
+    method = METHODS.get(training.method)
+    if training.name in TRAININGS:
+        gates = "gates" in training.policies(look)
+        variant = tuned_variant(task, training, look)
+        settings = settings_of(task, training, look, variant, epochs=EPOCHS[task.kind], seed=seed, gates=gates)
+    else:  # a method of a reader's own, with settings of its own
+        settings = default_settings(method)
+        if is_dataclass(settings) and any(field.name == "seed" for field in fields(settings)):
+            settings = replace(settings, seed=seed)
     records: list[EpochRecord] = []
     started = time.process_time()
     if training.method == "paper":
         fitted = fit_joint(splits.fit, splits.tune, prices, settings, on_epoch=records.append)
     else:
-        fitted = METHODS.get(training.method)(splits.fit, splits.tune, prices, settings)
+        fitted = method(splits.fit, splits.tune, prices, settings)
     cpu_s = time.process_time() - started
     temperatures = tune_temperatures(fitted.exits, splits.tune)
     outcomes = {
@@ -144,8 +154,9 @@ def run_cell(task: Task, training: Training, look: Look, seed: int) -> Cell:
     names = dict.fromkeys(("threshold", *training.policies(look)))
     costs = {policy: prices.price(fitted.exits, POLICIES.get(policy)) for policy in names}
     curves, points = {}, {}
+    footing = _Footing(fitted, outcomes["tune"], temperatures, costs, seed)
     for policy in training.policies(look):
-        kept = _points(fitted, outcomes["tune"], temperatures, costs, policy, seed=seed)
+        kept = footing.points(policy)
         curves[policy], exits = _curve(kept, outcomes["test"], costs[policy])
         points[policy] = _described(kept, exits, outcomes)
     test = outcomes["test"]
@@ -153,7 +164,7 @@ def run_cell(task: Task, training: Training, look: Look, seed: int) -> Cell:
     figures = {
         "identity": identity(task, training, look),
         "seed": seed,
-        "settings": json.loads(json.dumps(asdict(settings))),
+        "settings": str(settings),
         "offramp": version("offramp"),
         "pooling": pooling_of(task, look),
         "CPU seconds": cpu_s,
@@ -204,44 +215,54 @@ def _count_parameters(fitted: FittedExits) -> int:
     return exits + (0 if fitted.gates is None else fitted.gates.weight[0].numel() + fitted.gates.bias[0].numel())
 
 
-def _points(
-    fitted: FittedExits,
-    tune: Outcomes,
-    temperatures: Tensor,
-    costs: Mapping[str, Costs],
-    policy: str,
-    *,
-    seed: int,
-) -> list[OperatingPoint]:
-    """Return the points of a policy that somebody would choose on tune, in ascending order of cost."""
-    every = tuple(range(tune.predictions.shape[-1]))
-    best = 0
-    if fitted.exits.stacked > 1:
-        areas = [
-            _mean_accuracy(
-                thin(
-                    threshold_candidates(tune.confidence[place], temperatures[place], place, levels=LEVELS),
-                    tune,
-                    costs["threshold"],
-                ),
-                tune,
+@dataclass(frozen=True)
+class _Footing:
+    """Trained exits with their answers on tune: what every policy chooses its points from."""
+
+    fitted: FittedExits
+    tune: Outcomes
+    temperatures: Tensor
+    costs: Mapping[str, Costs]
+    """Costs by policy, the threshold's among them."""
+    seed: int
+
+    @cached_property
+    def best(self) -> int:
+        """Index of the set of classifiers whose curve with one threshold is best."""
+        if self.fitted.exits.stacked == 1:
+            return 0
+        curves = [
+            threshold_candidates(self.tune.confidence[place], self.temperatures[place], place, levels=LEVELS)
+            for place in range(self.fitted.exits.stacked)
+        ]
+        return int(
+            np.argmax([_mean_accuracy(thin(curve, self.tune, self.costs["threshold"]), self.tune) for curve in curves])
+        )
+
+    @cached_property
+    def paying(self) -> tuple[int, ...]:
+        """The exits that pay under one threshold."""
+        needed = self.fitted.exits.averaging.read
+        return paying_exits(self.tune, self.temperatures, self.best, self.costs["threshold"], needed=needed)[0]
+
+    def points(self, policy: str) -> list[OperatingPoint]:
+        """Return the points of a policy that somebody would choose on tune, in ascending order of cost."""
+        every = tuple(range(self.tune.predictions.shape[-1]))
+        costs, best = self.costs[policy], self.best
+        candidates: list[OperatingPoint] = []
+        for active in dict.fromkeys((self.paying, every)):
+            view = tuning_of(
+                self.fitted, self.tune, self.temperatures, costs, classifier=best, active=active, seed=self.seed
             )
-            for place in range(fitted.exits.stacked)
-        ]
-        best = int(np.argmax(areas))
-    paying, _ = paying_exits(tune, temperatures, best, costs["threshold"], needed=fitted.exits.averaging.read)
-    candidates: list[OperatingPoint] = []
-    for active in dict.fromkeys((paying, every)):
-        view = tuning_of(fitted, tune, temperatures, costs[policy], classifier=best, active=active, seed=seed)
-        candidates += POLICIES.get(policy).candidates(view)
-        # Everybody leaves at the first exit, and nobody leaves early: both can be had without any policy.
-        candidates += [
-            OperatingPoint("threshold", {"threshold": torch.tensor(level)}, active, temperatures[best], best)
-            for level in (0.0, 2.0)
-        ]
-    points = thin(candidates, tune, costs[policy])
-    metrics = [[point.tune_metrics[name] for point in points] for name in ("cost", "accuracy")]
-    return [points[index] for index in choose_points(metrics[0], metrics[1], BUDGETS, samples=len(tune.labels))]
+            candidates += POLICIES.get(policy).candidates(view)
+            # Everybody leaves at the first exit, and nobody leaves early: both can be had without any policy.
+            candidates += [
+                OperatingPoint("threshold", {"threshold": torch.tensor(level)}, active, self.temperatures[best], best)
+                for level in (0.0, 2.0)
+            ]
+        points = thin(candidates, self.tune, costs)
+        spent, right = ([point.tune_metrics[name] for point in points] for name in ("cost", "accuracy"))
+        return [points[index] for index in choose_points(spent, right, BUDGETS, samples=len(self.tune.labels))]
 
 
 def _mean_accuracy(points: Sequence[OperatingPoint], tune: Outcomes) -> float:

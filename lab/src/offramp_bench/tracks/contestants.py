@@ -71,6 +71,16 @@ NAMES = {
 
 BOTH: tuple[Look, ...] = ("means", "grid")
 
+_ABLATIONS: dict[str, dict[str, Any]] = {
+    "rescaled loss": {"classifier_loss": "rescaled"},
+    "plain loss": {"classifier_loss": "plain"},
+    "full gradient": {"classifier_loss": "full"},
+    "ExitIfMin": {"gate_target": "exit_if_min"},
+    "no imbalance weights": {"imbalance": False},
+    "fixed classifiers": {"classifier_loss": "fixed"},
+}
+"""What each ablation of the paper's method changes."""
+
 TRAININGS: dict[str, Training] = {
     training.name: training
     for training in (
@@ -95,14 +105,7 @@ TRAININGS: dict[str, Training] = {
         Training("CalexNet", "calexnet", ("class_precision", "threshold"), BOTH),
         *(
             Training(f"JEI-DNN, {name}", "paper", ("gates",), ("means",), settings, joint=True, tuned_as="JEI-DNN")
-            for name, settings in {
-                "rescaled loss": {"classifier_loss": "rescaled"},
-                "plain loss": {"classifier_loss": "plain"},
-                "full gradient": {"classifier_loss": "full"},
-                "ExitIfMin": {"gate_target": "exit_if_min"},
-                "no imbalance weights": {"imbalance": False},
-                "fixed classifiers": {"classifier_loss": "fixed"},
-            }.items()
+            for name, settings in _ABLATIONS.items()
         ),
     )
 }

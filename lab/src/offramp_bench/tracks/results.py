@@ -8,14 +8,18 @@ from typing import Any
 
 import numpy as np
 
+from offramp.methods._settings import DEFAULT
+from offramp.policy._policy import OFFERED_POLICIES
+from offramp.pooling._rich import DEFAULT_POOLING
 from offramp_bench import places
 from offramp_bench.paper.tasks import Task
-from offramp_bench.tracks.cell import Cell, read_cell, tuned_variant
+from offramp_bench.tracks.cell import VERSION, Cell, read_cell, tuned_variant
 from offramp_bench.tracks.contestants import CONTESTANTS, DEFAULTS, TRAININGS, Contestant
 from offramp_bench.tracks.intervals import bootstrap_figures, compare
-from offramp_bench.tracks.yardstick import Curve, Range
+from offramp_bench.tracks.tuning import EPOCHS, SHORT, VARIANTS
+from offramp_bench.tracks.yardstick import Curve, Range, figures_of
 
-__all__ = ["RESULTS", "assemble", "read_results", "result_file"]
+__all__ = ["RESULTS", "assemble", "describe_contestant", "read_results", "result_file", "stamp"]
 
 RESULTS = places.RESULTS / "tracks"
 """Folder of committed results, one file per task."""
@@ -30,14 +34,14 @@ SHOWN = 24
 """Costs at which a curve is written down."""
 
 
-def result_file(task: str) -> Path:
+def result_file(task: str, folder: Path = RESULTS) -> Path:
     """Return the file of a task's results."""
-    return RESULTS / f"{task}.json"
+    return folder / f"{task}.json"
 
 
-def read_results() -> dict[str, dict[str, Any]]:
-    """Return the committed results, by task."""
-    return {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+def read_results(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
+    """Return the results in a folder, by task; the committed ones if left out."""
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
 
 
 def assemble(task: Task, seeds: Sequence[int]) -> dict[str, Any]:
@@ -54,19 +58,9 @@ def assemble(task: Task, seeds: Sequence[int]) -> dict[str, Any]:
     drawn, measured = bootstrap_figures(curves, span.start)
     rows = {}
     for name, found in cells.items():
-        one, first = CONTESTANTS[name], found[0].figures
-        rows[name] = {
-            **asdict(one),
-            "figures": {figure: measured[name][figure] for figure in figures},
-            "curve": _mean_curve(curves[name], span),
-            "uncertainty": _mean_points([cell.figures["points"][one.policy] for cell in found], curves[name]),
-            "exit accuracy": np.mean([cell.figures["exit accuracy"] for cell in found], axis=0).round(5).tolist(),
-            "parameters": first["parameters"],
-            "share of exits": round(first["share of exits"], 5),
-            "CPU seconds": round(float(np.mean([cell.figures["CPU seconds"] for cell in found])), 2),
-            "settings": asdict(tuned_variant(task, TRAININGS[one.training], one.look)),
-            "epochs": found[0].figures["epochs"] if one.training.startswith("JEI-DNN") else [],
-        }
+        one = CONTESTANTS[name]
+        settings = asdict(tuned_variant(task, TRAININGS[one.training], one.look))
+        rows[name] = describe_contestant(one, found, span.start, figures, settings)
     leads: dict[str, dict[str, Any]] = {}
     for default, group in _groups(cells):
         found_leads = compare({n: drawn[n] for n in group}, {n: measured[n] for n in group}, default, figures)
@@ -84,13 +78,53 @@ def assemble(task: Task, seeds: Sequence[int]) -> dict[str, Any]:
         "full accuracy": example["full accuracy"],
         "range": asdict(span),
         "figures": list(figures),
-        "measured with": {
-            "offramp": example["offramp"],
-            "default": {name: DEFAULTS[name] for name in DEFAULTS},
-            "identities": {name: found[0].figures["identity"] for name, found in cells.items()},
-        },
+        "measured with": stamp(),
         "contestants": rows,
         "leads": leads,
+    }
+
+
+def describe_contestant(
+    contestant: Contestant, cells: Sequence[Cell], start: float, figures: Sequence[str], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what is written down of a contestant.
+
+    Args:
+        contestant: The contestant.
+        cells: Its cells, one per seed.
+        start: Relative cost where the mean accuracy begins.
+        figures: Figures that every contestant has.
+        settings: Settings that were tuned.
+    """
+    first, curves = cells[0].figures, [cell.curves[contestant.policy] for cell in cells]
+    by_seed = [figures_of(curve, start) for curve in curves]
+    return {
+        **asdict(contestant),
+        "figures": {figure: float(np.mean([found[figure][0] for found in by_seed])) for figure in figures},
+        "mean accuracies": [float(found["mean accuracy"][0]) for found in by_seed],
+        "curve": _mean_curve(curves, start),
+        "uncertainty": _mean_points([cell.figures["points"][contestant.policy] for cell in cells], curves),
+        "exit accuracy": np.mean([cell.figures["exit accuracy"] for cell in cells], axis=0).round(5).tolist(),
+        "parameters": first["parameters"],
+        "share of exits": round(first["share of exits"], 5),
+        "CPU seconds": round(float(np.mean([cell.figures["CPU seconds"] for cell in cells])), 2),
+        "settings": dict(settings),
+        "epochs": first["epochs"] if contestant.training.startswith("JEI-DNN") else [],
+    }
+
+
+def stamp() -> dict[str, Any]:
+    """Return what results depend on besides the data: the default as it is shipped, trainings and tuning.
+
+    Results whose stamp differs from the current one are out of date.
+    """
+    return {
+        "version": VERSION,
+        "default settings": json.loads(json.dumps(asdict(DEFAULT))),
+        "default pooling": DEFAULT_POOLING,
+        "default policies": list(OFFERED_POLICIES),
+        "trainings": {name: str(training) for name, training in TRAININGS.items()},
+        "tuning": str((EPOCHS, SHORT, VARIANTS)),
     }
 
 
@@ -130,10 +164,10 @@ def _groups(names: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
     return found
 
 
-def _mean_curve(curves: Sequence[Curve], span: Range) -> list[list[float]]:
+def _mean_curve(curves: Sequence[Curve], start: float) -> list[list[float]]:
     """Return accuracies at common costs, means over seeds."""
     first = max(float(curve.costs().min()) for curve in curves)
-    costs = np.unique(np.concatenate([np.geomspace(max(first, 0.002), 1, SHOWN), np.linspace(span.start, 1, SHOWN)]))
+    costs = np.unique(np.concatenate([np.geomspace(max(first, 0.002), 1, SHOWN), np.linspace(start, 1, SHOWN)]))
     lines = []
     for curve in curves:
         kept = curve.costs() < 1

@@ -220,7 +220,7 @@ class _Columns:
 
     def standardize(self, mean: Tensor, deviation: Tensor) -> MemorySource:
         # Half precision, as stores hold features: a grid of 20,000 samples takes gigabytes otherwise.
-        features = torch.cat([((rows.float() - mean) / deviation).half() for rows in self.features.split(1000)])
+        features = torch.cat([((rows.float() - mean) / deviation).half() for rows in torch.split(self.features, 1000)])
         return MemorySource(
             features.clamp_(-60_000, 60_000), self.own_logits, self.labels, self.widths, ids=self.ids, sizes=self.sizes
         )

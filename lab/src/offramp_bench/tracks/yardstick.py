@@ -158,4 +158,4 @@ def _mean_from(costs: Floats, accuracies: Floats, start: float) -> Floats:
     at_left = accuracies[:, :-1] + slope * (left - costs[:, :-1])
     at_right = accuracies[:, :-1] + slope * (right - costs[:, :-1])
     before = np.maximum(costs[:, 0] - start, 0) * accuracies[:, 0]
-    return (before + ((at_left + at_right) / 2 * (right - left)).sum(1)) / (1 - start)
+    return np.asarray((before + ((at_left + at_right) / 2 * (right - left)).sum(1)) / (1 - start))

@@ -1,0 +1,78 @@
+"""A method of a reader's own joins a track beside the committed results."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from offramp.methods import METHODS
+from offramp_bench.bars import say
+from offramp_bench.paper.tasks import Task
+from offramp_bench.tracks.cell import Cell, cell_files, read_cell, run_cell, save_cell
+from offramp_bench.tracks.contestants import CONTESTANTS, DEFAULTS, TRAININGS, Contestant, Training
+from offramp_bench.tracks.intervals import bootstrap_figures, compare
+from offramp_bench.tracks.results import describe_contestant
+from offramp_bench.tracks.samples import Look
+
+__all__ = ["complete_cells", "join_track"]
+
+
+def complete_cells(task: Task, training: Training, look: Look, seeds: Sequence[int]) -> list[Cell]:
+    """Return the cells of one training, computing those that are not there.
+
+    Args:
+        task: The task.
+        training: The way to train exits.
+        look: What exits see.
+        seeds: Seeds of the fits.
+    """
+    cells = []
+    for seed in seeds:
+        cell = read_cell(task, training, look, seed)
+        if cell is None:
+            cell = run_cell(task, training, look, seed)
+            save_cell(cell, cell_files(task, training, look, seed))
+            say(f"{task.name}, {training.name}, {look}, seed {seed}: {cell.figures['CPU seconds']:.0f} s of CPU")
+        cells.append(cell)
+    return cells
+
+
+def join_track(
+    results: dict[str, Any], task: Task, method: str, look: Look, seeds: Sequence[int], *, trust: Collection[str]
+) -> dict[str, Any]:
+    """Return results with a method of one's own on the exits track, compared with the default on the same look.
+
+    The method runs with its own default settings and one threshold; the default is fitted again where its cells are not
+    there.
+
+    Args:
+        results: Results of the task, as `assemble` gives them.
+        task: The task.
+        method: `package.module:function`, or a registered name.
+        look: What its exits see.
+        seeds: Seeds of the fits.
+        trust: Names of third-party code that may be imported.
+    """
+    METHODS.get(method, trust=trust)  # imports it, and says what is wrong with its name
+    own = Training(method, method, ("threshold",), (look,))
+    name = method if look == "means" else f"{method}, {look}"
+    contestant = Contestant(name, "exits", method, look, "threshold", "rival")
+    default = next(one for one in DEFAULTS if CONTESTANTS[one].track == "exits" and CONTESTANTS[one].look == look)
+    beside = TRAININGS[CONTESTANTS[default].training]
+    cells = {name: complete_cells(task, own, look, seeds), default: complete_cells(task, beside, look, seeds)}
+    curves = {
+        name: [cell.curves["threshold"] for cell in cells[name]],
+        default: [cell.curves[CONTESTANTS[default].policy] for cell in cells[default]],
+    }
+    start = float(results["range"]["start"])
+    drawn, measured = bootstrap_figures(curves, start)
+    (leads,) = compare(drawn, measured, default, results["figures"]).values()
+    row = describe_contestant(contestant, cells[name], start, results["figures"], {})
+    joined = dict(results)
+    joined["contestants"] = {**results["contestants"], name: row}
+    joined["leads"] = {
+        **results["leads"],
+        default: {
+            **results["leads"].get(default, {}),
+            name: {lead.figure: [round(lead.lead, 5), round(lead.low, 5), round(lead.high, 5)] for lead in leads},
+        },
+    }
+    return joined
