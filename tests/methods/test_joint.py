@@ -320,3 +320,14 @@ def test_settings_that_make_no_sense_are_refused(change: dict[str, object]) -> N
 def test_settings_that_do_not_exist_suggest_those_that_do(change: dict[str, object]) -> None:
     with pytest.raises(UnknownNameError, match="did you mean"):
         replace(QUICK, **change)  # type: ignore[arg-type]
+
+
+def test_watching_the_exits_changes_nothing() -> None:
+    settings = replace(QUICK, epochs=2)
+    watched: list[Tensor] = []
+    seen = fit(settings, on_exits=lambda fitted: watched.append(fitted.trained_gates.weight.detach().clone()))
+    assert len(watched) == settings.warmup_epochs + settings.epochs
+    assert torch.equal(watched[0][0], watched[0][1])  # gates are not trained during warm-up
+    assert not torch.equal(watched[1], watched[2])
+    expected = weights_of(fit(settings))
+    assert all(torch.equal(value, expected[name]) for name, value in weights_of(seen).items())

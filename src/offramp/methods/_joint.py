@@ -77,6 +77,7 @@ def fit_joint(
     *,
     checkpoint: Path | None = None,
     on_epoch: Callable[[EpochRecord], object] | None = None,
+    on_exits: Callable[[FittedExits], object] | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> FittedExits:
     """Fit classifiers, and gates for every cost weight unless `settings.epochs` is 0.
@@ -90,6 +91,7 @@ def fit_joint(
         settings: Settings of the fit.
         checkpoint: File to save the state in after every epoch; if it exists, the fit continues from it.
         on_epoch: Callback after every epoch.
+        on_exits: Callback after every epoch with the exits and gates in training, which must not be changed.
         dtype: Data type of the exits and all arithmetic.
 
     Returns:
@@ -107,6 +109,8 @@ def fit_joint(
                 run.save(checkpoint)
             if on_epoch is not None:
                 on_epoch(record)
+            if on_exits is not None:
+                on_exits(FittedExits(run.exits.eval(), run.gates))
     return FittedExits(run.best_exits.eval(), run.best_gates if settings.epochs else None)
 
 
