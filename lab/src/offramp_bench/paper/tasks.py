@@ -21,19 +21,18 @@ from offramp_bench import places
 from offramp_bench.backbones import BACKBONES
 from offramp_bench.cifar import AUGMENTED, cifar10, resnet
 from offramp_bench.paper.joined import JoinedSource
-from offramp_bench.paper.narrowed import NarrowedSource
 from offramp_bench.texts import intents, minilm, train_rows
 
 __all__ = ["CACHE", "SHORTER", "TASKS", "Look", "Splits", "Task", "prices_of", "splits_of"]
 
 CACHE = places.CACHE / "paper"
 
-Look = Literal["paper", "default", "means", "one view"]
-"""What exits see: the vector of a stage that the paper's recipe gives; the default's, of every view of a sample; of
-that the means alone; or the default's of the samples as they are."""
+Look = Literal["paper", "default", "one view"]
+"""What exits see: the vector of a stage that the paper's recipe gives; the default's, of every view of a sample; or the
+default's of the samples as they are."""
 
-RICH, MEANS = "rich", "auto"
-"""The default's pooling, and the one whose numbers come first in it."""
+RICH = "rich"
+"""The default's pooling."""
 
 FEW = spread_cost_weights(8)
 """Cost weights of the paper's method; offsets of the gates fill the curve between them."""
@@ -78,7 +77,7 @@ class Task:
 
     def pooling(self, look: Look) -> str:
         """Name of the pooling that exits see a stage through."""
-        return {"paper": self.look, "means": MEANS}.get(look, RICH)
+        return self.look if look == "paper" else RICH
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ def splits_of(task: Task, look: Look, seed: int) -> Splits:
         look: What exits see.
         seed: Other samples tune and calibrate.
     """
-    pooling = RICH if look == "means" else task.pooling(look)
+    pooling = task.pooling(look)
     seen, unseen = _store(task.name, "seen"), _store(task.name, "unseen")
     rows, sizes = np.arange(unseen.num_rows), [int(share * unseen.num_rows) for share in task.shares]
     if task.test is None:
@@ -132,21 +131,7 @@ def splits_of(task: Task, look: Look, seed: int) -> Splits:
     learned = StoreSource(seen, pooling=pooling, rows=np.arange(0, seen.num_rows, step), views=views)
     fit: BatchSource = JoinedSource([learned, *more]) if more else learned
     keep_apart(fit=fit, tune=tune, calibrate=calibrate, test=test)
-    if look != "means":
-        return Splits(fit, tune, calibrate, test)
-    widths = _widths(task.name)
-    return Splits(*(NarrowedSource(source, widths) for source in (fit, tune, calibrate, test)))
-
-
-@cache
-def _widths(name: str) -> list[int]:
-    """How many numbers the means of each stage are."""
-    task, backbone = TASKS[name], _backbone(name)
-    hidden, widths = backbone.prepare(backbone.preprocessing(task.unseen().read(0, 1).inputs)), []
-    for index, stage in enumerate(backbone.stages):
-        hidden = stage(hidden)
-        widths.append(POOLINGS.get(MEANS)(backbone.representation(hidden, index)).shape[1])
-    return widths
+    return Splits(fit, tune, calibrate, test)
 
 
 @cache

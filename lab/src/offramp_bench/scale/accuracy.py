@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from offramp.cost._table import Prices
@@ -12,9 +13,13 @@ from offramp.model._outcomes import compute_outcomes, simulate, tune_temperature
 from offramp.model._points import thin
 from offramp.policy import POLICIES
 from offramp.policy._threshold import threshold_candidates
-from offramp_bench.paper.curve import GRID, accuracies_at
 
-__all__ = ["HALF", "Accuracy", "accuracy_of"]
+__all__ = ["HALF", "Accuracy", "accuracies_at", "accuracy_of"]
+
+Floats = npt.NDArray[np.float64]
+
+GRID = 65
+"""Costs at which accuracies are averaged."""
 
 HALF = 0.5
 """The relative cost at which accuracies are read."""
@@ -53,3 +58,20 @@ def accuracy_of(exits: ExitSet, tune: BatchSource, test: BatchSource, prices: Pr
     asked = np.linspace(min(spent), 1.0, GRID)
     found = accuracies_at(np.array([*spent, 1.0]), np.array([*right, full]), np.array([HALF, *asked]))
     return Accuracy(float(found[0]), float(found[1:].mean()), full)
+
+
+def accuracies_at(costs: Floats, accuracies: Floats, requested: Floats) -> Floats:
+    """Return accuracies along a curve that is linear between its points, NaN below the first.
+
+    Args:
+        costs: `P` costs of the points, in any order.
+        accuracies: `P` accuracies.
+        requested: `G` costs.
+
+    Example:
+        >>> accuracies_at(np.array([0.6, 0.2]), np.array([0.9, 0.8]), np.array([0.1, 0.4, 0.7])).round(2).tolist()
+        [nan, 0.85, 0.9]
+    """
+    order = np.argsort(costs, kind="stable")
+    found = np.interp(requested, costs[order], accuracies[order])
+    return np.where(requested < costs[order[0]], np.nan, found)
