@@ -67,7 +67,7 @@ class TestDetails:
             assert len(found["sets"]["gated"]["coverage"]) == len(measured["requested"]) == len(REQUESTED)
             assert sum(exit["leave"] for exit in found["baseline"]["exits"]) == 120
 
-    def test_accuracy_after_every_epoch_of_joint_training(self, measured: dict[str, Any], splits: Splits) -> None:
+    def test_accuracy_after_every_epoch_of_joint_training(self, measured: dict[str, Any]) -> None:
         for name in (JEI, FULL):
             epochs = measured["convergence"][name]
             assert [len(epoch["accuracy"]) for epoch in epochs] == [3, 3, 3]

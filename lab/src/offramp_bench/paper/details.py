@@ -32,7 +32,17 @@ from offramp_bench.tracks.contestants import TRAININGS
 from offramp_bench.tracks.samples import Look, Splits, load_splits, pooling_of, prices_of
 from offramp_bench.tracks.tuning import EPOCHS, settings_of
 
-__all__ = ["BASELINE", "FULL", "JEI", "detail_file", "identity", "measure_details", "read_details", "run_details"]
+__all__ = [
+    "BASELINE",
+    "FULL",
+    "JEI",
+    "detail_file",
+    "identity",
+    "measure_details",
+    "read_details",
+    "run_details",
+    "tuned_settings",
+]
 
 JEI, FULL, BASELINE = "JEI-DNN", "JEI-DNN, full gradient", "BoostedNet"
 """Trainings that are fitted again."""

@@ -22,7 +22,7 @@ GRID = 65
 """Costs at which two curves are compared."""
 
 
-def lead_of(task: Results, contestant: str, other: str) -> float | None:
+def _lead_of(task: Results, contestant: str, other: str) -> float | None:
     """Return how much more accurate a contestant is than another on average over costs; None if one is missing.
 
     Args:
@@ -66,7 +66,7 @@ def accuracy_gaps(tasks: Mapping[str, Results], contestant: str, other: str) -> 
         other: Name of another.
     """
     return differences(
-        tasks, lambda task: lead_of(task, contestant, other), lambda task: noise_of_lead(task, contestant, other)
+        tasks, lambda task: _lead_of(task, contestant, other), lambda task: noise_of_lead(task, contestant, other)
     )
 
 
@@ -78,13 +78,14 @@ def mean_lead(tasks: Mapping[str, Results], contestant: str, other: str) -> floa
         contestant: Name of a contestant.
         other: Name of another.
     """
-    leads = [lead for task in tasks.values() if (lead := lead_of(task, contestant, other)) is not None]
+    leads = [lead for task in tasks.values() if (lead := _lead_of(task, contestant, other)) is not None]
     return 100 * sum(leads) / len(leads) if leads else None
 
 
-def level_of(
+def _level_of(
     task: Results, contestant: str, column: str, start: float, transform: Callable[[Floats], Floats]
 ) -> float | None:
+    """Return the mean of a column over costs from `start` to 1."""
     rows = task["contestants"].get(contestant, {}).get("uncertainty", ())
     if not rows or start >= 1:
         return None
@@ -116,7 +117,7 @@ def at_equal_cost(
     if not all(curves):
         return None
     start = max(task["range"]["start"], *(min(row["cost"] for row in curve) for curve in curves))
-    levels = [level_of(task, name, column, start, transform) for name in (contestant, other)]
+    levels = [_level_of(task, name, column, start, transform) for name in (contestant, other)]
     return None if levels[0] is None or levels[1] is None else levels[0] - levels[1]
 
 
@@ -135,6 +136,6 @@ def mean_level(
         column: "ece", "set size", "coverage" or "early".
         transform: Function of the column that is averaged.
     """
-    levels = [level_of(task, contestant, column, task["range"]["start"], transform) for task in tasks.values()]
+    levels = [_level_of(task, contestant, column, task["range"]["start"], transform) for task in tasks.values()]
     known = [level for level in levels if level is not None]
     return sum(known) / len(known) if known else None

@@ -30,7 +30,8 @@ def judge_where_samples_leave(tasks: Tasks, details: Mapping[str, Details]) -> C
     measures = [improves(what, easier)]
     for rival in (*BASELINES, THRESHOLD):
         gaps = differences(tasks, partial(_exits_apart, rival=rival), lambda task: ALIKE)
-        measures.append(is_alike(f"points of exits on all samples above those of {rival}", gaps))
+        whose = "linear exits trained on all samples" if rival == THRESHOLD else rival
+        measures.append(is_alike(f"points of exits on all samples above those of {whose}", gaps))
     return judge(
         "3. Where samples leave",
         "At the exits that most samples leave at, accuracy on those who leave is above the exit's accuracy on all: "

@@ -150,6 +150,8 @@ def judge_ablation(tasks: Tasks) -> Claim:
             ),
         ],
         cause=cause,
+        note="Classifiers left alone are trained for as many epochs as JEI-DNN in all; epochs of their gates come on "
+        "top.",
     )
 
 
@@ -186,6 +188,7 @@ def judge_exit_if_min(tasks: Tasks) -> Claim:
         "Asking each gate for the best of what is left (ExitIfMin) gives the same curve as asking every gate after "
         "the best exit to open (ExitSubsequent).",
         [_same("points more than with ExitIfMin at equal cost", tasks, "JEI-DNN, ExitIfMin")],
+        note="A difference within noise, or of half a point, counts as the same.",
     )
 
 
