@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from lab.tests.page.examples import content, write
+from lab.tests.page.made_up import task, write
 from offramp.errors import InputError
 from offramp_bench import cli
 from offramp_bench.data import FOLDERS, HASHES, check_folder, describe_folder, files_of
@@ -72,17 +72,16 @@ def test_every_benchmark_is_there() -> None:
 
 
 def test_a_page_from_results(tmp_path: Path) -> None:
-    results = write(tmp_path / "r.json", "nci1")
-    ran = CliRunner().invoke(cli.app, ["page", str(results), "--into", str(tmp_path / "deep" / "page.html")])
+    folder = write(tmp_path / "results", task(noise=0.5))
+    ran = CliRunner().invoke(cli.app, ["page", str(folder), "--into", str(tmp_path / "deep" / "page.html")])
     assert ran.exit_code == 0, ran.output
-    assert "5. Tailored architectures: not yet tested fairly" in ran.output
-    assert "nci1" in (tmp_path / "deep" / "page.html").read_text(encoding="utf-8")
-    assert content("nci1")
+    assert "Exits track, the paper's features, 1 task: behind on 0, level on 1 (nci1), ahead on 0." in ran.output
+    assert "NCI1" in (tmp_path / "deep" / "page.html").read_text(encoding="utf-8")
 
 
 def test_no_results(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="run: offramp-bench run paper"):
-        CliRunner().invoke(cli.app, ["page", str(tmp_path / "none.json")], catch_exceptions=False)
+    with pytest.raises(InputError, match=r"python -m offramp_bench\.tracks"):
+        CliRunner().invoke(cli.app, ["page", str(tmp_path)], catch_exceptions=False)
 
 
 def test_every_folder_has_instructions() -> None:

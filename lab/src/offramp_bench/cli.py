@@ -93,28 +93,27 @@ def run(
 
 @app.command()
 def page(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="What the benchmark wrote.")] = RESULTS
-    / "paper.json",
+    results: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder with tracks/*.json and perhaps claims.json; lab/results.")
+    ] = RESULTS,
     into: Annotated[Path, typer.Option("--into", "-o", metavar="FILE", help="The page, for a browser.")] = Path(
-        "paper.html"
+        "comparison.html"
     ),
 ) -> None:
-    """Write every figure and table of the paper beside what a fair comparison gives, on one page.
+    """Write the comparison of early-exit methods on one page: three tracks, all figures, the claims of the paper.
 
-    offramp-bench run paper computes the results: hours from nothing, seconds where all is there.
+    python -m offramp_bench.tracks measures: hours from nothing, seconds where all is there.
     """
-    from offramp_bench.page import read_results, write_paper_page
-    from offramp_bench.page.page import headline
+    from offramp_bench.page import read_results, write_page
+    from offramp_bench.page.standing import headline
 
-    if not results.exists():
-        raise InputError(f"expected results of the benchmark at {results}, found none; run: offramp-bench run paper")
-    import_module("offramp.report._canvas")  # a missing matplotlib is told of now
     found = read_results(results)
-    into.parent.mkdir(parents=True, exist_ok=True)
-    written = write_paper_page(found, into)
-    for claim, observation in found.observations.items():
-        print(f"{claim}: {observation.verdict}")
-    print(headline(found))
+    import_module("offramp.report._canvas")  # an error now if matplotlib is missing
+    written = write_page(found, into)
+    for line in headline(found):
+        print(line)
+    if found.missing:
+        print(f"not measured yet: {'; '.join(found.missing)}")
     print(f"Page, for a browser: {written}")
 
 

@@ -1,38 +1,45 @@
-from lab.tests.page.examples import content
-from offramp_bench.page import parse_results
-from offramp_bench.page.results import Contestant
-from offramp_bench.page.standing import best_rival, by_contestant, is_ahead, is_behind, of_kind, rivals, static
-
-RESULTS = parse_results(content("cifar10", "cifar10-cascade", "nci1"))
+from lab.tests.page.made_up import task
+from offramp_bench.page.reading import parse_task
+from offramp_bench.page.results import Results, Task
+from offramp_bench.page.standing import best_rival, describe_first, headline, near_misses, rivals, shortfalls, standing
 
 
-def test_rivals_are_in_order_of_area() -> None:
-    task = RESULTS.tasks["nci1"]
-    areas = [one.area for one in rivals(task)]
-    assert areas == sorted(areas, reverse=True)
-    best = best_rival(task)
+def standings(parsed: Task) -> list[str]:
+    return [standing(footing) for footing in parsed.footings]
+
+
+def test_ahead_level_and_behind() -> None:
+    # Optimal stopping on the default's own exits is a variant: it can put the default behind, but is no rival.
+    assert standings(parse_task(task(means={"ladder, optimal stopping": 0.84}))) == ["ahead", "ahead"]
+    assert standings(parse_task(task(noise=0.5))) == ["level", "level"]
+    assert standings(parse_task(task(means={"ladder, optimal stopping": 0.85}))) == ["ahead", "behind"]
+    assert standings(parse_task(task(means={"linear exits: entropy": 0.82}))) == ["behind", "ahead"]
+
+
+def test_rivals_are_not_variants_of_the_default() -> None:
+    policy, exits = parse_task(task()).footings
+    assert [rival.label for rival in rivals(policy)] == ["entropy", "learned gates"]
+    assert [rival.label for rival in rivals(exits)] == ["ZTW", "JEI-DNN", "linear"]
+    best = best_rival(exits)
     assert best is not None
     assert best.name == "ZTW"
-    assert {one.kind for one in rivals(task)} == {"rival"}
 
 
-def test_a_cascade_has_the_smaller_networks_of_its_last() -> None:
-    names = ["ResNet-20", "ResNet-32", "ResNet-44"]
-    assert [one.name for one in static(RESULTS, RESULTS.tasks["cifar10"])] == names
-    assert [one.name for one in static(RESULTS, RESULTS.tasks["cifar10-cascade"])] == names
-    assert static(RESULTS, RESULTS.tasks["nci1"]) == []
+def test_where_the_default_is_behind() -> None:
+    results = Results((parse_task(task(means={"linear exits: entropy": 0.82, "ZTW": 0.843})),), None)
+    (sentence,) = shortfalls(results)
+    assert sentence.startswith("NCI1, graph network, policy track, on the paper's exits: behind entropy at ")
+    assert sentence.endswith(", and 6 more.")
+    (sentence,) = near_misses(results)
+    assert sentence.endswith("ZTW needs 0.56 of the cost, the default 0.56.")
+    policy, exits = results.tasks[0].footings
+    assert describe_first(policy) == "a simple method, entropy, is first by mean accuracy, the default number 2 of 3."
+    assert describe_first(exits).startswith("ladder, optimal stopping is first")
 
 
-def test_nobody_is_ahead_whose_interval_holds_zero() -> None:
-    def one(low: float, high: float) -> Contestant:
-        return Contestant("a", "rival", 0.5, (low + high) / 2, (low, high), ())
-
-    assert [is_ahead(one(*ends)) for ends in ((-0.2, -0.1), (-0.1, 0.1), (0.1, 0.2))] == [True, False, False]
-    assert [is_behind(one(*ends)) for ends in ((-0.2, -0.1), (-0.1, 0.1), (0.1, 0.2))] == [False, False, True]
-
-
-def test_names_of_all_tasks() -> None:
-    assert "cascade of full networks" in by_contestant(RESULTS.tasks, "rival")
-    assert [*by_contestant(RESULTS.tasks, "default")] == ["offramp"]
-    kinds = {one.kind for one in of_kind(RESULTS.tasks["nci1"], "default", "exits")}
-    assert kinds == {"default", "exits"}
+def test_headline() -> None:
+    tasks = parse_task(task(means={"ladder, optimal stopping": 0.8})), parse_task(task("cifar10", noise=0.5))
+    assert headline(Results(tasks, None)) == [
+        "Policy track, on the paper's exits, 2 tasks: behind on 0, level on 1 (cifar10), ahead on 1 (nci1).",
+        "Exits track, the paper's features, 2 tasks: behind on 0, level on 1 (cifar10), ahead on 1 (nci1).",
+    ]

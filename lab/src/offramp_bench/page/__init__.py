@@ -1,16 +1,15 @@
-"""Every figure and table of the paper on one page, from what the benchmark of the paper measured.
+"""One page about the comparison of early-exit methods: three tracks, all figures, and the claims of the paper.
 
 Example:
     >>> import tempfile
     >>> from pathlib import Path
-    >>> results = parse_results({"tasks": {}, "bars": [{"name": "b", "figure": 1, "at_most": 2, "held": True}]})
-    >>> page = write_paper_page(results, Path(tempfile.mkdtemp()) / "paper.html")
-    >>> "1 of 1 bars hold" in page.read_text(encoding="utf-8")
+    >>> page = write_page(Results((), None), Path(tempfile.mkdtemp()) / "page.html")
+    >>> "not judged yet" in page.read_text(encoding="utf-8")
     True
 """
 
-from offramp_bench.page.page import write_paper_page
-from offramp_bench.page.reading import parse_results, read_results
-from offramp_bench.page.results import PaperResults
+from offramp_bench.page.page import write_page
+from offramp_bench.page.reading import read_results
+from offramp_bench.page.results import Results
 
-__all__ = ["PaperResults", "parse_results", "read_results", "write_paper_page"]
+__all__ = ["Results", "read_results", "write_page"]

@@ -1,136 +1,135 @@
 """The page: one file that needs nothing else."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
 from offramp.report._page import prose, style
-from offramp_bench.page.results import VERDICTS, WITHHELD, PaperResults, Task
-from offramp_bench.page.standing import DEFAULT, MAIN, is_ahead, is_behind, is_dearer
+from offramp_bench.page.results import TITLES, TRACKS, Observation, Results
+from offramp_bench.page.standing import SEEDS, headline, near_misses, shortfalls
+from offramp_bench.page.tables import claim_figures, contestants, summary
 
-__all__ = ["headline", "write_paper_page"]
+__all__ = ["write_page"]
 
-_TITLE = "Every figure and table of the paper, measured again"
-_OF = (
-    "Jointly-Learned Exit and Inference for a Dynamic Neural Network (JEI-DNN, ICLR 2024), its rivals and offramp on "
-    "the same frozen networks, features, splits and costs"
+HOW = (
+    "Every method trains exits on the same samples of the same frozen networks with the same tuning budget; its "
+    "operating points are chosen on the tune split and measured on test. The default's leads have simultaneous 95 % "
+    "intervals over seeds and test samples."
 )
 
+SHOWN = 8
+"""Sentences of a list that are shown without being asked for."""
 
-def write_paper_page(results: PaperResults, path: str | Path) -> Path:
-    """Write the page.
+_NOT_MEASURED = "<p>Not measured yet.</p>"
 
-    It needs no network, no script and no other file, and follows the reader's choice of light or dark.
+
+def write_page(results: Results, path: Path) -> Path:
+    """Write the page. It needs no network, script or other file, and follows the reader's choice of light or dark.
 
     Args:
-        results: What was measured.
-        path: The file to write; its folder is made if it is not there.
+        results: The results.
+        path: File to write; its folder is made if it is not there.
 
     Returns:
-        Where the page is.
+        The path of the page.
 
     Raises:
         MissingExtraError: Without matplotlib.
     """
-    # Here and not above: results can be read without matplotlib, pictures cannot be drawn.
-    from offramp_bench.page.sections import sections
-
-    parts = list(enumerate(sections(), 1))
     template = files("offramp_bench.page").joinpath("page.html").read_text(encoding="utf-8")
     page = Template(template).substitute(
-        title=prose(_TITLE),
-        of=prose(_OF),
         style=style(),
-        verdict=prose(headline(results)),
+        verdict=_verdict(results),
+        how=prose(HOW),
         notes="\n".join(f"<li>{prose(note)}</li>" for note in _notes(results)),
-        contents="\n".join(f'<li><a href="#{part.anchor}">{prose(part.title)}</a></li>' for _, part in parts),
-        sections="\n".join(part.html(number, results) for number, part in parts),
+        pictures="\n".join(_pictures(results, track) for track in TRACKS),
+        tables="\n".join(_tables(results, track) for track in TRACKS),
+        claims=_claims(results.claims),
     )
-    path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
     return path
 
 
-def headline(results: PaperResults) -> str:
-    """What came out, in a few sentences.
-
-    Args:
-        results: All results.
-
-    Example:
-        >>> headline(PaperResults({}, (), {}))
-        'Nothing has been measured yet.'
-    """
-    told = [_against(results, name) for name in MAIN[1:]]
-    told.append(_dearer(results, "cost_at_full", "the full network's accuracy"))
-    told.append(_dearer(results, "cost_at_half", "half a point less"))
-    told.append(_claims(results))
-    if results.bars:
-        told.append(f"{sum(bar.held for bar in results.bars)} of {len(results.bars)} bars hold.")
-    return " ".join(sentence for sentence in told if sentence) or "Nothing has been measured yet."
+def _verdict(results: Results) -> str:
+    """Return where the default is behind, first and plainly."""
+    behind = list(shortfalls(results))
+    first = (
+        f"The default is behind somebody beyond the interval on {len(behind)} of "
+        f"{sum(len(task.footings) for task in results.tasks)} comparisons (one per task and footing)."
+        if behind
+        else "On no task measured so far is the default behind anybody beyond the interval."
+    )
+    parts = [f'<p class="verdict">{prose(first)}</p>', _list(headline(results))]
+    parts.append(_folded("Where it is behind, and by how much", behind))
+    parts.append(
+        _folded("Where a rival is cheaper at half a point lost, within the interval", list(near_misses(results)))
+    )
+    return "\n".join(parts)
 
 
-def _against(results: PaperResults, name: str) -> str:
-    met = [task.contestants[name] for task in results.tasks.values() if name in task.contestants]
-    if not met:
+def _folded(title: str, sentences: Sequence[str]) -> str:
+    if not sentences:
         return ""
-    ahead, behind = sum(map(is_behind, met)), sum(map(is_ahead, met))
-    return f"{DEFAULT} is above {name} with 95 % on {ahead} of {len(met)} tasks, below it on {behind}."
+    opening = "<details open>" if len(sentences) <= SHOWN else "<details>"
+    return f"{opening}<summary>{prose(title)} ({len(sentences)})</summary>{_list(sentences)}</details>"
 
 
-def _dearer(results: PaperResults, key: str, accuracy: str) -> str:
-    lost = [task.name for task in results.tasks.values() if is_dearer(task, key)]
-    return f"Somebody reaches {accuracy} at less cost than {DEFAULT} on {', '.join(lost)}." if lost else ""
+def _list(sentences: Sequence[str]) -> str:
+    return f'<ul class="list">{"".join(f"<li>{prose(text)}</li>" for text in sentences)}</ul>'
 
 
-def _claims(results: PaperResults) -> str:
-    counted = Counter(one.verdict for one in results.observations.values())
-    if not counted:
-        return ""
-    parts = [f"{verdict} {counted[verdict]}" for verdict in VERDICTS if counted[verdict]]
-    verdicts = f"Verdicts on {counted.total()} claims of the paper: {', '.join(parts)}."
-    if not counted[WITHHELD]:
-        return verdicts
-    return f"{verdicts} JEI-DNN had fewer epochs than its rivals here: its rows are not what the paper's method can do."
-
-
-def _notes(results: PaperResults) -> Iterator[str]:
+def _notes(results: Results) -> Iterator[str]:
     yield (
-        "Points of every curve are chosen on one split and measured on another that nothing was fitted on; costs are "
-        "counted Mul-Adds relative to the full network, heads and gates included."
+        "Behind: behind any contestant at any of the seven figures beyond the interval, our own variants included. "
+        "Ahead: not behind, and ahead of every rival at half a point lost beyond the interval. Level: neither."
     )
-    yield (
-        "Area: the mean accuracy over costs from the first exit's (.02 of the network's at least) to the network's, "
-        "evenly on a logarithmic scale, a mean over seeds. Cascades have the axis of their last network and are left "
-        "out of means over tasks."
-    )
-    yield (
-        "Intervals are of 95 %, of paired differences, resampling test samples; verdicts call a difference level where "
-        "it is within them or within two tenths of a point."
-    )
-    yield (
-        "A claim that something is better holds if it is better on half of the tasks at least and worse on none; it "
-        "does not hold if it is worse on more tasks than better; it is not shown if all are level; else it is mixed. "
-        "A claim that two things are alike holds if no task tells them apart, and does not hold if half of them do. Of "
-        "several figures all must agree, or the claim is mixed; with some against and the others level, it does not "
-        "hold."
-    )
-    for task in results.tasks.values():
-        for alike in _alike(task):
-            yield f"On {task.name} these came out the same, to the last digit: {'; '.join(alike)}."
     if results.missing:
-        yield f"Not measured with all seeds, and so not on this page: {', '.join(results.missing)}."
-    missing = [task.name for task in results.tasks.values() if task.alone is None and MAIN[1] not in task.contestants]
-    if missing:
-        yield f"The paper's method has not been measured on {', '.join(missing)} yet."
+        yield f"Not measured yet, {len(results.missing)} of {len(TITLES)} tasks: {'; '.join(results.missing)}."
+    few = [task for task in results.tasks if task.seeds < SEEDS]
+    if few:
+        told = "; ".join(f"{task.title} ({task.seeds})" for task in few)
+        yield f"Fewer than {SEEDS} seeds, so that intervals say little or nothing about training: {told}."
+    yield "Earlier comparisons have looked at these test samples already: this is not a final test."
 
 
-def _alike(task: Task) -> list[list[str]]:
-    """Names of contestants that have one and the same curve."""
-    by_curve: dict[object, list[str]] = {}
-    for one in task.contestants.values():
-        by_curve.setdefault((one.area, one.curve), []).append(one.name)
-    return [names for names in by_curve.values() if len(names) > 1]
+def _pictures(results: Results, track: str) -> str:
+    # Imported here: results can be read without matplotlib, pictures cannot be drawn.
+    from offramp_bench.page.panels import picture
+
+    parts = [f'<section id="{track}"><h2>{track.capitalize()} track</h2>', f"<p>{prose(TRACKS[track])}</p>"]
+    for place, (title, found) in enumerate(results.footings(track).items()):
+        drawn = picture(found, name=f"{track}-{place}")
+        heading = f"{len(found)} of {len(TITLES)} tasks; {title}"
+        # The picture of the track is the first; the same on another footing is folded.
+        parts.append(
+            f"<details><summary>The same, {prose(title)}</summary>\n{drawn}\n</details>"
+            if place
+            else f"<h3>{prose(heading)}</h3>\n{drawn}"
+        )
+    return "\n".join([*parts, "</section>"] if len(parts) > 2 else [*parts, _NOT_MEASURED, "</section>"])
+
+
+def _tables(results: Results, track: str) -> str:
+    parts = [f'<section id="{track}-tables"><h3>{track.capitalize()} track</h3>']
+    for title, found in results.footings(track).items():
+        parts.append(summary(f"{track.capitalize()} track, {title}", found))
+        parts += [contestants(task, footing) for task, footing in found]
+    return "\n".join([*parts, "</section>"] if len(parts) > 1 else [*parts, _NOT_MEASURED, "</section>"])
+
+
+def _claims(claims: tuple[Observation, ...] | None) -> str:
+    if claims is None:
+        return "<p>The claims of the paper are not judged yet.</p>"
+    parts = []
+    for claim in claims:
+        kind = "".join(letter if letter.isalnum() else "-" for letter in claim.verdict)
+        parts.append(
+            f'<article class="claim {kind}"><h3>{prose(claim.name)}: <span class="badge">{prose(claim.verdict)}</span>'
+            f'</h3>\n<p>The paper: {prose(claim.claim)}</p>\n<p class="why">{prose(claim.why)}</p>'
+        )
+        if claim.figures:
+            parts.append(f"<details><summary>Figures</summary>\n{claim_figures(claim)}\n</details>")
+        parts.append("</article>")
+    return "\n".join(parts)

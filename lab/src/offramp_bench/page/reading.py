@@ -1,177 +1,129 @@
-"""Results of the benchmark of the paper, read from its file: nothing but numbers and texts comes out."""
+"""Reads the committed results: lab/results/tracks/*.json and lab/results/claims.json."""
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 from offramp.errors import InputError
-from offramp_bench.page.results import (
-    VERDICTS,
-    Bar,
-    Contestant,
-    CurvePoint,
-    Decomposition,
-    ExitFigures,
-    Gap,
-    Measure,
-    Observation,
-    PaperResults,
-    Task,
-)
+from offramp_bench.page.results import TITLES, Contestant, Footing, Gap, Lead, Measure, Observation, Results, Task
+from offramp_bench.tracks.yardstick import FIGURES
 
-__all__ = ["parse_results", "read_results"]
+__all__ = ["parse_claims", "parse_task", "read_results"]
+
+Parsed = TypeVar("Parsed")
+
+MEASURE = "python -m offramp_bench.tracks --tasks nci1"
+"""Command that measures the smallest task."""
 
 
-def read_results(path: str | Path) -> PaperResults:
-    """Read what `python -m offramp_bench.paper` printed.
+def read_results(folder: Path) -> Results:
+    """Read the results of every task that was measured, and the claims if they are judged.
 
     Args:
-        path: The file.
+        folder: Folder with `tracks/*.json` and perhaps `claims.json`.
 
     Raises:
-        InputError: If it is not there or not such a file.
-
-    Example:
-        >>> read_results("/nowhere/paper.json")
-        Traceback (most recent call last):
-        offramp.errors.InputError: expected results of offramp_bench.paper, /nowhere/paper.json cannot be read: ...
+        InputError: If there is no result, or a file holds something else.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
+    files = sorted((folder / "tracks").glob("*.json"))
+    if not files:
         raise InputError(
-            f"expected results of offramp_bench.paper, {path} cannot be read: {error.strerror}; give the file that "
-            "'python -m offramp_bench.paper' printed"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise _not_results(path, error) from error
-    try:
-        return parse_results(json.loads(text))
-    except (ValueError, RecursionError) as error:
-        raise _not_results(path, error) from error
+            expected=f"results in {folder / 'tracks'}", got="no file", hint=f"measure a task first: {MEASURE}"
+        )
+    known = list(TITLES)
+    tasks = [_read(file, parse_task) for file in files]
+    tasks.sort(key=lambda task: (known.index(task.name) if task.name in known else len(known), task.name))
+    claims = folder / "claims.json"
+    return Results(tuple(tasks), _read(claims, parse_claims) if claims.exists() else None)
 
 
-def parse_results(content: Any) -> PaperResults:
-    """The same from what JSON gives.
+def parse_task(content: Mapping[str, Any]) -> Task:
+    """Return the results of a task from its JSON.
 
     Args:
-        content: Its one object.
-
-    Raises:
-        InputError: If something is missing or of another kind.
-
-    Example:
-        >>> parse_results({"tasks": {}, "bars": []})
-        PaperResults(tasks={}, bars=(), observations={}, missing=())
+        content: JSON as `offramp_bench.tracks.results.assemble` returns it.
     """
-    try:
-        observed = [_observation(one) for one in content.get("observations", ())]
-        return PaperResults(
-            tasks={str(name): _task(str(name), task) for name, task in content["tasks"].items()},
-            bars=tuple(_bar(bar) for bar in content["bars"]),
-            observations={one.name: one for one in observed},
-            missing=tuple(str(name) for name in content.get("missing", ())),
-        )
-    except KeyError as error:
-        raise InputError(f"expected {error} in results of offramp_bench.paper, it is not there") from error
-    except (AttributeError, IndexError, TypeError, ValueError) as error:
-        raise InputError(f"expected results of offramp_bench.paper, got something else: {error}") from error
-
-
-def _not_results(path: str | Path, error: Exception) -> InputError:
-    return InputError(f"{path} does not read: {error}; give the file that 'python -m offramp_bench.paper' printed")
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"expected a number, got {value!r}")
-    return float(value)
-
-
-def _maybe(value: Any) -> float | None:
-    return None if value is None else _number(value)
-
-
-def _task(name: str, task: Mapping[str, Any]) -> Task:
+    contestants = {name: _contestant(name, row) for name, row in content["contestants"].items()}
     return Task(
-        name=name,
-        kind=str(task["kind"]),
-        alone=None if task["alone"] is None else str(task["alone"]),
-        samples=int(_number(task["test"])),
-        full_accuracy=_number(task["full accuracy"]),
-        axis_from=_number(task["axis from"]),
-        contestants={str(key): _contestant(str(key), row) for key, row in task["contestants"].items()},
-        decomposition=tuple(_decomposition(one) for one in task.get("decomposition") or ()),
-        priced_losses={str(key): _losses(rows) for key, rows in (task.get("epochs") or {}).items()},
-        about=str(task.get("about", "")),
+        content["task"],
+        content["about"],
+        len(content["seeds"]),
+        content["test"],
+        content["full accuracy"],
+        content["range"]["start"],
+        tuple(_footings(contestants, content["leads"], content["measured with"]["default"])),
     )
+
+
+def parse_claims(content: Sequence[Mapping[str, Any]]) -> tuple[Observation, ...]:
+    """Return the claims from their JSON.
+
+    Args:
+        content: One object per claim.
+    """
+    return tuple(
+        Observation(
+            claim["name"],
+            claim["claim"],
+            claim["verdict"],
+            tuple(
+                Measure(
+                    measure["what"],
+                    {task: Gap(gap["figure"], gap["noise"]) for task, gap in measure["by_task"].items()},
+                    tuple(measure["against"]),
+                    measure["verdict"],
+                )
+                for measure in claim["figures"]
+            ),
+            claim["why"],
+        )
+        for claim in content
+    )
+
+
+def _read(file: Path, parse: Callable[[Any], Parsed]) -> Parsed:
+    try:
+        return parse(json.loads(file.read_text(encoding="utf-8")))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            str(file),
+            expected="results of offramp_bench.tracks",
+            got=f"{type(error).__name__}: {error}",
+            hint="measure again, or remove the file",
+        ) from error
 
 
 def _contestant(name: str, row: Mapping[str, Any]) -> Contestant:
-    low, high = (_number(end) for end in row["interval"])
-    parameters = _maybe(row.get("parameters"))
+    figures = {figure: row["figures"].get(figure) for figure in FIGURES}
     return Contestant(
-        name=name,
-        kind=str(row["kind"]),
-        area=_number(row["area"]),
-        below_default=_number(row["below default"]),
-        interval=(low, high),
-        curve=tuple(CurvePoint(*map(_number, point)) for point in sorted(row["curve"])),
-        cost_at_full=_maybe(row.get("cost at full")),
-        cost_at_half=_maybe(row.get("cost at full - .5")),
-        cpu_seconds=_maybe(row.get("CPU seconds")),
-        parameters=None if parameters is None else int(parameters),
+        name,
+        row["track"],
+        row["training"],
+        row["policy"],
+        row["kind"],
+        {figure: value for figure, value in figures.items() if value is not None and math.isfinite(value)},
+        tuple((float(cost), float(accuracy)) for cost, accuracy in row["curve"]),
+        row["parameters"],
+        row["share of exits"],
+        row["CPU seconds"],
+        row["settings"],
     )
 
 
-def _decomposition(one: Mapping[str, Any]) -> Decomposition:
-    return Decomposition(
-        cost_weight=_number(one["cost weight"]),
-        cost=_number(one["cost"]),
-        accuracy=_number(one["accuracy"]),
-        exits=tuple(_exit(row) for row in one["exits"]),
-        requested=tuple(_number(share) for share in one["requested"]),
-        covered={str(key): tuple(_number(share) for share in row) for key, row in one["covered"].items()},
-    )
-
-
-def _exit(row: Mapping[str, Any]) -> ExitFigures:
-    return ExitFigures(
-        leave=int(_number(row["leave"])),
-        accuracy=_maybe(row["accuracy"]),
-        accuracy_of_all=_number(row["accuracy of all"]),
-        accuracy_at_end=_maybe(row["accuracy at the end"]),
-        ece=_maybe(row["ece"]),
-    )
-
-
-def _losses(rows: Any) -> tuple[float, ...]:
-    """Of rows `phase, loss, priced loss of each cost weight`; warm-up has none of the last."""
-    return tuple(fmean(map(_number, row[2:])) for row in rows or () if len(row) > 2)
-
-
-def _bar(bar: Mapping[str, Any]) -> Bar:
-    figure = bar["figure"] if isinstance(bar["figure"], int | float) and math.isfinite(bar["figure"]) else None
-    return Bar(str(bar["name"]), figure, _number(bar["at_most"]), bool(bar["held"]))
-
-
-def _observation(one: Mapping[str, Any]) -> Observation:
-    figures = tuple(
-        Measure(
-            str(measure["what"]),
-            {str(name): Gap(_number(gap["figure"]), _number(gap["noise"])) for name, gap in measure["by_task"].items()},
-            tuple(str(name) for name in measure["against"]),
-            _verdict(measure["verdict"]),
+def _footings(
+    contestants: Mapping[str, Contestant], leads: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str]
+) -> Iterator[Footing]:
+    for name, others in leads.items():
+        default = contestants[name]
+        found = {
+            other: {figure: Lead(figure, *bounds) for figure, bounds in rows.items() if all(map(math.isfinite, bounds))}
+            for other, rows in others.items()
+        }
+        group = sorted(
+            (contestants[other] for other in (name, *others)),
+            key=lambda contestant: -contestant.figures.get(FIGURES[-1], -math.inf),
         )
-        for measure in one["figures"]
-    )
-    return Observation(str(one["name"]), str(one["claim"]), _verdict(one["verdict"]), figures, str(one["why"]))
-
-
-def _verdict(value: Any) -> str:
-    if value not in VERDICTS:
-        raise ValueError(f"expected one of {', '.join(VERDICTS)}, got {value!r}")
-    return str(value)
+        title = defaults.get(name, name).removeprefix(f"{default.track} track, ")
+        yield Footing(default.track, title, default, tuple(group), found)

@@ -1,106 +1,91 @@
-"""What the benchmark of the paper measured."""
+"""Measurements that the page shows."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from offramp_bench.paper.claim import WITHHELD, Gap, Measure, Observation
+from offramp_bench.tracks.intervals import Lead
 
 __all__ = [
-    "VERDICTS",
+    "TITLES",
+    "TRACKS",
     "WITHHELD",
-    "Bar",
     "Contestant",
-    "CurvePoint",
-    "Decomposition",
-    "ExitFigures",
+    "Footing",
     "Gap",
+    "Lead",
     "Measure",
     "Observation",
-    "PaperResults",
+    "Results",
     "Task",
 ]
 
-WITHHELD = "not yet tested fairly"
-"""The verdict while contestants did not get the same training."""
+TRACKS = {
+    "policy": "The same trained exits for everyone; compared is who leaves when.",
+    "exits": "The same features for everyone, and exits of at most 2 % of the network's Mul-Adds; compared is how "
+    "they are trained.",
+    "open": "Anything goes, cascades of networks included, against every smaller network that exists for the task.",
+}
+"""What each track compares."""
 
-VERDICTS = ("holds", "mixed", "not shown", "does not hold", WITHHELD, "not tested")
-"""What became of a claim; not shown is one with no difference beyond noise either way."""
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """A point of a curve, a mean over seeds."""
-
-    cost: float
-    """Relative to the full network."""
-    accuracy: float
-    """Share that is right."""
-    ece: float | None = None
-    """Expected calibration error."""
-    set_size: float | None = None
-    """Classes in a prediction set of 95 %, on average."""
-    coverage: float | None = None
-    """Share of the sets that hold the true class."""
-    early: float | None = None
-    """Share that leaves in the first third of the exits."""
+TITLES = {
+    "cifar10": "CIFAR-10, ResNet-56",
+    "cifar100": "CIFAR-100, EfficientNet-Lite0",
+    "cifar100lt": "CIFAR-100-LT, EfficientNet-Lite0",
+    "svhn": "SVHN, EfficientNet-Lite0",
+    "cifar10-t2t": "CIFAR-10, T2T-ViT",
+    "clinc150": "CLINC150, MiniLM",
+    "banking77": "Banking77, MiniLM",
+    "superpixels": "Superpixels, graph network",
+    "nci1": "NCI1, graph network",
+}
+"""The nine tasks of the comparison: dataset and network."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A way to fit exits and to leave by them, or a smaller network, on one task."""
+    """Trained exits and a policy on them, measured on one task."""
 
     name: str
-    """What people know it by."""
+    track: str
+    training: str
+    """How its exits are trained; contestants with the same training share their exits."""
+    policy: str
+    """Registered name of the policy."""
     kind: str
-    """default, paper, rival, ablation, policy, exits or static."""
-    area: float
-    """Mean accuracy over costs on a logarithmic scale."""
-    below_default: float
-    """How far the area lies below offramp's."""
-    interval: tuple[float, float]
-    """95 % of that difference."""
-    curve: tuple[CurvePoint, ...]
-    """From cheap to dear."""
-    cost_at_full: float | None = None
-    """Least cost at the full network's accuracy; None if it is not reached."""
-    cost_at_half: float | None = None
-    """The same at half a point less."""
-    cpu_seconds: float | None = None
-    """What fitting took."""
-    parameters: int | None = None
-    """Of exits and gates."""
+    """"paper", "rival", "ablation", or "variant" for a variant of the default."""
+    figures: Mapping[str, float]
+    """The yardstick's figures, means over seeds; a figure that somebody does not reach is left out for all."""
+    curve: tuple[tuple[float, float], ...]
+    """Relative costs and accuracies, means over seeds, in ascending order of cost."""
+    parameters: int
+    share_of_exits: float
+    """Mul-Adds of all exits as a share of the network's."""
+    cpu_seconds: float
+    """CPU seconds of one fit."""
+    settings: Mapping[str, Any]
+    """The settings that tuning chose."""
+
+    @property
+    def label(self) -> str:
+        """Its name without the part that all contestants on its footing share."""
+        name = self.name.split(": ", 1)[-1] if self.track == "policy" else self.name
+        return name.removesuffix(", grid")
 
 
 @dataclass(frozen=True)
-class ExitFigures:
-    """What happens at one exit under the paper's gates."""
+class Footing:
+    """Contestants that differ in one thing only, and the default among them."""
 
-    leave: int
-    """How many leave."""
-    accuracy: float | None
-    """On those; None if there are none."""
-    accuracy_of_all: float
-    """The exit on all samples."""
-    accuracy_at_end: float | None
-    """The full network on those who leave here."""
-    ece: float | None
-    """On those; None if they are few."""
-
-
-@dataclass(frozen=True)
-class Decomposition:
-    """The paper's gates at one cost weight, exit by exit."""
-
-    cost_weight: float
-    """How dear compute was in training."""
-    cost: float
-    """What it then costs."""
-    accuracy: float
-    """Of all."""
-    exits: tuple[ExitFigures, ...]
-    """From first to last."""
-    requested: tuple[float, ...]
-    """Coverages asked for."""
-    covered: Mapping[str, tuple[float, ...]]
-    """What each conformal variant covers."""
+    track: str
+    title: str
+    """What they share."""
+    default: Contestant
+    contestants: tuple[Contestant, ...]
+    """The default included, the best mean accuracy first."""
+    leads: Mapping[str, Mapping[str, Lead]]
+    """The default's lead over each other contestant, by name and figure."""
 
 
 @dataclass(frozen=True)
@@ -108,90 +93,40 @@ class Task:
     """A dataset and a frozen network."""
 
     name: str
-    """Of both."""
-    kind: str
-    """image, text or graph."""
-    alone: str | None
-    """Of a cascade: the task of its last network alone."""
+    about: str
+    seeds: int
     samples: int
-    """Test samples."""
+    """Number of test samples."""
     full_accuracy: float
-    """Of the network without exits."""
-    axis_from: float
-    """Cost that areas begin at."""
-    contestants: Mapping[str, Contestant]
-    """Who was measured, by name."""
-    decomposition: tuple[Decomposition, ...]
-    """Of the paper's gates; empty where they were not fitted."""
-    priced_losses: Mapping[str, tuple[float, ...]]
-    """By epoch of joint training, a mean over cost weights: of the weighted loss and of the full gradient."""
-    about: str = ""
-    """Dataset and network in words, and what to mind."""
+    start: float
+    """Relative cost where the mean accuracy begins."""
+    footings: tuple[Footing, ...]
+
+    @property
+    def title(self) -> str:
+        """Dataset and network."""
+        return TITLES.get(self.name, self.name)
 
 
 @dataclass(frozen=True)
-class Bar:
-    """A figure and the most it may be."""
+class Results:
+    """Everything on the page."""
 
-    name: str
-    """What is measured."""
-    figure: float | None
-    """None if it is not a number."""
-    at_most: float
-    """The bar."""
-    held: bool
-    """Whether the figure is no more."""
+    tasks: tuple[Task, ...]
+    claims: tuple[Observation, ...] | None
+    """Claims of the paper; None if they are not judged yet."""
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Titles of the tasks that are not measured yet."""
+        known = {task.name for task in self.tasks}
+        return tuple(title for name, title in TITLES.items() if name not in known)
 
-@dataclass(frozen=True)
-class Gap:
-    """By how much a claim is met on a task; negative where the contrary is."""
-
-    figure: float
-    """How much."""
-    noise: float
-    """Up to which it says nothing."""
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One figure of a claim, on every task that has it."""
-
-    what: str
-    """In words, the unit first."""
-    by_task: Mapping[str, Gap]
-    """The figures."""
-    against: tuple[str, ...]
-    """Tasks that speak against the claim."""
-    verdict: str
-    """What they say."""
-
-
-@dataclass(frozen=True)
-class Observation:
-    """A claim of the paper, and what became of it."""
-
-    name: str
-    """A few words."""
-    claim: str
-    """The claim."""
-    verdict: str
-    """One of the verdicts."""
-    figures: tuple[Measure, ...]
-    """What it rests on."""
-    why: str
-    """How the verdict came about."""
-
-
-@dataclass(frozen=True)
-class PaperResults:
-    """Everything in the file."""
-
-    tasks: Mapping[str, Task]
-    """By name."""
-    bars: tuple[Bar, ...]
-    """What must hold."""
-    observations: Mapping[str, Observation]
-    """By name."""
-    missing: tuple[str, ...] = ()
-    """Tasks of the benchmark that have not been measured with all seeds."""
+    def footings(self, track: str) -> dict[str, list[tuple[Task, Footing]]]:
+        """Return the footings of a track on every task, by what contestants share."""
+        found: dict[str, list[tuple[Task, Footing]]] = {}
+        for task in self.tasks:
+            for footing in task.footings:
+                if footing.track == track:
+                    found.setdefault(footing.title, []).append((task, footing))
+        return found

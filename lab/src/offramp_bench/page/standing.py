@@ -1,119 +1,166 @@
-"""Who is compared with whom."""
+"""Where the default stands: ahead, level or behind, with simultaneous intervals."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from typing import Literal
 
-from offramp_bench.page.results import Contestant, PaperResults, Task
+from offramp.report._words import cost
+from offramp_bench.page.results import Contestant, Footing, Lead, Results, Task
+from offramp_bench.tracks.yardstick import FIGURES, is_cost
 
 __all__ = [
-    "DEFAULT",
-    "MAIN",
-    "PAPER",
+    "HALF",
+    "SEEDS",
+    "Standing",
     "best_rival",
-    "by_contestant",
-    "cheapest",
-    "is_ahead",
-    "is_behind",
-    "is_dearer",
-    "of_kind",
+    "describe_first",
+    "figure_text",
+    "headline",
+    "lead_text",
+    "mark",
+    "near_misses",
     "rivals",
-    "static",
+    "shortfalls",
+    "standing",
 ]
 
-DEFAULT, PAPER = "offramp", "JEI-DNN"
+Standing = Literal["ahead", "level", "behind"]
 
-MAIN = (DEFAULT, PAPER, "threshold")
-"""Emphasised everywhere."""
+HALF = FIGURES[1]
+"""Figure by which the default is called ahead: the cost at half a point lost."""
+
+SEEDS = 5
+"""Seeds of a finished task."""
+
+SIMPLE = ("threshold", "entropy", "margin")
+"""Policies that anybody writes in one line."""
 
 
-def of_kind(task: Task, *kinds: str) -> list[Contestant]:
-    """The contestants of some kinds.
+def rivals(footing: Footing) -> list[Contestant]:
+    """Return everybody but the default and, where training is compared, its own variants."""
+    return [
+        contestant
+        for contestant in footing.contestants
+        if contestant != footing.default and (footing.track == "policy" or contestant.kind != "variant")
+    ]
 
-    Args:
-        task: The task.
-        kinds: Names of kinds.
+
+def best_rival(footing: Footing, figure: str = HALF) -> Contestant | None:
+    """Return the rival with the best figure; None if no rival has it."""
+    sign = 1 if is_cost(figure) else -1
+    known = [rival for rival in rivals(footing) if figure in rival.figures]
+    return min(known, key=lambda rival: sign * rival.figures[figure], default=None)
+
+
+def standing(footing: Footing) -> Standing:
+    """Return where the default stands on a footing.
+
+    Behind: behind any contestant, variants included, at any figure, beyond the interval. Ahead: not behind, and ahead
+    of every rival at half a point lost, beyond the interval. Level: neither.
     """
-    return [one for one in task.contestants.values() if one.kind in kinds]
+    if any(lead.is_behind for leads in footing.leads.values() for lead in leads.values()):
+        return "behind"
+    found = [footing.leads[rival.name].get(HALF) for rival in rivals(footing)]
+    return "ahead" if found and all(lead is not None and lead.is_ahead for lead in found) else "level"
 
 
-def rivals(task: Task) -> list[Contestant]:
-    """Rivals besides the main ones, the best area first.
-
-    Args:
-        task: The task.
-    """
-    return sorted(of_kind(task, "rival"), key=lambda one: -one.area)
-
-
-def best_rival(task: Task) -> Contestant | None:
-    """The rival with the largest area; None if there is none.
-
-    Args:
-        task: The task.
-    """
-    return next(iter(rivals(task)), None)
-
-
-def static(results: PaperResults, task: Task) -> list[Contestant]:
-    """Smaller networks that could be taken instead; of a cascade, those of its last network.
-
-    Args:
-        results: All results.
-        task: The task.
-    """
-    alone = results.tasks.get(task.alone or "")
-    return of_kind(task, "static") or ([] if alone is None else of_kind(alone, "static"))
-
-
-def is_ahead(one: Contestant) -> bool:
-    """Whether offramp is below this contestant with 95 %.
-
-    Args:
-        one: The contestant.
+def mark(lead: Lead) -> str:
+    """Return a sign and a word for a lead.
 
     Example:
-        >>> is_ahead(Contestant("a", "rival", 0.9, -0.02, (-0.03, -0.01), ()))
-        True
+        >>> mark(Lead(HALF, 0.1, 0.05, 0.15)), mark(Lead(HALF, 0.1, -0.05, 0.25))
+        ('▲ ahead', '= level')
     """
-    return one.interval[1] < 0
+    return "▲ ahead" if lead.is_ahead else "▼ behind" if lead.is_behind else "= level"
 
 
-def is_behind(one: Contestant) -> bool:
-    """Whether offramp is above this contestant with 95 %.
+def lead_text(lead: Lead) -> str:
+    """Format a lead and its interval: shares of the cost, or points of accuracy.
+
+    Example:
+        >>> lead_text(Lead(HALF, 0.1, 0.05, 0.15)), lead_text(Lead("mean accuracy", 0.02, 0.01, 0.03))
+        ('+0.100 (+0.050 to +0.150)', '+2.00 (+1.00 to +3.00)')
+    """
+    values = [_signed(lead.figure, value) for value in (lead.lead, lead.low, lead.high)]
+    return f"{values[0]} ({values[1]} to {values[2]})"
+
+
+def figure_text(contestant: Contestant, figure: str) -> str:
+    """Format a figure: a relative cost, or an accuracy in percent; a dash if it is left out.
+
+    Example:
+        >>> contestant = Contestant("a", "exits", "a", "threshold", "rival", {HALF: 0.5}, (), 1, 0.01, 1.0, {})
+        >>> figure_text(contestant, HALF)
+        '0.50'
+    """
+    value = contestant.figures.get(figure)
+    if value is None:
+        return "\N{EN DASH}"
+    return cost(value) if is_cost(figure) else f"{100 * value:.2f}"
+
+
+def shortfalls(results: Results) -> Iterator[str]:
+    """Yield where the default is behind somebody beyond the interval, one sentence per task and footing."""
+    for task, footing in _every_footing(results):
+        leads = [(name, lead) for name, found in footing.leads.items() for lead in found.values() if lead.is_behind]
+        if leads:
+            # The clearest one: costs and accuracies are compared in widths of their intervals.
+            name, lead = min(leads, key=lambda row: row[1].lead / (row[1].high - row[1].lead or 1))
+            label = next(contestant.label for contestant in footing.contestants if contestant.name == name)
+            more = f", and {len(leads) - 1} more" if len(leads) > 1 else ""
+            where = f"{task.title}, {footing.track} track, {footing.title}"
+            yield f"{where}: behind {label} at {lead.figure} by {lead_text(lead)}{more}."
+
+
+def near_misses(results: Results) -> Iterator[str]:
+    """Yield where a rival is cheaper at half a point lost than the default, within the interval."""
+    for task, footing in _every_footing(results):
+        best = best_rival(footing)
+        if best is None or HALF not in footing.default.figures or footing.leads[best.name][HALF].is_behind:
+            continue
+        ours, theirs = footing.default.figures[HALF], best.figures[HALF]
+        if theirs < ours:
+            where = f"{task.title}, {footing.track} track, {footing.title}"
+            yield f"{where}: {best.label} needs {cost(theirs)} of the cost, the default {cost(ours)}."
+
+
+def describe_first(footing: Footing) -> str:
+    """Say who has the largest mean accuracy, simple methods by that word, and the place of the default."""
+    first = footing.contestants[0]
+    if first == footing.default:
+        return "the default is first by mean accuracy."
+    is_simple = first.policy in SIMPLE and (footing.track == "policy" or first.training == "linear")
+    place = footing.contestants.index(footing.default) + 1
+    name = f"a simple method, {first.label}, is" if is_simple else f"{first.label} is"
+    return f"{name} first by mean accuracy, the default number {place} of {len(footing.contestants)}."
+
+
+def headline(results: Results) -> list[str]:
+    """Return on how many tasks the default is behind, level and ahead, one sentence per footing.
 
     Args:
-        one: The contestant.
+        results: The results.
     """
-    return one.interval[0] > 0
+    lines = []
+    for track in dict.fromkeys(footing.track for _, footing in _every_footing(results)):
+        for title, found in results.footings(track).items():
+            names: dict[Standing, list[str]] = {"behind": [], "level": [], "ahead": []}
+            for task, footing in found:
+                names[standing(footing)].append(task.name)
+            counts = [
+                f"{word} on {len(tasks)}" + (f" ({', '.join(tasks)})" if tasks else "") for word, tasks in names.items()
+            ]
+            tasks = "1 task" if len(found) == 1 else f"{len(found)} tasks"
+            lines.append(f"{track.capitalize()} track, {title}, {tasks}: {', '.join(counts)}.")
+    return lines
 
 
-def cheapest(task: Task, key: str) -> Contestant | None:
-    """Who reaches an accuracy at the least cost, besides offramp and its parts; None if nobody does.
-
-    Args:
-        task: The task.
-        key: "cost_at_full" or "cost_at_half".
-    """
-    reached = [one for one in of_kind(task, "paper", "rival") if getattr(one, key) is not None]
-    return min(reached, key=lambda one: float(getattr(one, key)), default=None)
+def _every_footing(results: Results) -> Iterator[tuple[Task, Footing]]:
+    for task in results.tasks:
+        for footing in task.footings:
+            yield task, footing
 
 
-def is_dearer(task: Task, key: str) -> bool:
-    """Whether somebody else reaches an accuracy at less cost than offramp, or offramp does not reach it.
-
-    Args:
-        task: The task.
-        key: "cost_at_full" or "cost_at_half".
-    """
-    best = cheapest(task, key)
-    ours = getattr(task.contestants[DEFAULT], key) if DEFAULT in task.contestants else None
-    return best is not None and (ours is None or getattr(best, key) < ours)
-
-
-def by_contestant(tasks: Mapping[str, Task], *kinds: str) -> Iterator[str]:
-    """Names of contestants of some kinds that any task has, in the order they are met.
-
-    Args:
-        tasks: The tasks.
-        kinds: Names of kinds.
-    """
-    yield from dict.fromkeys(one.name for task in tasks.values() for one in of_kind(task, *kinds))
+def _signed(figure: str, value: float) -> str:
+    rounded = round(value, 3) if is_cost(figure) else round(100 * value, 2)
+    text = f"{rounded:+.3f}" if is_cost(figure) else f"{rounded:+.2f}"
+    return text.replace("-", "\N{MINUS SIGN}") if rounded else text[1:]

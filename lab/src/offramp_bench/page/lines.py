@@ -1,0 +1,86 @@
+"""The lines of a picture: who is drawn, and how they are told apart by colour, dashes and marker."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from offramp.report._palette import PALETTE
+from offramp_bench.page.results import Contestant, Footing, Task
+from offramp_bench.tracks.yardstick import FIGURES
+
+__all__ = ["MOST", "Line", "choose_lines"]
+
+MOST = 7
+"""Lines of a picture; with more, they cannot be told apart."""
+
+_STYLES: tuple[tuple[str, tuple[float, ...], str], ...] = (
+    ("blue", (), "o"),
+    ("orange", (5, 2), "s"),
+    ("green", (1.5, 1.5), "^"),
+    ("purple", (7, 2, 1.5, 2), "D"),
+    ("ink", (3, 1.5), "v"),
+    ("grey", (), "X"),
+    ("muted", (9, 3), "P"),
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A contestant's line, the same in every panel of a picture."""
+
+    name: str
+    """Name of the contestant."""
+    label: str
+    """Its text in the legend."""
+    colour: str
+    """Light shade of a colour of the palette."""
+    dashes: tuple[float, ...]
+    """Lengths of dashes and gaps in line widths; empty for a solid line."""
+    marker: str
+    width: float
+
+
+def choose_lines(found: Sequence[tuple[Task, Footing]]) -> list[Line]:
+    """Choose the lines of a picture: the default, the paper's method, one threshold, and the strongest of the others.
+
+    The strongest have the largest mean accuracy relative to the default's, a mean over the tasks. Of contestants that
+    share their exits, only the best is drawn where training is compared.
+
+    Args:
+        found: The same footing on several tasks.
+    """
+    footing = found[0][1]
+    distances: dict[str, list[float]] = {}
+    known: dict[str, Contestant] = {}
+    for _, here in found:
+        for contestant in here.contestants:
+            lead = here.leads.get(contestant.name, {}).get(FIGURES[-1])
+            known[contestant.name] = contestant
+            distances.setdefault(contestant.name, []).append(0.0 if lead is None else lead.lead)
+    names = [footing.default.name]
+    always = [name for name, contestant in known.items() if _is_always_drawn(contestant) and name not in names]
+    names += sorted(always, key=lambda name: known[name].policy != "gates")
+    for name in sorted(distances, key=lambda name: fmean(distances[name])):
+        is_drawn = footing.track == "exits" and known[name].training in {known[drawn].training for drawn in names}
+        if name not in names and not is_drawn:
+            names.append(name)
+    return [
+        Line(
+            name,
+            f"default: {known[name].label}" if name == footing.default.name else known[name].label,
+            PALETTE[colour].light,
+            dashes,
+            marker,
+            # Wide and below the others, so that a line on top of it is seen.
+            3.4 if name == footing.default.name else 1.5,
+        )
+        for name, (colour, dashes, marker) in zip(names[:MOST], _STYLES, strict=False)
+    ]
+
+
+def _is_always_drawn(contestant: Contestant) -> bool:
+    if contestant.track == "policy":
+        return contestant.policy in ("gates", "threshold")
+    return contestant.policy == ("gates" if contestant.training == "JEI-DNN" else "threshold") and (
+        contestant.training in ("JEI-DNN", "linear")
+    )

@@ -1,0 +1,110 @@
+"""One picture per track: a panel per task, accuracy against cost, with one legend for all panels."""
+
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from offramp.report._canvas import Figure, canvas, in_style, short, to_svg
+from offramp.report._page import inline_svg, prose
+from offramp.report._palette import PALETTE
+from offramp.report._words import clean
+from offramp_bench.page.lines import Line, choose_lines
+from offramp_bench.page.results import Footing, Task
+from offramp_bench.page.standing import SEEDS
+
+__all__ = ["picture"]
+
+LOWEST = 0.8
+"""Share of the full network's accuracy where panels begin, as the yardstick's range does."""
+
+_HEIGHT = 3.1
+_MUTED = PALETTE["muted"].light
+_COORDINATES = {"d", "transform", "x", "y"}
+
+
+def picture(found: Sequence[tuple[Task, Footing]], *, name: str) -> str:
+    """Return a figure element: the legend and one panel per task.
+
+    Args:
+        found: The same footing on several tasks.
+        name: Prefix of its ids, unique on the page.
+    """
+    lines = choose_lines(found)
+    legend = "\n".join(
+        f"<li>{_svg(_draw_swatch(line), name=f'{name}-swatch-{place}', label='line of')} {prose(line.label)}</li>"
+        for place, line in enumerate(lines)
+    )
+    panels = "\n".join(
+        _svg(_draw_panel(task, footing, lines), name=f"{name}-{place}", label=f"{task.title}: accuracy against cost")
+        for place, (task, footing) in enumerate(found)
+    )
+    left_out = len(found[0][1].contestants) - len(lines)
+    rest = f" The {left_out} contestants that are not drawn are in the tables." if left_out > 0 else ""
+    caption = (
+        "Left is cheaper, up is better; the thin line is the full network. Means over seeds on test samples; panels "
+        f"begin at 80 % of the full network's accuracy.{rest}"
+    )
+    return (
+        f'<figure class="card picture">\n<ul class="legend">\n{legend}\n</ul>\n<div class="panels">\n{panels}\n</div>\n'
+        f"<figcaption>{prose(caption)}</figcaption>\n</figure>"
+    )
+
+
+@in_style
+def _draw_panel(task: Task, footing: Footing, lines: Sequence[Line]) -> Figure:
+    full = 100 * task.full_accuracy
+    title = task.title if task.seeds >= SEEDS else f"{task.title} ({task.seeds} of {SEEDS} seeds)"
+    figure, axes = canvas(short(title, 48), "relative cost", "accuracy, %", height=_HEIGHT)
+    axes.axhline(full, color=_MUTED, linewidth=0.8)
+    curves = {contestant.name: contestant.curve for contestant in footing.contestants}
+    heights = [full]
+    for place, line in enumerate(lines):
+        points = [(cost, 100 * accuracy) for cost, accuracy in curves.get(line.name, ()) if cost <= 1]
+        if not points:
+            continue
+        costs, accuracies = zip(*points, strict=True)
+        heights += accuracies
+        axes.plot(
+            costs,
+            accuracies,
+            color=line.colour,
+            linewidth=line.width,
+            linestyle=(0, line.dashes) if line.dashes else "-",
+            marker=line.marker,
+            markersize=4.5,
+            # Markers of different lines do not fall on the same costs.
+            markevery=(0.02 + 0.02 * place, 0.16),
+        )
+    low, high = max(min(heights), LOWEST * full), max(heights)
+    room = 0.05 * max(high - low, 0.5)
+    axes.set_ylim(low - room, high + room)
+    axes.set_xlim(0, 1.02)
+    axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+    return figure
+
+
+@in_style
+def _draw_swatch(line: Line) -> Figure:
+    figure = Figure(figsize=(0.55, 0.18))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    axes.plot(
+        [0, 0.5, 1],
+        [0, 0, 0],
+        color=line.colour,
+        linewidth=line.width,
+        linestyle=(0, line.dashes) if line.dashes else "-",
+        marker=line.marker,
+        markersize=5,
+        markevery=[1],
+    )
+    return figure
+
+
+def _svg(figure: Figure, *, name: str, label: str) -> str:
+    root = ElementTree.fromstring(inline_svg(to_svg(figure), name=name, label=clean(label)))
+    for element in root.iter():
+        # A hundredth of a point is less than any screen shows, and most of the file is digits.
+        for key in _COORDINATES & element.attrib.keys():
+            element.set(key, re.sub(r"(\d\.\d\d)\d+", r"\1", element.attrib[key]))
+    return ElementTree.tostring(root, encoding="unicode")
