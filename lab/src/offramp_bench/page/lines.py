@@ -67,7 +67,7 @@ def choose_lines(found: Sequence[tuple[Task, Footing]]) -> list[Line]:
     return [
         Line(
             name,
-            f"default: {known[name].label}" if name == footing.default.name else known[name].label,
+            f"default: {known[name].label}" if name == footing.default.name else _label(known[name]),
             PALETTE[colour].light,
             dashes,
             marker,
@@ -76,6 +76,12 @@ def choose_lines(found: Sequence[tuple[Task, Footing]]) -> list[Line]:
         )
         for name, (colour, dashes, marker) in zip(names[:MOST], _STYLES, strict=False)
     ]
+
+
+def _label(contestant: Contestant) -> str:
+    if contestant.track == "policy" and contestant.policy == "gates":
+        return f"{contestant.label} (as in JEI-DNN)"
+    return "linear exits, one threshold" if contestant.label == "linear" else contestant.label
 
 
 def _is_always_drawn(contestant: Contestant) -> bool:

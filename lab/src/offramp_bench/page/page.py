@@ -57,7 +57,7 @@ def _verdict(results: Results) -> str:
     behind = list(shortfalls(results))
     first = (
         f"The default is behind somebody beyond the interval on {len(behind)} of "
-        f"{sum(len(task.footings) for task in results.tasks)} comparisons (one per task and footing)."
+        f"{sum(len(task.footings) for task in results.tasks)} comparisons, one per task and footing."
         if behind
         else "On no task measured so far is the default behind anybody beyond the interval."
     )
@@ -81,6 +81,7 @@ def _list(sentences: Sequence[str]) -> str:
 
 
 def _notes(results: Results) -> Iterator[str]:
+    yield "A footing is what the contestants of a comparison share: trained exits or features."
     yield (
         "Behind: behind any contestant at any of the seven figures beyond the interval, our own variants included. "
         "Ahead: not behind, and ahead of every rival at half a point lost beyond the interval. Level: neither."
@@ -104,7 +105,7 @@ def _pictures(results: Results, track: str) -> str:
         heading = f"{len(found)} of {len(TITLES)} tasks; {title}"
         # The picture of the track is the first; the same on another footing is folded.
         parts.append(
-            f"<details><summary>The same, {prose(title)}</summary>\n{drawn}\n</details>"
+            f"<details><summary>The same track on another footing: {prose(title)}</summary>\n{drawn}\n</details>"
             if place
             else f"<h3>{prose(heading)}</h3>\n{drawn}"
         )
@@ -130,6 +131,7 @@ def _claims(claims: tuple[Observation, ...] | None) -> str:
             f'</h3>\n<p>The paper: {prose(claim.claim)}</p>\n<p class="why">{prose(claim.why)}</p>'
         )
         if claim.figures:
-            parts.append(f"<details><summary>Figures</summary>\n{claim_figures(claim)}\n</details>")
+            found = "\n".join(map(claim_figures, claim.figures))
+            parts.append(f"<details><summary>Figures; positive ones speak for the claim</summary>\n{found}\n</details>")
         parts.append("</article>")
     return "\n".join(parts)

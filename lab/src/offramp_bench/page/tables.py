@@ -7,7 +7,7 @@ from typing import Any
 from offramp.report._page import prose
 from offramp.report._tables import Cell, table
 from offramp.report._words import clean, cost
-from offramp_bench.page.results import Contestant, Footing, Observation, Task
+from offramp_bench.page.results import Contestant, Footing, Measure, Task
 from offramp_bench.page.standing import (
     HALF,
     best_rival,
@@ -93,21 +93,20 @@ def contestants(task: Task, footing: Footing) -> str:
     )
 
 
-def claim_figures(claim: Observation) -> str:
-    """Return the figures that a verdict rests on, one row per figure and task.
+def claim_figures(measure: Measure) -> str:
+    """Return a figure that a verdict rests on, one row per task; tasks that speak against the claim first.
 
     Args:
-        claim: The claim.
+        measure: The figure.
     """
     rows: list[tuple[str, Sequence[Cell]]] = []
-    for measure in claim.figures:
-        for task, gap in measure.by_task.items():
-            word = "against" if task in measure.against else "within noise" if abs(gap.figure) <= gap.noise else "for"
-            figure = f"{gap.figure:+.2f}".replace("-", "\N{MINUS SIGN}")
-            cells: list[Cell] = [(measure.what, "words"), (task, "words"), (figure, ""), (f"± {gap.noise:.2f}", "")]
-            rows.append(("", [*cells, (word, "words wrong" if word == "against" else "words")]))
-    heads = [("figure", "words"), ("task", "words"), ("measured", ""), ("noise", ""), ("the claim", "words")]
-    return table("Positive figures speak for the claim", heads, rows)
+    for task, gap in sorted(measure.by_task.items(), key=lambda row: row[0] not in measure.against):
+        word = "against" if task in measure.against else "within noise" if abs(gap.figure) <= gap.noise else "for"
+        figure = f"{gap.figure:+.2f}".replace("-", "\N{MINUS SIGN}")
+        cells: list[Cell] = [(task, "words"), (figure, ""), (f"± {gap.noise:.2f}", "")]
+        rows.append(("", [*cells, (word, "words wrong" if word == "against" else "words")]))
+    heads = [("task", "words"), ("measured", ""), ("noise", ""), ("the claim", "words")]
+    return table(f"{measure.what}: {measure.verdict}", heads, rows)
 
 
 def _head(text: str) -> str:
