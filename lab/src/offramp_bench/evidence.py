@@ -10,6 +10,7 @@ from statistics import fmean, median
 from typing import Any
 
 from offramp_bench.guarantees import evidence as guarantees
+from offramp_bench.page import read_results
 from offramp_bench.paper import evidence as paper
 from offramp_bench.places import RESULTS, ROOT
 from offramp_bench.runtime import evidence as runtime
@@ -385,7 +386,6 @@ def page() -> str:
             "few_exits",
             "artifact",
             "runtime",
-            "paper",
             "guarantees",
             "scale",
         )
@@ -403,7 +403,7 @@ def page() -> str:
         few="\n".join(few(found["few_exits"], found["cascade"])),
         few_bars="\n".join(bars(found["few_exits"])),
         runtime=runtime.section(found["runtime"], bars(found["runtime"])),
-        paper=paper.section(found["paper"], bars(found["paper"])),
+        paper=paper.section(read_results(RESULTS)),
         guarantees=guarantees.section(found["guarantees"]),
         scale=scale.section(found["scale"], bars(found["scale"])),
         times="\n".join(times(found["frontier_time"])),
@@ -439,7 +439,7 @@ def headline() -> str:
     for name, title in SHOWN.items():
         task = tasks[name]
         cells = [
-            paper.cost_cell(task["contestants"].get(contestant), key)
+            _cost_cell(task["contestants"].get(contestant), key)
             for contestant in ("offramp", "threshold")
             for key in ("cost at full - .5", "cost at full")
         ]
@@ -457,6 +457,13 @@ def headline() -> str:
             "[docs/evidence.md](docs/evidence.md) has every figure, every target and whether it was met.",
         ]
     )
+
+
+def _cost_cell(row: dict[str, Any] | None, key: str) -> str:
+    """Format the cost at which a contestant reaches an accuracy; empty where it was not measured."""
+    if row is None:
+        return ""
+    return "never" if row[key] is None else f"{row[key]:.2f}"
 
 
 def _text_speed(rows: list[dict[str, Any]]) -> list[str]:

@@ -1,117 +1,69 @@
-"""What docs/evidence.md says of the comparison."""
+"""The section of docs/evidence.md about the comparison of early-exit methods."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from offramp_bench.paper.contestants import CONTESTANTS
+from offramp_bench.page.results import TRACKS, Footing, Results, Task
+from offramp_bench.page.standing import HALF, SEEDS, best_rival, figure_text, lead_text, shortfalls, standing
 
-__all__ = ["ablation", "cost_cell", "section"]
+__all__ = ["section"]
 
-SECTION = """## Every rival: `offramp_bench.paper`
-Every method fits its exits on the same cached features of the same frozen networks, its points are chosen on the tune
-split and measured on test samples that nothing was fitted on; three seeds. *Area* is the mean accuracy in percent over
-relative costs from the first exit's (.02 at least) to 1 on a logarithmic axis. Intervals are of the paired difference,
-resampling test samples: they say how sure the difference is on these networks, not on others. All rivals, all curves,
-and the claims of the paper one by one are on a page of their own: `offramp-bench page --into paper.html`. Tasks
-that do not have all three seeds yet are not shown. Of cifar100lt the test samples are balanced, while those that tune
-and calibrate are long-tailed as the train samples are: budgets set there are not what the test samples cost.
+SECTION = """## Every rival: `offramp_bench.tracks`
+Every method trains exits on the same samples of the same frozen networks with the same tuning budget; its operating
+points are chosen on the tune split and measured on test. Below are the costs at half a point lost, as shares of the
+full network's, and the default's lead over the cheapest rival with its simultaneous 95 % interval over five seeds and
+test samples. *Behind* is behind anybody at any of seven figures, *ahead* is ahead of every rival at half a point lost,
+both beyond the interval. All contestants, all figures and the claims of the paper are on one page:
+`offramp-bench page`. Earlier comparisons have looked at these test samples already: this is not a final test.
 
-**JEI-DNN's rows are not the paper's achievement.** It was trained for 5 + 10 epochs and without the paper's weight
-decay, its rivals for 15 epochs and more. Until all contestants get the same training, every verdict on a claim of the
-paper reads *not yet tested fairly*, and leads over JEI-DNN say nothing.
+{behind}
 
-{areas}
+{tracks}
 
-What it costs to keep the full network's accuracy, or to lose half a point, as a share of its cost; and *never*
-where that is not reached; read off the curves on test. JEI-DNN is the paper's method as it was trained here,
-*threshold* a global threshold on linear exits.
-
-{kept}
-
-What each part of the default brings: the area with that part changed, less the default's. Positive is better than the
-default; what is empty was not measured.
-
-{parts}
-
-The same with other rules for leaving on the default's own exits.
-
-{policies}
-
-{bars}
+{missing}
 """
 
 
-def section(found: Mapping[str, Any], bars: list[str]) -> str:
-    """The section.
+def section(results: Results) -> str:
+    """Return the section; tasks with fewer than five seeds are named and not shown.
 
     Args:
-        found: What the benchmark printed.
-        bars: Its bars, as a table.
+        results: The committed results.
     """
-    tasks = found["tasks"]
+    done = Results(tuple(task for task in results.tasks if task.seeds >= SEEDS), None)
+    behind = [f"* {sentence}" for sentence in shortfalls(done)]
+    missing = [
+        *done.missing,
+        *(task.title for task in results.tasks if task.seeds < SEEDS and task.title not in done.missing),
+    ]
     return SECTION.format(
-        areas="\n".join(_areas(tasks)),
-        kept="\n".join(_kept(tasks)),
-        parts="\n".join(ablation(tasks, "exits")),
-        policies="\n".join(ablation(tasks, "policy")),
-        bars="\n".join(bars),
+        behind="\n".join(["The default is behind here:", "", *behind]) if behind else _nowhere(done),
+        tracks="\n\n".join(table for track in TRACKS for table in _tables(done, track)),
+        missing=f"Not measured with five seeds yet: {'; '.join(missing)}." if missing else "All tasks are measured.",
     )
 
 
-def ablation(tasks: Mapping[str, Any], kind: str) -> list[str]:
-    """Contestants of a kind as rows, tasks as columns, differences of areas to the default's.
-
-    Args:
-        tasks: As `assembled` gives them.
-        kind: "exits" or "policy".
-    """
-    shown = {name: task["contestants"] for name, task in tasks.items() if task["alone"] is None}
-    rows = [f"| | {' | '.join(shown)} | mean |", "|---|" + "---|" * (len(shown) + 1)]
-    for name, contestant in CONTESTANTS.items():
-        leads = [-task[name]["below default"] if name in task else None for task in shown.values()]
-        known = [lead for lead in leads if lead is not None]
-        if contestant.kind == kind and known:
-            cells = ["" if lead is None else f"{100 * lead:+.2f}" for lead in leads]
-            rows.append(f"| {name} | {' | '.join(cells)} | {100 * sum(known) / len(known):+.2f} |")
-    return rows
+def _nowhere(results: Results) -> str:
+    if not results.tasks:
+        return "No task is measured with five seeds yet."
+    return "On none of these tasks is the default behind anybody beyond the interval."
 
 
-def _areas(tasks: Mapping[str, Any]) -> list[str]:
-    rows = ["| task | full | offramp | JEI-DNN | threshold | best rival | lead over it |", "|---|" + "---|" * 6]
-    for name, task in tasks.items():
-        found = task["contestants"]
-        rivals = [one for one, row in found.items() if row["kind"] in ("paper", "rival", "ablation", "static")]
-        best = max(rivals, key=lambda one: found[one]["area"])
-        lead, (low, high) = found[best]["below default"], found[best]["interval"]
-        areas = [_percent(found.get(one, {}).get("area")) for one in ("offramp", "JEI-DNN", "threshold")]
-        told = f"{_percent(found[best]['area'])} {best} | {100 * lead:+.2f} ({100 * low:+.2f} to {100 * high:+.2f})"
-        rows.append(f"| {name} | {_percent(task['full accuracy'])} | {' | '.join(areas)} | {told} |")
-    return rows
+def _tables(results: Results, track: str) -> Iterator[str]:
+    footings = results.footings(track)
+    if not footings:
+        yield f"{track.capitalize()} track: not measured yet."
+    for title, found in footings.items():
+        yield f"{track.capitalize()} track, {title}. {TRACKS[track]}\n\n" + "\n".join(_rows(found))
 
 
-def _kept(tasks: Mapping[str, Any]) -> list[str]:
-    names, keys = ("offramp", "JEI-DNN", "threshold"), ("cost at full - .5", "cost at full")
-    titles = [
-        f"{name}, {'half a point lost' if key.endswith('.5') else 'nothing lost'}" for key in keys for name in names
-    ]
-    rows = [f"| task | {' | '.join(titles)} |", "|---|" + "---|" * len(titles)]
-    for task, found in tasks.items():
-        shown = [(found["contestants"].get(name), key) for key in keys for name in names]
-        rows.append(f"| {task} | {' | '.join(cost_cell(row, key) for row, key in shown)} |")
-    return rows
-
-
-def cost_cell(row: Mapping[str, Any] | None, key: str) -> str:
-    """Cell of a table for the cost at which a contestant reaches an accuracy.
-
-    Args:
-        row: The contestant; None where it was not measured.
-        key: Which cost.
-    """
-    if row is None:
-        return ""
-    return "never" if row[key] is None else f"{row[key]:.2f}"
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f}"
+def _rows(found: Sequence[tuple[Task, Footing]]) -> Iterator[str]:
+    yield "| task | full network | default | cheapest rival | the default's lead | the default is |"
+    yield "|---|" + "---|" * 5
+    for task, footing in found:
+        best = best_rival(footing)
+        rival = lead = ""
+        if best is not None:
+            rival = f"{figure_text(best, HALF)} {best.label}"
+            lead = lead_text(footing.leads[best.name][HALF])
+        cells = [task.title, f"{100 * task.full_accuracy:.1f} %", figure_text(footing.default, HALF), rival, lead]
+        yield f"| {' | '.join(cells)} | {standing(footing)} |"
