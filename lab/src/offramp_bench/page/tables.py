@@ -103,9 +103,9 @@ def claim_figures(measure: Measure) -> str:
     for task, gap in sorted(measure.by_task.items(), key=lambda row: row[0] not in measure.against):
         word = "against" if task in measure.against else "within noise" if abs(gap.figure) <= gap.noise else "for"
         figure = f"{gap.figure:+.2f}".replace("-", "\N{MINUS SIGN}")
-        cells: list[Cell] = [(task, "words"), (figure, ""), (f"± {gap.noise:.2f}", "")]
-        rows.append(("", [*cells, (word, "words wrong" if word == "against" else "words")]))
-    heads = [("task", "words"), ("measured", ""), ("noise", ""), ("the claim", "words")]
+        verdict = (word, "words wrong" if word == "against" else "words")
+        rows.append(("", [(task, "words"), verdict, (figure, ""), (f"± {gap.noise:.2f}", "")]))
+    heads = [("task", "words"), ("the claim", "words"), ("measured", ""), ("noise", "")]
     return table(f"{measure.what}: {measure.verdict}", heads, rows)
 
 
