@@ -11,7 +11,7 @@ import typer
 
 from offramp._files import write_atomically
 from offramp.errors import InputError, OfframpError
-from offramp_bench.places import CACHE, RESULTS
+from offramp_bench.places import RESULTS, STORES
 
 __all__ = ["CHECKS", "WITHOUT_DATA", "app", "main"]
 
@@ -20,12 +20,13 @@ CHECKS = {
     "artifact": "artifact",
     "cascade": "cascade",
     "catalogue": "catalogue",
+    "claims": "paper",
     "costs": "costs",
     "few-exits": "few_exits",
     "frontier-quality": "frontier_quality",
     "frontier-time": "frontier_time",
     "guarantees": "guarantees",
-    "paper": "paper",
+    "paper": "tracks",
     "runtime": "runtime",
     "scale": "scale",
     "store": "store",
@@ -35,8 +36,8 @@ CHECKS = {
 WITHOUT_DATA = ("architectures", "catalogue", "costs")
 """Benchmarks that need no data."""
 
-STORES = CACHE / "paper" / "stores"
-"""Feature stores of the tasks."""
+OWN_FILES = ("claims", "paper")
+"""Benchmarks that write several files themselves."""
 
 app = typer.Typer(name="offramp-bench", add_completion=False, pretty_exceptions_enable=False, no_args_is_help=True)
 
@@ -68,22 +69,30 @@ def check(context: typer.Context, name: NameArgument) -> None:
 @app.command(context_settings=OPTIONS)
 def run(
     context: typer.Context,
-    name: NameArgument,
     into: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Where to write the results; without it lab/results/, as the module is called."
+            metavar="PLACE",
+            help="Where to write the results: a file, of paper a folder; without it lab/results/, as the module is "
+            "called.",
         ),
     ] = None,
 ) -> None:
-    """Run a benchmark and write its results.
+    """Run a benchmark, "paper" if you name none, and write its results: offramp-bench run few-exits.
 
-    Further options go to the benchmark: offramp-bench run paper --tasks nci1; `-- --help` lists them.
+    Further options go to the benchmark: offramp-bench run paper --task nci1; `-- --help` lists them. A method of your
+    own joins a track: offramp-bench run --method mine:fit --trust mine:fit --track exits --task superpixels.
     """
+    named = bool(context.args) and not context.args[0].startswith("-")
+    name, options = (context.args[0], context.args[1:]) if named else ("paper", context.args)
     module = _module(name)
-    status, printed = _run(name, *context.args)
+    place = ["--into", str(into)] if into is not None and name in OWN_FILES else []
+    status, printed = _run(name, *options, *place)
     if not printed:
-        raise typer.Exit(status if "--help" in context.args else status or 1)
+        raise typer.Exit(status if "--help" in options else status or 1)
+    if name in OWN_FILES:
+        print(f"{name}: {verdict(printed)}; results in {into or RESULTS}")
+        raise typer.Exit(status)
     file = RESULTS / f"{module}.json" if into is None else into
     with write_atomically(file) as temporary:
         temporary.write_text(json.dumps(printed, indent=2) + "\n", encoding="utf-8")

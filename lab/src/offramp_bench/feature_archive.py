@@ -132,7 +132,7 @@ def _find_stores(folder: Path, task: str, fingerprint: str | None) -> tuple[str,
             f"feature stores of '{task}' in {folder}",
             expected=f"one of {', '.join(tasks)}" if tasks else "stores of a task",
             got="none",
-            hint=f"extract them first: offramp-bench run paper --tasks {task}",
+            hint=f"extract them first: offramp-bench run paper --task {task}",
         )
     if len(backbones) > 1:
         raise InputError(

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-__all__ = ["CACHE", "LAB", "RESULTS", "ROOT", "WEIGHTS"]
+__all__ = ["CACHE", "LAB", "RESULTS", "ROOT", "STORES", "WEIGHTS"]
 
 LAB = Path(__file__).parents[2]
 """The folder `lab` of a checkout."""
@@ -18,3 +18,6 @@ WEIGHTS = LAB / "weights"
 
 CACHE = LAB / ".cache"
 """Features and fits that are kept between runs."""
+
+STORES = CACHE / "stores-rich-512"
+"""Feature stores of the tasks that methods are compared on; renamed whenever the default's pooling changes."""

@@ -78,7 +78,7 @@ def task(
         "full accuracy": 0.85,
         "range": {"start": 0.2, "first_exit": 0.1},
         "figures": list(FIGURES),
-        "measured with": {"default": DEFAULTS},
+        "footings": DEFAULTS,
         "contestants": contestants,
         "leads": leads,
     }

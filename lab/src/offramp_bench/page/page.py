@@ -6,7 +6,7 @@ from pathlib import Path
 from string import Template
 
 from offramp.report._page import prose, style
-from offramp_bench.page.results import TITLES, TRACKS, Observation, Results
+from offramp_bench.page.results import TITLES, TRACKS, Claim, Results
 from offramp_bench.page.standing import SEEDS, headline, near_misses, shortfalls
 from offramp_bench.page.tables import claim_figures, contestants, summary
 
@@ -120,7 +120,7 @@ def _tables(results: Results, track: str) -> str:
     return "\n".join([*parts, "</section>"] if len(parts) > 1 else [*parts, _NOT_MEASURED, "</section>"])
 
 
-def _claims(claims: tuple[Observation, ...] | None) -> str:
+def _claims(claims: tuple[Claim, ...] | None) -> str:
     if claims is None:
         return "<p>The claims of the paper are not judged yet.</p>"
     parts = []

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from offramp.errors import InputError
-from offramp_bench.page.results import TITLES, Contestant, Footing, Gap, Lead, Measure, Observation, Results, Task
+from offramp_bench.page.results import TITLES, Claim, Contestant, Footing, Gap, Lead, Measure, Results, Task
 from offramp_bench.tracks.yardstick import FIGURES
 
 __all__ = ["parse_claims", "parse_task", "read_results"]
 
 Parsed = TypeVar("Parsed")
 
-MEASURE = "python -m offramp_bench.tracks --tasks nci1"
+MEASURE = "offramp-bench run paper --task nci1"
 """Command that measures the smallest task."""
 
 
@@ -53,21 +53,22 @@ def parse_task(content: Mapping[str, Any]) -> Task:
         content["test"],
         content["full accuracy"],
         content["range"]["start"],
-        tuple(_footings(contestants, content["leads"], content["measured with"]["default"])),
+        tuple(_footings(contestants, content["leads"], content["footings"])),
     )
 
 
-def parse_claims(content: Sequence[Mapping[str, Any]]) -> tuple[Observation, ...]:
+def parse_claims(content: Sequence[Mapping[str, Any]]) -> tuple[Claim, ...]:
     """Return the claims from their JSON.
 
     Args:
         content: One object per claim.
     """
     return tuple(
-        Observation(
+        Claim(
             claim["name"],
             claim["claim"],
             claim["verdict"],
+            claim["why"],
             tuple(
                 Measure(
                     measure["what"],
@@ -77,7 +78,6 @@ def parse_claims(content: Sequence[Mapping[str, Any]]) -> tuple[Observation, ...
                 )
                 for measure in claim["figures"]
             ),
-            claim["why"],
         )
         for claim in content
     )
@@ -115,7 +115,7 @@ def _contestant(name: str, row: Mapping[str, Any]) -> Contestant:
 def _footings(
     contestants: Mapping[str, Contestant], leads: Mapping[str, Mapping[str, Any]], defaults: Mapping[str, str]
 ) -> Iterator[Footing]:
-    for name, others in leads.items():
+    for name, others in ((name, leads[name]) for name in defaults if name in leads):
         default = contestants[name]
         found = {
             other: {figure: Lead(figure, *bounds) for figure, bounds in rows.items() if all(map(math.isfinite, bounds))}

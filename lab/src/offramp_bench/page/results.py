@@ -4,19 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from offramp_bench.paper.claim import WITHHELD, Gap, Measure, Observation
+from offramp_bench.paper.verdicts import Claim, Gap, Measure
 from offramp_bench.tracks.intervals import Lead
 
 __all__ = [
     "TITLES",
     "TRACKS",
-    "WITHHELD",
+    "Claim",
     "Contestant",
     "Footing",
     "Gap",
     "Lead",
     "Measure",
-    "Observation",
     "Results",
     "Task",
 ]
@@ -113,7 +112,7 @@ class Results:
     """Everything on the page."""
 
     tasks: tuple[Task, ...]
-    claims: tuple[Observation, ...] | None
+    claims: tuple[Claim, ...] | None
     """Claims of the paper; None if they are not judged yet."""
 
     @property

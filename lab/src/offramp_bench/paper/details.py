@@ -27,7 +27,7 @@ from offramp_bench.paper.exit_figures import (
     use_of_exits,
 )
 from offramp_bench.paper.tasks import Task
-from offramp_bench.tracks.cell import _points, tuned_variant
+from offramp_bench.tracks.cell import Footing, tuned_variant
 from offramp_bench.tracks.contestants import TRAININGS
 from offramp_bench.tracks.samples import Look, Splits, load_splits, pooling_of, prices_of
 from offramp_bench.tracks.tuning import EPOCHS, settings_of
@@ -214,7 +214,7 @@ class _Baseline:
         policy, exits = TRAININGS[BASELINE].own_policies[0], measured.fitted.exits
         costs = {name: prices.price(exits, POLICIES.get(name)) for name in ("threshold", policy)}
         tune, temperatures = measured.outcomes["tune"], measured.temperatures
-        self.points = _points(measured.fitted, tune, temperatures, costs, policy, seed=seed)
+        self.points = Footing(measured.fitted, tune, temperatures, costs, seed).points(policy)
         self.outcomes, self.costs = measured.outcomes, costs[policy]
 
     def nearest(self, tune_cost: float) -> dict[str, Any]:

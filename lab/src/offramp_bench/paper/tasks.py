@@ -215,6 +215,7 @@ TASKS: dict[str, Task] = {
             100,
             "lite0-cifar100",
             (0.5, 0.25, 0.25),
+            most_rows=5_000,
             about="CIFAR-100 by EfficientNet-Lite0 at 64 pixels",
         ),
         _trained(
@@ -223,6 +224,7 @@ TASKS: dict[str, Task] = {
             100,
             "lite0-cifar100lt",
             (0, 0.5, 0.5),
+            most_rows=5_000,
             about="CIFAR-100-LT, some classes 100 times rarer than others, by EfficientNet-Lite0 at 64 pixels; test "
             "samples are balanced, those that tune and calibrate long-tailed as the train samples: temperatures, "
             "thresholds, coverages and budgets set there are not right for the test samples",

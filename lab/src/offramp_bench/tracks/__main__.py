@@ -92,7 +92,7 @@ def main() -> int:
     """Run the comparison."""
     options = parser(__doc__)
     options.add_argument(
-        "--task", "--tasks", nargs="+", default=COMPARED, choices=COMPARED, metavar="TASK",
+        "--task", nargs="+", default=COMPARED, choices=COMPARED, metavar="TASK",
         help=f"datasets and their networks: {', '.join(COMPARED)} (all)",
     )  # fmt: skip
     options.add_argument(

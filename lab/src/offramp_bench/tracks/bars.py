@@ -25,7 +25,8 @@ def bars(results: Mapping[str, Mapping[str, Any]], tasks: Sequence[str]) -> list
     missing = [name for name in tasks if name not in results]
     made = [Bar(f"tasks that are not measured ({', '.join(missing) or 'none'})", len(missing), 0)]
     for name, found in results.items():
-        for default, leads in found["leads"].items():
+        for default in (name for name in DEFAULTS if name in found["leads"]):
+            leads = found["leads"][default]
             behind = [
                 f"{rival}, {figure}"
                 for rival, by_figure in leads.items()

@@ -35,7 +35,7 @@ from offramp_bench.tracks.samples import Look, Splits, load_splits, pooling_of, 
 from offramp_bench.tracks.tuning import EPOCHS, SHORT, TUNING_SEED, VARIANTS, Variant, settings_of
 from offramp_bench.tracks.yardstick import Curve, measure
 
-__all__ = ["Cell", "cell_files", "read_cell", "run_cell", "save_cell", "tuned_variant"]
+__all__ = ["Cell", "Footing", "cell_files", "read_cell", "run_cell", "save_cell", "tuned_variant"]
 
 CACHE = places.CACHE / "tracks"
 
@@ -115,7 +115,7 @@ def _score(task: Task, training: Training, look: Look, splits: Splits, variant: 
     reads_all = "probabilities" in POLICIES.get(policy).reads
     tune = compute_outcomes(fitted.exits, splits.tune, temperatures, probabilities=reads_all)
     costs = {name: prices.price(fitted.exits, POLICIES.get(name)) for name in ("threshold", policy)}
-    points = _Footing(fitted, tune, temperatures, costs, TUNING_SEED).points(policy)
+    points = Footing(fitted, tune, temperatures, costs, TUNING_SEED).points(policy)
     score = _mean_accuracy(points, tune)
     return 0.0 if math.isnan(score) else score
 
@@ -154,7 +154,7 @@ def run_cell(task: Task, training: Training, look: Look, seed: int) -> Cell:
     names = dict.fromkeys(("threshold", *training.policies(look)))
     costs = {policy: prices.price(fitted.exits, POLICIES.get(policy)) for policy in names}
     curves, points = {}, {}
-    footing = _Footing(fitted, outcomes["tune"], temperatures, costs, seed)
+    footing = Footing(fitted, outcomes["tune"], temperatures, costs, seed)
     for policy in training.policies(look):
         kept = footing.points(policy)
         curves[policy], exits = _curve(kept, outcomes["test"], costs[policy])
@@ -216,7 +216,7 @@ def _count_parameters(fitted: FittedExits) -> int:
 
 
 @dataclass(frozen=True)
-class _Footing:
+class Footing:
     """Trained exits with their answers on tune: what every policy chooses its points from."""
 
     fitted: FittedExits

@@ -30,6 +30,9 @@ REACHED = 0.8
 ANCHOR = "linear"
 """Contestant that sets the range of costs: one threshold on the paper's exits."""
 
+PAPER_METHOD = "JEI-DNN"
+"""The paper's method, whose leads over the others its claims are judged by."""
+
 SHOWN = 24
 """Costs at which a curve is written down."""
 
@@ -78,6 +81,7 @@ def assemble(task: Task, seeds: Sequence[int]) -> dict[str, Any]:
         "full accuracy": example["full accuracy"],
         "range": asdict(span),
         "figures": list(figures),
+        "footings": DEFAULTS,
         "measured with": stamp(),
         "contestants": rows,
         "leads": leads,
@@ -147,9 +151,9 @@ def _range(curves: Mapping[str, Sequence[Curve]]) -> Range:
 
 
 def _groups(names: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """Return the contestants on each footing, with the default that they are compared with."""
+    """Return the contestants on each footing, with the one that they are compared with: the default, or JEI-DNN."""
     found = []
-    for default in DEFAULTS:
+    for default in (*DEFAULTS, PAPER_METHOD):
         if default not in names:
             continue
         track, training, look = (getattr(CONTESTANTS[default], part) for part in ("track", "training", "look"))

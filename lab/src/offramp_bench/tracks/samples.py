@@ -27,7 +27,6 @@ from offramp_bench.paper.tasks import TASKS, Task
 
 __all__ = [
     "LARGEST_SHARE",
-    "STORES",
     "Look",
     "Splits",
     "load_splits",
@@ -36,9 +35,6 @@ __all__ = [
     "store_of",
     "widest_ladder",
 ]
-
-STORES = places.CACHE / "stores"
-"""Folder of the feature stores."""
 
 Look = Literal["means", "grid"]
 """What an exit sees of its stage: the vector that the paper's recipe gives, or the default's pooling."""
@@ -109,8 +105,8 @@ def store_of(name: str, part: str) -> Store:
     """
     task, backbone = TASKS[name], _backbone(name)
     poolings = tuple(dict.fromkeys((task.look, DEFAULT_POOLING)))
-    # Features of a network with other weights, or of another pooling, are another store.
-    folder = STORES / f"{name}-{part}-{DEFAULT_POOLING}-{backbone.fingerprint()[:12]}"
+    # Features of a network with other weights are another store.
+    folder = places.STORES / f"{name}-{part}-{backbone.fingerprint()[:12]}"
     if not (folder / "manifest.json").exists():
         source: Source = getattr(task, part)()
         if part == "seen" and len(source) > task.most_rows:
