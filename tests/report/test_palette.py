@@ -4,7 +4,7 @@ from offramp.report._palette import PALETTE, policy_colours
 
 
 def test_a_policy_has_one_colour_whatever_is_beside_it() -> None:
-    known = {"stopping": "blue", "threshold": "orange", "gates": "green"}
+    known = {"threshold": "blue", "stopping": "orange", "gates": "green"}
     for count in range(4):
         for names in permutations(known, count):
             found = policy_colours(names)

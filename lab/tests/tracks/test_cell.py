@@ -10,6 +10,7 @@ import pytest
 
 from lab.tests.tracks.examples import TASK, load, replace_samples
 from offramp.errors import InputError, UntrustedNameError
+from offramp.methods import METHODS
 from offramp.policy import POLICIES
 from offramp_bench.page import read_results, write_page
 from offramp_bench.tracks import cell, joining
@@ -95,13 +96,13 @@ def test_a_setting_that_diverges_is_not_chosen(monkeypatch: pytest.MonkeyPatch) 
     def diverge(*_: object) -> None:
         raise InputError(expected="a finite loss", got="nan")
 
-    monkeypatch.setattr(cell.METHODS, "get", lambda _name: diverge)
+    monkeypatch.setattr(METHODS, "get", lambda _name: diverge)
     assert cell._score(TASK, TRAININGS["ZTW"], "means", load(TASK, "means", 0), VARIANTS[0]) == 0
 
     def fail(*_: object) -> None:
         raise InputError(expected="two samples", got="none")
 
-    monkeypatch.setattr(cell.METHODS, "get", lambda _name: fail)
+    monkeypatch.setattr(METHODS, "get", lambda _name: fail)
     with pytest.raises(InputError, match="two samples"):
         cell._score(TASK, TRAININGS["ZTW"], "means", load(TASK, "means", 0), VARIANTS[0])
 
@@ -120,7 +121,7 @@ def test_everybody_gets_the_same_number_of_epochs(name: str) -> None:
 def test_every_contestant_names_a_known_training_and_policy() -> None:
     for contestant in CONTESTANTS.values():
         assert contestant.policy in TRAININGS[contestant.training].policies(contestant.look)
-        assert contestant.policy in POLICIES
+        assert contestant.policy in (*POLICIES, cell.ONE_EXIT)
     assert all(name in CONTESTANTS for name in DEFAULTS)
 
 

@@ -71,15 +71,15 @@ def fit(
         typer.Option(
             min=1,
             metavar="N",
-            help="Passes over the features, for classifiers and then for gates. [dim]Without it: 8 and 2; with the "
-            "paper's method 5 and 10.[/dim]",
+            help="Passes over the features: of the exits and, if the method trains gates, as many with gates. "
+            "[dim]Without it: 10; with the paper's method 5 and 10.[/dim]",
         ),
     ] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Policy to offer operating points of; repeat it for each. [dim]Without it: stopping, threshold, and "
+            help="Policy to offer operating points of; repeat it for each. [dim]Without it: threshold, stopping, and "
             "gates if the method trains some.[/dim]",
         ),
     ] = None,
@@ -198,7 +198,7 @@ def _method_settings(method: "Method", seed: int, epochs: int | None) -> Any:
         )
     changes = {"seed": seed} if "seed" in known else {}
     if epochs is not None:
-        changes |= {"warmup_epochs": epochs, "epochs": epochs}
+        changes |= {"warmup_epochs": epochs, "epochs": epochs if settings.epochs else 0}
     return replace(settings, **changes) if changes else settings
 
 

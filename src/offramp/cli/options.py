@@ -275,8 +275,8 @@ PolicyOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Rule by which samples leave: stopping (optimal stopping), threshold or gates. "
-        "[dim]Without it: the first policy given to fit, stopping by default.[/dim]",
+        help="Rule by which samples leave: threshold, stopping (optimal stopping) or gates. "
+        "[dim]Without it: the first policy given to fit, threshold by default.[/dim]",
         rich_help_panel=_POINT,
     ),
 ]

@@ -32,7 +32,7 @@ PALETTE = {
 SERIES = ("blue", "orange", "green", "purple")
 """Colours of series, in this order."""
 
-POLICIES = ("stopping", "threshold", "gates")
+POLICIES = ("threshold", "stopping", "gates")
 """The policies of a default fit, in the order of reports; others follow by name."""
 
 
@@ -47,7 +47,7 @@ def policy_colours(policies: Iterable[str]) -> dict[str, Colour]:
 
     Example:
         >>> [colour.light for colour in policy_colours(["gates", "stopping"]).values()]
-        ['#0072b2', '#00795a']
+        ['#c25700', '#00795a']
     """
     names = set(policies)
     others = sorted(names - set(POLICIES))

@@ -84,7 +84,7 @@ def _write(results: dict[str, Any], folder: Path) -> None:
     file = result_file(results["task"], folder)
     file.parent.mkdir(parents=True, exist_ok=True)
     with write_atomically(file) as temporary:
-        temporary.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        temporary.write_text(json.dumps(results) + "\n", encoding="utf-8")
     say(f"{results['task']}: {len(results['contestants'])} contestants in {file}")
 
 

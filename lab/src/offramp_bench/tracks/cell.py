@@ -20,6 +20,7 @@ from offramp.features._ids import stable_hash
 from offramp.methods import METHODS, FittedExits
 from offramp.methods._joint import EpochRecord, fit_joint
 from offramp.methods._method import default_settings
+from offramp.methods._settings import DEFAULT
 from offramp.model._outcomes import Outcomes, compute_outcomes, simulate, tune_temperatures
 from offramp.model._points import LEVELS, paying_exits, thin, tuning_of
 from offramp.policy import POLICIES, OperatingPoint
@@ -30,7 +31,7 @@ from offramp_bench.bars import say
 from offramp_bench.conformal_variants import variant_thresholds
 from offramp_bench.paper.tasks import Task
 from offramp_bench.tracks.choosing import choose_points
-from offramp_bench.tracks.contestants import TRAININGS, Training
+from offramp_bench.tracks.contestants import SHIPPED, TRAININGS, Training
 from offramp_bench.tracks.samples import Look, Splits, load_splits, pooling_of, prices_of, widest_ladder
 from offramp_bench.tracks.tuning import EPOCHS, SHORT, TUNING_SEED, VARIANTS, Variant, settings_of
 from offramp_bench.tracks.yardstick import Curve, measure
@@ -46,6 +47,9 @@ BUDGETS = np.linspace(0, 1, 33)[1:]
 """Relative costs at which points are chosen on tune, besides the cheapest point."""
 
 MISCOVERAGE = 0.05
+
+ONE_EXIT = "one_exit"
+"""No policy: every sample leaves at the same exit."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,16 @@ def _slug(name: str) -> str:
 def identity(task: Task, training: Training, look: Look) -> str:
     """Hash everything but the seed and the tuned settings that a cell depends on."""
     width = widest_ladder(task.name, look) if training.settings.get("exits") == "ladder" else 0
-    parts = (VERSION, training, pooling_of(task, look), task.shares, task.most_rows, width)
+    shipped = DEFAULT if training.name == SHIPPED else None
+    parts = (
+        VERSION,
+        training,
+        pooling_of(task, look),
+        task.shares,
+        task.most_rows,
+        width,
+        *([shipped] if shipped else []),
+    )
     return f"{stable_hash(str((*parts, EPOCHS, SHORT, VARIANTS))):x}"
 
 
@@ -131,7 +144,9 @@ def run_cell(task: Task, training: Training, look: Look, seed: int) -> Cell:
     """
     splits, prices = load_splits(task, look, seed), prices_of(task.name, look)
     method = METHODS.get(training.method)
-    if training.name in TRAININGS:
+    if training.name == SHIPPED:
+        settings = replace(DEFAULT, seed=seed)
+    elif training.name in TRAININGS:
         gates = "gates" in training.policies(look)
         variant = tuned_variant(task, training, look)
         settings = settings_of(task, training, look, variant, epochs=EPOCHS[task.kind], seed=seed, gates=gates)
@@ -151,8 +166,10 @@ def run_cell(task: Task, training: Training, look: Look, seed: int) -> Cell:
         part: compute_outcomes(fitted.exits, getattr(splits, part), temperatures, probabilities=True)
         for part in ("tune", "calibrate", "test")
     }
-    names = dict.fromkeys(("threshold", *training.policies(look)))
-    costs = {policy: prices.price(fitted.exits, POLICIES.get(policy)) for policy in names}
+    costs = {
+        policy: prices.price(fitted.exits, POLICIES.get("threshold" if policy == ONE_EXIT else policy))
+        for policy in dict.fromkeys(("threshold", *training.policies(look)))
+    }
     curves, points = {}, {}
     footing = Footing(fitted, outcomes["tune"], temperatures, costs, seed)
     for policy in training.policies(look):
@@ -248,6 +265,8 @@ class Footing:
     def points(self, policy: str) -> list[OperatingPoint]:
         """Return the points of a policy that somebody would choose on tune, in ascending order of cost."""
         every = tuple(range(self.tune.predictions.shape[-1]))
+        if policy == ONE_EXIT:
+            return self._one_exit_for_all(every)
         costs, best = self.costs[policy], self.best
         candidates: list[OperatingPoint] = []
         for active in dict.fromkeys((self.paying, every)):
@@ -263,6 +282,14 @@ class Footing:
         points = thin(candidates, self.tune, costs)
         spent, right = ([point.tune_metrics[name] for point in points] for name in ("cost", "accuracy"))
         return [points[index] for index in choose_points(spent, right, BUDGETS, samples=len(self.tune.labels))]
+
+    def _one_exit_for_all(self, every: tuple[int, ...]) -> list[OperatingPoint]:
+        """Return one point per exit at which every sample leaves: the network cut there, with a trained head."""
+        points = [
+            OperatingPoint("threshold", {"threshold": torch.tensor(0.0)}, (exit, every[-1]), self.temperatures[0])
+            for exit in every[:-1]
+        ]
+        return thin(points, self.tune, self.costs["threshold"])
 
 
 def _mean_accuracy(points: Sequence[OperatingPoint], tune: Outcomes) -> float:

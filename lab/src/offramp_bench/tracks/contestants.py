@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from offramp_bench.tracks.samples import Look
 
-__all__ = ["CONTESTANTS", "DEFAULTS", "TRAININGS", "Contestant", "Kind", "Track", "Training", "cells_of"]
+__all__ = ["CONTESTANTS", "DEFAULTS", "SHIPPED", "TRAININGS", "Contestant", "Kind", "Track", "Training", "cells_of"]
 
 Track = Literal["policy", "exits", "open"]
 Kind = Literal["default", "paper", "rival", "ablation", "variant"]
@@ -66,6 +66,7 @@ NAMES = {
     "gates": "learned gates",
     "class_precision": "class precision",
     "branch_gates": "branch gates",
+    "one_exit": "one exit for all",
 }
 """Policies as people know them."""
 
@@ -80,6 +81,12 @@ _ABLATIONS: dict[str, dict[str, Any]] = {
     "fixed classifiers": {"classifier_loss": "fixed"},
 }
 """What each ablation of the paper's method changes."""
+
+SHIPPED = "offramp.fit"
+"""The default exactly as users call it: shipped settings, nothing tuned from outside."""
+
+OPEN = (SHIPPED, "cut network")
+"""Trainings of the open track. A cut network keeps the first stages, with one trained head for all samples."""
 
 TRAININGS: dict[str, Training] = {
     training.name: training
@@ -107,6 +114,8 @@ TRAININGS: dict[str, Training] = {
             Training(f"JEI-DNN, {name}", "paper", ("gates",), ("means",), settings, joint=True, tuned_as="JEI-DNN")
             for name, settings in _ABLATIONS.items()
         ),
+        Training(SHIPPED, "default", ("threshold",), ("grid",)),
+        Training("cut network", "classifiers", ("one_exit",), tuned_as="linear"),
     )
 }
 """Ways to train exits, by name."""
@@ -115,7 +124,9 @@ TRAININGS: dict[str, Training] = {
 def _contestants() -> Iterator[Contestant]:
     for training in TRAININGS.values():
         kind: Kind = "rival"
-        if training.tuned_as is not None:
+        if training.name == SHIPPED:
+            kind = "default"
+        elif training.name.startswith("JEI-DNN,"):
             kind = "ablation"
         elif "ladder" in training.name:
             kind = "variant"
@@ -125,6 +136,9 @@ def _contestants() -> Iterator[Contestant]:
             where = "" if look == "means" else ", grid"
             for policy in training.own_policies:
                 rule = "" if policy == training.own_policies[0] else f", {NAMES[policy]}"
+                if training.name in OPEN:
+                    yield Contestant(training.name, "open", training.name, look, policy, kind)
+                    continue
                 yield Contestant(f"{training.name}{rule}{where}", "exits", training.name, look, policy, kind)
         if training.footing is not None:
             for policy in POLICIES:
@@ -140,6 +154,7 @@ DEFAULTS = {
     "ladder exits: threshold": "policy track, on the default's exits",
     "ladder": "exits track, the paper's features",
     "ladder, grid": "exits track, the default's features",
+    SHIPPED: "open track, the default as it is shipped",
 }
 """The default on each footing: the contestant that the others there are compared with."""
 

@@ -14,7 +14,7 @@ from offramp.pooling._rich import DEFAULT_POOLING
 from offramp_bench import places
 from offramp_bench.paper.tasks import Task
 from offramp_bench.tracks.cell import VERSION, Cell, read_cell, tuned_variant
-from offramp_bench.tracks.contestants import CONTESTANTS, DEFAULTS, TRAININGS, Contestant
+from offramp_bench.tracks.contestants import CONTESTANTS, DEFAULTS, SHIPPED, TRAININGS, Contestant
 from offramp_bench.tracks.intervals import bootstrap_figures, compare
 from offramp_bench.tracks.tuning import EPOCHS, SHORT, VARIANTS
 from offramp_bench.tracks.yardstick import Curve, Range, figures_of
@@ -62,7 +62,8 @@ def assemble(task: Task, seeds: Sequence[int]) -> dict[str, Any]:
     rows = {}
     for name, found in cells.items():
         one = CONTESTANTS[name]
-        settings = asdict(tuned_variant(task, TRAININGS[one.training], one.look))
+        shipped = one.training == SHIPPED
+        settings = {} if shipped else asdict(tuned_variant(task, TRAININGS[one.training], one.look))
         rows[name] = describe_contestant(one, found, span.start, figures, settings)
     leads: dict[str, dict[str, Any]] = {}
     for default, group in _groups(cells):
@@ -161,7 +162,7 @@ def _groups(names: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
             name
             for name in names
             if (one := CONTESTANTS[name]).track == track
-            and one.look == look
+            and (track == "open" or one.look == look)
             and (track != "policy" or one.training == training)
         ]
         found.append((default, group))
