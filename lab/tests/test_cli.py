@@ -80,7 +80,7 @@ def test_a_page_from_results(tmp_path: Path) -> None:
 
 
 def test_no_results(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"python -m offramp_bench\.tracks"):
+    with pytest.raises(InputError, match=r"offramp-bench run paper"):
         CliRunner().invoke(cli.app, ["page", str(tmp_path)], catch_exceptions=False)
 
 

@@ -153,7 +153,7 @@ def test_from_answers_to_a_recommendation(offramp: Shell, artifact: Path, tmp_pa
     assert offramp("predict", artifact, *other, *TRUST).status == 0
     ran = offramp("monitor", tmp_path / "other.csv", "-r", tmp_path / "reference.csv")
     assert ran.status == 1
-    assert "expected answers at one operating point, got 'stopping 0." in ran.told
+    assert "expected answers at one operating point, got 'threshold 0." in ran.told
 
 
 @each(

@@ -60,7 +60,7 @@ def test_the_file_has_what_the_network_answers(
     if suffix == ".jsonl":
         assert np.allclose([row["probabilities"] for row in rows], probabilities, atol=1e-6)
     mean = pytest.approx(float(costs.mean()), abs=1e-6)
-    decided = {"policy": "stopping", "budget": None, "guarantee": None}
+    decided = {"policy": "threshold", "budget": None, "guarantee": None}
     assert found == {"out": str(out), "rows": 90, "cost": mean, "full_ms": None, "ms": None, **decided}
     assert {place.name for place in out.parent.iterdir()} == {out.name, f".{out.name}.lock"}
 
@@ -137,9 +137,9 @@ class TestBudget:
     """An average over all inputs."""
 
     def test_the_file_has_what_the_controller_leads_to(self, offramp: Shell, artifact: Path, tmp_path: Path) -> None:
-        network, inputs = opened(artifact).at(cost=1.1), samples(90, seed=2)[0]
+        network, inputs = opened(artifact).at(cost=1.1, policy="stopping"), samples(90, seed=2)[0]
         budget = 0.5 * (network.dial.cheapest + network.dial.most_expensive)
-        line = ("--data", "full.npz", "--budget", budget, "--batch-size", 10, *TRUST)
+        line = ("--data", "full.npz", "--budget", budget, "--policy", "stopping", "--batch-size", 10, *TRUST)
         found = offramp.json("predict", artifact, *line, "--out", tmp_path / "a.csv")
         controller, expected, asked = network.controller(budget), [], set()
         for start in range(0, 90, 10):

@@ -440,7 +440,7 @@ def test_thinning_keeps_the_best_of_each_step_of_cost() -> None:
 
 
 def test_the_first_policy_decides(fitted: EarlyExitModel) -> None:
-    assert fitted.policy == fitted.at(cost=1.2).point.policy == "stopping"
+    assert fitted.policy == fitted.at(cost=1.2).point.policy == "threshold"
     other = replace(fitted, points={policy: fitted.points[policy] for policy in ("gates", "threshold")})
     assert other.policy == other.at(cost=1.2).point.policy == "gates"
 

@@ -156,6 +156,11 @@ class TestPromise:
         with pytest.raises(BudgetError, match=r"no point cheaper than the full network keeps .*use the full network"):
             asked(points, 0.05)
 
+    def test_an_early_point_that_beats_all_on_tune_does_not_hide_safe_ones(self) -> None:
+        # On tune the first point loses nothing and beats every dearer one; on calibrate it fails, and others pass.
+        points = [made(0.06, 0.2, tuned=0.0), made(0.01, 0.55, tuned=0.0), made(0.0, 0.95, tuned=0.0)]
+        assert asked(points, 0.03).tune_metrics["cost"] == 0.55
+
     def test_points_that_chose_nothing_promise_nothing(self) -> None:
         assert all(point.guarantee is None for point in self.POINTS)
 

@@ -228,7 +228,7 @@ class TestTimed:
 class TestFit:
     def test_by_time(self) -> None:
         backbone = examples.backbone()
-        exits = create_exits((512, 1024, 2048), (2,), 3, settings=FEW)
+        exits = create_exits((512, 1024, 512), (2,), 3, settings=FEW)
         table = table_for(backbone, exits)
         found = fitted(backbone, preprocessing=PREPROCESSING, cost=offramp.CostOptions(table))
         assert found.full_ms == pytest.approx(FULL_MS)
@@ -244,7 +244,7 @@ class TestFit:
     def test_of_a_cascade_that_loses_a_network(self) -> None:
         torch.manual_seed(1)
         backbone = cascade(CifarResNet(8, num_classes=3), examples.backbone(), name="both")
-        exits = create_exits((512, 1024, 2048) * 2, (2, 5), 3, settings=FEW)
+        exits = create_exits((512, 1024, 512) * 2, (2, 5), 3, settings=FEW)
         dear = table_for(backbone, exits, stage=((50.0,),) * 3 + ((3.0,),) * 3)
         found = fitted(backbone, preprocessing=PREPROCESSING, cost=offramp.CostOptions(dear))
         assert found.backbone.num_exits == 3  # a first network of 150 ms before one of 9 is not worth it
@@ -253,7 +253,7 @@ class TestFit:
 
     def test_tables_of_other_networks(self) -> None:
         backbone = examples.backbone()
-        table = table_for(backbone, create_exits((512, 1024, 2048), (2,), 3, settings=FEW))
+        table = table_for(backbone, create_exits((512, 1024, 512), (2,), 3, settings=FEW))
         with pytest.raises(
             InputError, match=r"with 2 stages, got one of 'cifar-resnet-8' with 3.*keep_exits\(backbone, .*=2\)"
         ):

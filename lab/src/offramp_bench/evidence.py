@@ -455,8 +455,8 @@ def headline() -> str:
 def _text_speed(rows: list[dict[str, Any]]) -> list[str]:
     """Throughput of the shipped default on texts, at points that were fixed without test rows."""
     lines = [
-        "On the clock (MiniLM on Banking77 from raw texts, one thread, points fixed without test rows; measured with the",
-        "default of version 0.1.0a1, whose exits were not distilled):",
+        "On the clock (MiniLM on Banking77 from raw texts, one thread, points fixed without test rows; measured with",
+        "the default of version 0.1.0a1, whose exits were not distilled):",
         "",
     ]
     for row in rows:

@@ -25,7 +25,7 @@ def test_tasks_come_in_the_order_of_the_comparison(tmp_path: Path) -> None:
 def test_no_results_say_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(InputError) as refused:
         read_results(tmp_path)
-    assert "python -m offramp_bench.tracks" in refused.value.hint
+    assert "offramp-bench run paper" in refused.value.hint
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"task": "nci1"}'])

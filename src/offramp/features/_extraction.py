@@ -72,7 +72,7 @@ def extract(
         >>> with TemporaryDirectory() as folder:
         ...     store = extract(CifarResNet(8), source, folder, views=views)
         ...     print(store.num_rows, store.widths("rich"), store.own_heads)
-        5 (512, 1024, 2048) (2,)
+        5 (512, 1024, 512) (2,)
     """
     check_local(path)
     path = Path(path)

@@ -26,6 +26,9 @@ from offramp.uncertainty._risk import (
 
 __all__ = ["Shortfall", "guarantee", "is_calibrated", "losses_at", "seek_guarantee", "with_losses", "without_guarantee"]
 
+DEARER_STEP = 0.1
+"""Distance in relative cost between tested points that cost more than those no cheaper point beats."""
+
 DECIDE_FIRST = (
     "A guarantee requested after seeing which ones this split gives is not covered by its confidence: decide "
     "beforehand, or calibrate on new samples"
@@ -147,7 +150,7 @@ def guarantee(
     Points are tested on the calibrate split in an order that the tune split has fixed, from the dearest, up to the
     first that does not pass: however many points there are, the guarantee is given and violated with probability
     1 - confidence at most. That holds for one guarantee, decided on before the split was used. Points that cost no less
-    than another and lost no less on the tune split are not tested.
+    than another and lost no less on the tune split are not tested, but for one per tenth of the cost.
 
     Args:
         points: Points of one policy, with their losses.
@@ -186,10 +189,7 @@ def seek_guarantee(
     """Return what `guarantee` returns, or the reason why there is no such point; the arguments are the same."""
     wanted = _checked(max_drop, confidence, loss, bound)
     _check_known(points, loss)
-    places = find_pareto_front(
-        [point.tune_metrics["cost"] for point in points], [-point.losses[loss].tune_mean for point in points]
-    )
-    tested = [points[place] for place in places]
+    tested = _candidates(points, loss)
     known = [point.losses[loss] for point in tested]
     costs = torch.tensor([point.tune_metrics["cost"] for point in tested], dtype=torch.float64)
     means = torch.tensor([losses.tune_mean for losses in known], dtype=torch.float64)
@@ -205,6 +205,20 @@ def seek_guarantee(
         return _shortfall(cheaper, wanted, max_drop=max_drop, confidence=confidence, samples=samples)
     measured = float(drawn[step].double().mean())
     return replace(tested[int(order[step])], guarantee=Guarantee(loss, max_drop, confidence, bound, samples, measured))
+
+
+def _candidates(points: Sequence[OperatingPoint], loss: str) -> list[OperatingPoint]:
+    """Return the points to test: those that no cheaper point beats on the tune split, and some dearer ones.
+
+    Where an early exit is as good as the full network, it beats every dearer point on tune; but dearer points differ
+    from the network on fewer samples, so that a small split suffices to guarantee them. One per tenth of the cost is
+    tested: each point more is one more at which the sequence may stop.
+    """
+    costs = [point.tune_metrics["cost"] for point in points]
+    unbeaten = find_pareto_front(costs, [-point.losses[loss].tune_mean for point in points])
+    dearest = max(costs[place] for place in unbeaten)
+    dearer = {int(cost / DEARER_STEP): place for place, cost in enumerate(costs) if cost > dearest}
+    return [points[place] for place in dict.fromkeys((*unbeaten, *dearer.values()))]
 
 
 def is_calibrated(points: Sequence[OperatingPoint], loss: str) -> bool:

@@ -71,7 +71,7 @@ def extract_on_cluster(
         >>> with TemporaryDirectory() as folder:
         ...     store = extract_on_cluster(CifarResNet(8), source, folder, views=views, workers=1)
         ...     print(store.num_rows, store.widths("rich"))
-        5 (512, 1024, 2048)
+        5 (512, 1024, 512)
     """
     check_local(path)
     check_counts(workers, 1 if threads is None else threads)
