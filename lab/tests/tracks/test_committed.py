@@ -22,6 +22,9 @@ def test_results_are_up_to_date(name: str) -> None:
     assert found["measured with"] == stamp()
     assert found["seeds"] == [0, 1, 2, 3, 4]
     assert set(found["contestants"]) == set(CONTESTANTS)
+    assert all(
+        len(set(row["mean accuracies"])) > 1 for row in found["contestants"].values()
+    )  # seeds are different fits
 
 
 @each("name", MEASURED)

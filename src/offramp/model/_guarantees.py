@@ -150,7 +150,8 @@ def guarantee(
     Points are tested on the calibrate split in an order that the tune split has fixed, from the dearest, up to the
     first that does not pass: however many points there are, the guarantee is given and violated with probability
     1 - confidence at most. That holds for one guarantee, decided on before the split was used. Points that cost no less
-    than another and lost no less on the tune split are not tested, but for one per tenth of the cost.
+    than another and lost no less on the tune split are not tested, except the dearest of each tenth of the cost above
+    those that are.
 
     Args:
         points: Points of one policy, with their losses.
@@ -189,7 +190,7 @@ def seek_guarantee(
     """Return what `guarantee` returns, or the reason why there is no such point; the arguments are the same."""
     wanted = _checked(max_drop, confidence, loss, bound)
     _check_known(points, loss)
-    tested = _candidates(points, loss)
+    tested = _choose_tested(points, loss)
     known = [point.losses[loss] for point in tested]
     costs = torch.tensor([point.tune_metrics["cost"] for point in tested], dtype=torch.float64)
     means = torch.tensor([losses.tune_mean for losses in known], dtype=torch.float64)
@@ -207,17 +208,18 @@ def seek_guarantee(
     return replace(tested[int(order[step])], guarantee=Guarantee(loss, max_drop, confidence, bound, samples, measured))
 
 
-def _candidates(points: Sequence[OperatingPoint], loss: str) -> list[OperatingPoint]:
+def _choose_tested(points: Sequence[OperatingPoint], loss: str) -> list[OperatingPoint]:
     """Return the points to test: those that no cheaper point beats on the tune split, and some dearer ones.
 
     Where an early exit is as good as the full network, it beats every dearer point on tune; but dearer points differ
-    from the network on fewer samples, so that a small split suffices to guarantee them. One per tenth of the cost is
-    tested: each point more is one more at which the sequence may stop.
+    from the network on fewer samples, so that a small split suffices to guarantee them. The dearest of each tenth of the
+    cost is tested: each point more is one more at which the sequence may stop.
     """
     costs = [point.tune_metrics["cost"] for point in points]
     unbeaten = find_pareto_front(costs, [-point.losses[loss].tune_mean for point in points])
     dearest = max(costs[place] for place in unbeaten)
-    dearer = {int(cost / DEARER_STEP): place for place, cost in enumerate(costs) if cost > dearest}
+    ascending = sorted(range(len(costs)), key=costs.__getitem__)
+    dearer = {int(costs[place] / DEARER_STEP): place for place in ascending if costs[place] > dearest}
     return [points[place] for place in dict.fromkeys((*unbeaten, *dearer.values()))]
 
 

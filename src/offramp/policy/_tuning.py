@@ -64,7 +64,7 @@ class Tuning:
             raise InputError(
                 expected="exits with gates",
                 got="exits of a method that trains none",
-                hint="fit with method='default' or 'paper', or choose the policy 'threshold'",
+                hint="fit with method='paper', or choose the policy 'threshold'",
             )
         return self.gate_weight, self.gate_bias
 

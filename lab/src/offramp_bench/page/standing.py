@@ -115,7 +115,10 @@ def near_misses(results: Results) -> Iterator[str]:
     """Yield where a rival is cheaper at half a point lost than the default, within the interval."""
     for task, footing in _every_footing(results):
         best = best_rival(footing)
-        if best is None or HALF not in footing.default.figures or footing.leads[best.name][HALF].is_behind:
+        if best is None or HALF not in footing.default.figures:
+            continue
+        lead = footing.leads[best.name].get(HALF)
+        if lead is not None and lead.is_behind:
             continue
         ours, theirs = footing.default.figures[HALF], best.figures[HALF]
         if theirs < ours:

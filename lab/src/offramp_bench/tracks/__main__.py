@@ -33,7 +33,7 @@ from offramp_bench.tracks.yardstick import figures_of
 SEEDS = 5
 
 ALIKE = 0.002
-"""How much a mean accuracy may differ when computed again: another machine sums in another order."""
+"""Largest difference in mean accuracy when a cell is computed again: another machine sums in another order."""
 
 COMPARED = [name for name, task in TASKS.items() if task.alone is None]
 """Tasks of the comparison."""
@@ -51,7 +51,7 @@ def compare_trainings(arguments: argparse.Namespace) -> int:
 
 def join(arguments: argparse.Namespace) -> int:
     """Let a method of one's own join the results of each task."""
-    committed = read_results()
+    committed = read_results() | read_results(arguments.into)
     for name in arguments.task:
         if name not in committed:
             raise SystemExit(f"{name} has no committed results to join; known: {', '.join(committed)}")

@@ -1,4 +1,4 @@
-"""What the committed results must show."""
+"""Bars that the committed results are held against."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ WINS = 6
 
 
 def bars(results: Mapping[str, Mapping[str, Any]], tasks: Sequence[str]) -> list[Bar]:
-    """Return the bars of the policy and the exits track.
+    """Return the bars of all tracks.
 
     Args:
         results: Results by task, as `read_results` gives them.

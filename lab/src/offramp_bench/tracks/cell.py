@@ -54,18 +54,18 @@ ONE_EXIT = "one_exit"
 
 @dataclass(frozen=True)
 class Cell:
-    """What was measured."""
+    """Figures and curves of one fit."""
 
     figures: dict[str, Any]
-    """What JSON holds: settings, time, parameters, exits, points."""
+    """Settings, time, parameters, exits and points, as JSON holds them."""
     curves: dict[str, Curve]
     """The curve of each policy on test."""
 
 
 def cell_files(task: Task, training: Training, look: Look, seed: int) -> tuple[Path, Path]:
     """Return the files of a cell: its figures and its curves."""
-    stem = CACHE / task.name / f"{_slug(training.name)}-{look}-{seed}"
-    return stem.with_suffix(".json"), stem.with_suffix(".npz")
+    folder, stem = CACHE / task.name, f"{_slug(training.name)}-{look}-{seed}"
+    return folder / f"{stem}.json", folder / f"{stem}.npz"
 
 
 def _slug(name: str) -> str:
@@ -215,7 +215,7 @@ def read_cell(task: Task, training: Training, look: Look, seed: int) -> Cell | N
     if not figures_file.exists():
         return None
     figures = json.loads(figures_file.read_text())
-    if figures["identity"] != identity(task, training, look):
+    if (figures["identity"], figures["seed"]) != (identity(task, training, look), seed):
         return None
     with np.load(curves_file) as arrays:
         full, full_correct = arrays["full"], arrays["full_correct"]
@@ -310,7 +310,7 @@ def _curve(points: Sequence[OperatingPoint], test: Outcomes, costs: Costs) -> tu
 def _described(
     points: Sequence[OperatingPoint], exits: Tensor, outcomes: Mapping[str, Outcomes]
 ) -> list[dict[str, float]]:
-    """Return calibration error, prediction sets and the share that leaves early, at each point."""
+    """Return calibration error, prediction sets and the share that leaves in the first third of the exits."""
     test, calibrate = outcomes["test"], outcomes["calibrate"]
     rows, described = torch.arange(len(test.labels)), []
     assert test.probabilities is not None

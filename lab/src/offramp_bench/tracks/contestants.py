@@ -1,6 +1,6 @@
-"""Who is compared: ways to train exits, policies on them, and the track each of them runs on."""
+"""The contestants: ways to train exits, policies on them, and their tracks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -64,9 +64,6 @@ NAMES = {
     "pcee": "PCEE",
     "eenet": "EENet",
     "gates": "learned gates",
-    "class_precision": "class precision",
-    "branch_gates": "branch gates",
-    "one_exit": "one exit for all",
 }
 """Policies as people know them."""
 
@@ -80,10 +77,10 @@ _ABLATIONS: dict[str, dict[str, Any]] = {
     "no imbalance weights": {"imbalance": False},
     "fixed classifiers": {"classifier_loss": "fixed"},
 }
-"""What each ablation of the paper's method changes."""
+"""Settings that each ablation of the paper's method changes."""
 
 SHIPPED = "offramp.fit"
-"""The default exactly as users call it: shipped settings, nothing tuned from outside."""
+"""The shipped settings, nothing tuned from outside; points are chosen on tune as for every contestant."""
 
 OPEN = (SHIPPED, "cut network")
 """Trainings of the open track. A cut network keeps the first stages, with one trained head for all samples."""
@@ -147,7 +144,7 @@ def _contestants() -> Iterator[Contestant]:
 
 
 CONTESTANTS: dict[str, Contestant] = {contestant.name: contestant for contestant in _contestants()}
-"""All contestants of the policy and the exits track, by name."""
+"""All contestants, by name."""
 
 DEFAULTS = {
     "linear exits: threshold": "policy track, on the paper's exits",
@@ -159,11 +156,10 @@ DEFAULTS = {
 """The default on each footing: the contestant that the others there are compared with."""
 
 
-def cells_of(trainings: "list[str] | None" = None) -> list[tuple[Training, Look]]:
+def cells_of(trainings: Sequence[str] = tuple(TRAININGS)) -> list[tuple[Training, Look]]:
     """Return every training and look that is fitted.
 
     Args:
-        trainings: Names of trainings; all if left out.
+        trainings: Names of trainings.
     """
-    names = list(TRAININGS) if trainings is None else trainings
-    return [(TRAININGS[name], look) for name in names for look in TRAININGS[name].looks]
+    return [(TRAININGS[name], look) for name in trainings for look in TRAININGS[name].looks]

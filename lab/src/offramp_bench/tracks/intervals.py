@@ -32,12 +32,12 @@ class Lead:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the default is behind beyond the interval."""
+        """True if the default is behind beyond the interval."""
         return self.high < 0
 
     @property
     def is_ahead(self) -> bool:
-        """Whether the default is ahead beyond the interval."""
+        """True if the default is ahead beyond the interval."""
         return self.low > 0
 
 
@@ -79,38 +79,38 @@ def bootstrap_figures(
 def compare(
     drawn: Mapping[str, Mapping[str, Floats]],
     measured: Mapping[str, Mapping[str, float]],
-    default: str,
+    footings: Mapping[str, Sequence[str]],
     figures: Sequence[str],
-) -> dict[str, list[Lead]]:
-    r"""Return the lead of the default over every other contestant, with simultaneous intervals.
+) -> dict[str, dict[str, list[Lead]]]:
+    r"""Return the lead of the default over every other contestant on its footing, with simultaneous intervals.
 
     The intervals are $d \pm q\,s$, with $s$ the standard deviation of a difference over draws and $q$ the 95 % quantile
-    of the largest $|d_b - d| / s$ over all contestants and figures: together they hold with 95 %.
+    of the largest $|d_b - d| / s$ over all footings, contestants and figures of the task: together they hold with 95 %.
 
     Args:
         drawn: `B` numbers by contestant and figure, as `bootstrap_figures` gives them.
         measured: The figures on the samples themselves.
-        default: Name of the contestant that the others are compared with.
+        footings: Names of the contestants that each default is compared with.
         figures: Figures to compare.
 
     Returns:
-        One lead per figure, by contestant.
+        One lead per figure, by default and contestant.
     """
-    leads: list[tuple[str, str, float, float]] = []
-    largest = np.zeros(len(next(iter(drawn[default].values()))))
-    for name in drawn:
-        if name == default:
-            continue
-        for figure in figures:
-            sign = -1.0 if is_cost(figure) else 1.0
-            lead = sign * (measured[default][figure] - measured[name][figure])
-            spread = sign * (drawn[default][figure] - drawn[name][figure])
-            deviation = float(spread.std())
-            leads.append((name, figure, lead, deviation))
-            if deviation > 1e-12:
-                largest = np.maximum(largest, np.abs(spread - lead) / deviation)
+    largest = np.zeros(len(next(iter(next(iter(drawn.values())).values()))))
+    differences: list[tuple[str, str, str, float, float]] = []
+    for default, names in footings.items():
+        for name in (name for name in names if name != default):
+            for figure in figures:
+                sign = -1.0 if is_cost(figure) else 1.0
+                lead = sign * (measured[default][figure] - measured[name][figure])
+                spread = sign * (drawn[default][figure] - drawn[name][figure])
+                deviation = float(spread.std())
+                differences.append((default, name, figure, lead, deviation))
+                if deviation > 1e-12:
+                    largest = np.maximum(largest, np.abs(spread - lead) / deviation)
     times = float(np.quantile(largest, LEVEL))
-    found: dict[str, list[Lead]] = {}
-    for name, figure, lead, deviation in leads:
-        found.setdefault(name, []).append(Lead(figure, lead, lead - times * deviation, lead + times * deviation))
-    return found
+    leads: dict[str, dict[str, list[Lead]]] = {default: {} for default in footings}
+    for default, name, figure, lead, deviation in differences:
+        width = times * deviation
+        leads[default].setdefault(name, []).append(Lead(figure, lead, lead - width, lead + width))
+    return leads

@@ -9,7 +9,7 @@ from offramp_bench.paper.tasks import Task
 from offramp_bench.tracks.cell import Cell, cell_files, read_cell, run_cell, save_cell
 from offramp_bench.tracks.contestants import CONTESTANTS, DEFAULTS, TRAININGS, Contestant, Training
 from offramp_bench.tracks.intervals import bootstrap_figures, compare
-from offramp_bench.tracks.results import describe_contestant
+from offramp_bench.tracks.results import describe_contestant, describe_leads
 from offramp_bench.tracks.samples import Look
 
 __all__ = ["complete_cells", "join_track"]
@@ -41,7 +41,7 @@ def join_track(
     """Return results with a method of one's own on the exits track, compared with the default on the same look.
 
     The method runs with its own default settings and one threshold; the default is fitted again where its cells are not
-    there.
+    there. Its intervals are simultaneous over its own figures alone, and so are narrower than those of the others.
 
     Args:
         results: Results of the task, as `assemble` gives them.
@@ -64,7 +64,7 @@ def join_track(
     }
     start = float(results["range"]["start"])
     drawn, measured = bootstrap_figures(curves, start)
-    (leads,) = compare(drawn, measured, default, results["figures"]).values()
+    leads = compare(drawn, measured, {default: [name]}, results["figures"])[default][name]
     row = describe_contestant(contestant, cells[name], start, results["figures"], {})
     joined = dict(results)
     joined["contestants"] = {**results["contestants"], name: row}
@@ -72,7 +72,7 @@ def join_track(
         **results["leads"],
         default: {
             **results["leads"].get(default, {}),
-            name: {lead.figure: [round(lead.lead, 5), round(lead.low, 5), round(lead.high, 5)] for lead in leads},
+            name: describe_leads(leads),
         },
     }
     return joined

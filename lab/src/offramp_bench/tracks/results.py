@@ -1,6 +1,7 @@
 """The results of one task: figures of every contestant, and the default's lead over each on the same footing."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from offramp.errors import InputError
 from offramp.methods._settings import DEFAULT
 from offramp.policy._policy import OFFERED_POLICIES
 from offramp.pooling._rich import DEFAULT_POOLING
@@ -15,17 +17,18 @@ from offramp_bench import places
 from offramp_bench.paper.tasks import Task
 from offramp_bench.tracks.cell import VERSION, Cell, read_cell, tuned_variant
 from offramp_bench.tracks.contestants import CONTESTANTS, DEFAULTS, SHIPPED, TRAININGS, Contestant
-from offramp_bench.tracks.intervals import bootstrap_figures, compare
+from offramp_bench.tracks.intervals import Lead, bootstrap_figures, compare
 from offramp_bench.tracks.tuning import EPOCHS, SHORT, VARIANTS
-from offramp_bench.tracks.yardstick import Curve, Range, figures_of
+from offramp_bench.tracks.yardstick import Curve, Range, cost_of, figures_of
 
-__all__ = ["RESULTS", "assemble", "describe_contestant", "read_results", "result_file", "stamp"]
+__all__ = ["RESULTS", "assemble", "describe_contestant", "describe_leads", "read_results", "result_file", "stamp"]
 
 RESULTS = places.RESULTS / "tracks"
 """Folder of committed results, one file per task."""
 
 REACHED = 0.8
-"""The mean accuracy begins where a threshold on the paper's exits has this share of the full network's accuracy."""
+"""The mean accuracy begins where a threshold on the paper's exits has this share of the full network's accuracy, or at
+the dearest first exit of a contestant, if that is later."""
 
 ANCHOR = "linear"
 """Contestant that sets the range of costs: one threshold on the paper's exits."""
@@ -55,23 +58,30 @@ def assemble(task: Task, seeds: Sequence[int]) -> dict[str, Any]:
         seeds: Seeds of the cells.
     """
     cells = {name: found for name, one in CONTESTANTS.items() if (found := _cells(task, one, seeds)) is not None}
+    if ANCHOR not in cells:
+        raise InputError(
+            "training",
+            expected=f"cells of '{ANCHOR}', which sets the range of costs",
+            got=sorted(cells),
+            hint=f"run with --training {ANCHOR} first",
+        )
     curves = {name: [cell.curves[CONTESTANTS[name].policy] for cell in found] for name, found in cells.items()}
     span = _range(curves)
-    figures = span.reported()
     drawn, measured = bootstrap_figures(curves, span.start)
+    # Where samples differ in size, a budget may lie below the first exit in some draws.
+    figures = tuple(name for name in span.reported() if all(np.isfinite(drawn[one][name]).all() for one in drawn))
     rows = {}
     for name, found in cells.items():
-        one = CONTESTANTS[name]
-        shipped = one.training == SHIPPED
-        settings = {} if shipped else asdict(tuned_variant(task, TRAININGS[one.training], one.look))
-        rows[name] = describe_contestant(one, found, span.start, figures, settings)
-    leads: dict[str, dict[str, Any]] = {}
-    for default, group in _groups(cells):
-        found_leads = compare({n: drawn[n] for n in group}, {n: measured[n] for n in group}, default, figures)
-        leads[default] = {
-            name: {lead.figure: [round(lead.lead, 5), round(lead.low, 5), round(lead.high, 5)] for lead in one_leads}
-            for name, one_leads in found_leads.items()
-        }
+        contestant = CONTESTANTS[name]
+        shipped = contestant.training == SHIPPED
+        training = TRAININGS[contestant.training]
+        settings = {} if shipped else asdict(tuned_variant(task, training, contestant.look))
+        rows[name] = describe_contestant(contestant, found, span.start, figures, settings)
+    compared = compare(drawn, measured, _footings(cells), figures)
+    leads = {
+        default: {name: describe_leads(by_figure) for name, by_figure in by_name.items()}
+        for default, by_name in compared.items()
+    }
     example = next(iter(cells.values()))[0].figures
     return {
         "task": task.name,
@@ -144,29 +154,35 @@ def _range(curves: Mapping[str, Sequence[Curve]]) -> Range:
     first_exit = max(float(curve.costs().min()) for found in curves.values() for curve in found)
     starts = []
     for curve in curves[ANCHOR]:
-        costs, accuracies = curve.costs(), curve.accuracies()
+        costs, full = curve.costs(), float(curve.full_correct.mean())
         order = np.argsort(costs)
-        reached = accuracies[order] >= REACHED * curve.full_correct.mean()
-        starts.append(float(costs[order][reached.argmax()]) if reached.any() else 1.0)
-    return Range(round(max(first_exit, float(np.mean(starts))), 4), round(first_exit, 4))
+        line = np.append(costs[order], max(1.0, costs.max()))[None], np.append(curve.accuracies()[order], full)[None]
+        starts.append(float(cost_of(*line, np.array([REACHED * full]))[0]))
+    return Range(_round_up(max(first_exit, float(np.mean(starts)))), _round_up(first_exit))
 
 
-def _groups(names: Mapping[str, Any]) -> list[tuple[str, list[str]]]:
-    """Return the contestants on each footing, with the one that they are compared with: the default, or JEI-DNN."""
-    found = []
-    for default in (*DEFAULTS, PAPER_METHOD):
-        if default not in names:
-            continue
+def _round_up(cost: float) -> float:
+    return math.ceil(cost * 1e4) / 1e4
+
+
+def _footings(names: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the contestants on each footing, by the one that they are compared with: the default, or JEI-DNN."""
+    footings = {}
+    for default in (name for name in (*DEFAULTS, PAPER_METHOD) if name in names):
         track, training, look = (getattr(CONTESTANTS[default], part) for part in ("track", "training", "look"))
-        group = [
+        footings[default] = [
             name
             for name in names
-            if (one := CONTESTANTS[name]).track == track
-            and (track == "open" or one.look == look)
-            and (track != "policy" or one.training == training)
+            if (contestant := CONTESTANTS[name]).track == track
+            and (track == "open" or contestant.look == look)
+            and (track != "policy" or contestant.training == training)
         ]
-        found.append((default, group))
-    return found
+    return footings
+
+
+def describe_leads(leads: Sequence[Lead]) -> dict[str, list[float]]:
+    """Return lead, lower and upper end by figure, rounded, as results hold them."""
+    return {lead.figure: [round(number, 5) for number in (lead.lead, lead.low, lead.high)] for lead in leads}
 
 
 def _mean_curve(curves: Sequence[Curve], start: float) -> list[list[float]]:

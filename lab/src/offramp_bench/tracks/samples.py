@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 Look = Literal["means", "grid"]
-"""What an exit sees of its stage: the vector that the paper's recipe gives, or the default's pooling."""
+"""Features that an exit sees of its stage: the vector that the paper's recipe gives, or the default's pooling."""
 
 LEAST_DEVIATION = 1e-4
 """Features that vary less are constant."""

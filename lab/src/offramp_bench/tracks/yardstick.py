@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FIGURES", "Curve", "Range", "figures_of", "is_cost", "measure"]
+__all__ = ["FIGURES", "Curve", "Range", "cost_of", "figures_of", "is_cost", "measure"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -121,13 +121,22 @@ def measure(costs: Floats, accuracies: Floats, full: Floats, start: float) -> di
     accuracies = np.concatenate([np.where(beyond, full[:, None], accuracies), full[:, None]], axis=1)
     order = np.argsort(costs, axis=1, kind="stable")
     costs, accuracies = (np.take_along_axis(values, order, axis=1) for values in (costs, accuracies))
-    at_costs = [_cost_of(costs, accuracies, full - lost) for lost in LOST]
+    at_costs = [cost_of(costs, accuracies, full - lost) for lost in LOST]
     at_budgets = [_accuracy_at(costs, accuracies, budget) for budget in BUDGETS]
     return dict(zip(FIGURES, [*at_costs, *at_budgets, _mean_from(costs, accuracies, start)], strict=True))
 
 
-def _cost_of(costs: Floats, accuracies: Floats, wanted: Floats) -> Floats:
-    """Return the least cost from which on an accuracy is kept; ascending costs, `B x P`."""
+def cost_of(costs: Floats, accuracies: Floats, wanted: Floats) -> Floats:
+    """Return the least cost from which on an accuracy is kept.
+
+    Args:
+        costs: `B x P` relative costs, ascending.
+        accuracies: `B x P` accuracies.
+        wanted: `B` accuracies to keep; the last point of each curve must have it.
+
+    Returns:
+        `B` costs.
+    """
     rows = np.arange(len(costs))
     short = accuracies < wanted[:, None] - 1e-12
     last_short = np.where(short.any(1), short.shape[1] - 1 - short[:, ::-1].argmax(1), -1)
