@@ -212,8 +212,8 @@ def _choose_tested(points: Sequence[OperatingPoint], loss: str) -> list[Operatin
     """Return the points to test: those that no cheaper point beats on the tune split, and some dearer ones.
 
     Where an early exit is as good as the full network, it beats every dearer point on tune; but dearer points differ
-    from the network on fewer samples, so that a small split suffices to guarantee them. The dearest of each tenth of the
-    cost is tested: each point more is one more at which the sequence may stop.
+    from the network on fewer samples, so that a small split suffices to guarantee them. The dearest of each tenth of
+    the cost is tested: each point more is one more at which the sequence may stop.
     """
     costs = [point.tune_metrics["cost"] for point in points]
     unbeaten = find_pareto_front(costs, [-point.losses[loss].tune_mean for point in points])
