@@ -208,7 +208,7 @@ def test_text_and_marks_stand_out(shade: str) -> None:
 def test_every_colour_is_a_variable(drawn_svg: str) -> None:
     inlined = inline_svg(drawn_svg, name="one", label="what it shows")
     used = {name for name, colour in PALETTE.items() if colour.light in drawn_svg}
-    assert {"paper", "ink", "muted", "orange"} <= used
+    assert {"paper", "ink", "muted", "blue"} <= used
     assert set(re.findall(r"var\(--(\w+)\)", inlined)) == used
     assert not re.search(r"(?<!\()#[0-9a-fA-F]{3,8}\b(?![^<]*</text>)", re.sub(r'href="#[^"]*"', "", inlined))
 

@@ -81,7 +81,7 @@ def test_policies_keep_their_colours_whatever_order_they_come_in() -> None:
     figures = [accuracy_against_cost(findings) for findings in (one, other, swapped)]
     looks = [{str(line.get_label()): line.get_color() for line in figure.axes[0].lines} for figure in figures]
     assert looks[0] == looks[1] == looks[2]
-    assert looks[0]["threshold"] == PALETTE["orange"].light
+    assert looks[0]["threshold"] == PALETTE["blue"].light
     assert looks[0]["gates"] == PALETTE["green"].light
     assert to_svg(figures[0]) == to_svg(figures[1]) == to_svg(figures[2])
 
