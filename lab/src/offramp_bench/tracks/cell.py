@@ -1,5 +1,6 @@
 """One fit: a training on one task, look and seed, and the curve of every policy on its exits."""
 
+import inspect
 import json
 import math
 import time
@@ -75,16 +76,12 @@ def _slug(name: str) -> str:
 def identity(task: Task, training: Training, look: Look) -> str:
     """Hash everything but the seed and the tuned settings that a cell depends on."""
     width = widest_ladder(task.name, look) if training.settings.get("exits") == "ladder" else 0
-    shipped = DEFAULT if training.name == SHIPPED else None
-    parts = (
-        VERSION,
-        training,
-        pooling_of(task, look),
-        task.shares,
-        task.most_rows,
-        width,
-        *([shipped] if shipped else []),
-    )
+    parts: tuple[Any, ...] = (VERSION, training, pooling_of(task, look), task.shares, task.most_rows, width)
+    if training.name == SHIPPED:
+        parts = (*parts, DEFAULT)
+    elif training.name not in TRAININGS:  # a reader's own: fitted again whenever its file changes
+        module = inspect.getmodule(METHODS.get(training.method))
+        parts = (*parts, "" if module is None else inspect.getsource(module))
     return f"{stable_hash(str((*parts, EPOCHS, SHORT, VARIANTS))):x}"
 
 
