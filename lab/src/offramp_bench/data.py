@@ -23,14 +23,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class DataFolder:
-    """What a folder of the data holds, and how to get it."""
+    """Content and origin of a folder of the data."""
 
     content: str
     licence: str
     """As the origin states it."""
     origin: str
     making: str
-    """How the files are made from the origin."""
+    """Steps from the origin to the files."""
     num_bytes: int
     """Of all its files."""
 

@@ -12,12 +12,12 @@ from typing import Any
 from offramp_bench.guarantees import evidence as guarantees
 from offramp_bench.page import read_results
 from offramp_bench.page.results import TITLES
-from offramp_bench.page.standing import SEEDS
 from offramp_bench.paper import evidence as paper
 from offramp_bench.places import RESULTS, ROOT
 from offramp_bench.runtime import evidence as runtime
 from offramp_bench.scale import evidence as scale
 from offramp_bench.tracks.contestants import SHIPPED
+from offramp_bench.tracks.intervals import SEEDS
 from offramp_bench.tracks.results import read_results as read_tracks
 from offramp_bench.tracks.yardstick import FIGURES
 

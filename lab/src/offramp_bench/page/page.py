@@ -7,8 +7,9 @@ from string import Template
 
 from offramp.report._page import prose, style
 from offramp_bench.page.results import TITLES, TRACKS, Claim, Results
-from offramp_bench.page.standing import SEEDS, headline, near_misses, shortfalls
+from offramp_bench.page.standing import headline, near_misses, shortfalls
 from offramp_bench.page.tables import claim_figures, contestants, summary
+from offramp_bench.tracks.intervals import SEEDS
 
 __all__ = ["write_page"]
 

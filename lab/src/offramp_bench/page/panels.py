@@ -10,7 +10,7 @@ from offramp.report._palette import PALETTE
 from offramp.report._words import clean
 from offramp_bench.page.lines import Line, choose_lines
 from offramp_bench.page.results import Footing, Task
-from offramp_bench.page.standing import SEEDS
+from offramp_bench.tracks.intervals import SEEDS
 
 __all__ = ["picture"]
 

@@ -26,7 +26,7 @@ TRACKS = {
     "they are trained.",
     "open": "Anything goes, cascades of networks included, against every smaller network that exists for the task.",
 }
-"""What each track compares."""
+"""Subject of each track."""
 
 TITLES = {
     "cifar10": "CIFAR-10, ResNet-56",
@@ -49,7 +49,7 @@ class Contestant:
     name: str
     track: str
     training: str
-    """How its exits are trained; contestants with the same training share their exits."""
+    """Name of the training of its exits; contestants with the same training share their exits."""
     policy: str
     """Registered name of the policy."""
     kind: str
@@ -79,7 +79,7 @@ class Footing:
 
     track: str
     title: str
-    """What they share."""
+    """Name of the exits or features that they share."""
     default: Contestant
     contestants: tuple[Contestant, ...]
     """The default included, the best mean accuracy first."""

@@ -1,15 +1,13 @@
-"""Where the default stands: ahead, level or behind, with simultaneous intervals."""
+"""Standing of the default: ahead, level or behind, with simultaneous intervals."""
 
 from collections.abc import Iterator
 from typing import Literal
 
 from offramp.report._words import cost
 from offramp_bench.page.results import Contestant, Footing, Lead, Results, Task
-from offramp_bench.tracks.yardstick import FIGURES, is_cost
+from offramp_bench.tracks.yardstick import HALF, is_cost
 
 __all__ = [
-    "HALF",
-    "SEEDS",
     "Standing",
     "best_rival",
     "describe_first",
@@ -24,12 +22,6 @@ __all__ = [
 ]
 
 Standing = Literal["ahead", "level", "behind"]
-
-HALF = FIGURES[1]
-"""Figure by which the default is called ahead: the cost at half a point lost."""
-
-SEEDS = 5
-"""Seeds of a finished task."""
 
 SIMPLE = ("threshold", "entropy", "margin")
 """Policies that anybody writes in one line."""

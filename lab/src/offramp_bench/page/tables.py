@@ -9,7 +9,6 @@ from offramp.report._tables import Cell, table
 from offramp.report._words import clean, cost
 from offramp_bench.page.results import Contestant, Footing, Measure, Task
 from offramp_bench.page.standing import (
-    HALF,
     best_rival,
     describe_first,
     figure_text,
@@ -17,7 +16,7 @@ from offramp_bench.page.standing import (
     mark,
     standing,
 )
-from offramp_bench.tracks.yardstick import FIGURES
+from offramp_bench.tracks.yardstick import FIGURES, HALF
 
 __all__ = ["claim_figures", "contestants", "summary"]
 

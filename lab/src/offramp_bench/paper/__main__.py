@@ -22,7 +22,7 @@ from offramp_bench import places
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.paper.claims import judge_claims
 from offramp_bench.paper.details import detail_file, identity, read_details, run_details, tuned_settings
-from offramp_bench.paper.tasks import TASKS, Task
+from offramp_bench.paper.tasks import COMPARED, TASKS, Task
 from offramp_bench.tracks.results import read_results
 
 CLAIMS = places.RESULTS / "claims.json"
@@ -55,9 +55,8 @@ def _write(file: Path, content: Any) -> None:
 
 def main() -> int:
     """Measure details and judge the claims."""
-    single = [name for name, task in TASKS.items() if task.alone is None]
     options = parser(__doc__)
-    options.add_argument("--tasks", nargs="*", default=[], choices=single, metavar="TASK", help="tasks to measure")
+    options.add_argument("--tasks", nargs="*", default=[], choices=COMPARED, metavar="TASK", help="tasks to measure")
     arguments = options.parse_args()
     if arguments.check:
         return check()

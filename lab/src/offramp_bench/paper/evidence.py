@@ -3,7 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from offramp_bench.page.results import TRACKS, Footing, Results, Task
-from offramp_bench.page.standing import HALF, SEEDS, best_rival, figure_text, lead_text, shortfalls, standing
+from offramp_bench.page.standing import best_rival, figure_text, lead_text, shortfalls, standing
+from offramp_bench.tracks.intervals import SEEDS
+from offramp_bench.tracks.yardstick import HALF
 
 __all__ = ["section"]
 

@@ -23,13 +23,13 @@ from offramp_bench.cifar import AUGMENTED, cifar10, resnet
 from offramp_bench.paper.joined import JoinedSource
 from offramp_bench.texts import intents, minilm, train_rows
 
-__all__ = ["CACHE", "SHORTER", "TASKS", "Look", "Splits", "Task", "prices_of", "splits_of"]
+__all__ = ["CACHE", "COMPARED", "SHORTER", "TASKS", "Look", "Splits", "Task", "prices_of", "splits_of"]
 
 CACHE = places.CACHE / "paper"
 
 Look = Literal["paper", "default", "one view"]
-"""What exits see: the vector of a stage that the paper's recipe gives; the default's, of every view of a sample; or the
-default's of the samples as they are."""
+"""Features that exits see: the vector of a stage that the paper's recipe gives; the default's, of every view of a
+sample; or the default's of the samples as they are."""
 
 RICH = "rich"
 """The default's pooling."""
@@ -247,6 +247,9 @@ TASKS: dict[str, Task] = {
     )
 }
 """Everything that is compared."""
+
+COMPARED = [name for name, task in TASKS.items() if task.alone is None]
+"""Names of the tasks that methods are compared on: all but cascades."""
 
 SHORTER: dict[str, Task] = {
     "cifar10-20k": replace(TASKS["cifar10"], name="cifar10-20k", seen=lambda: cifar10("train", rows=20_000))

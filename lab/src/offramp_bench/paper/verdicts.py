@@ -61,7 +61,7 @@ class Claim:
     name: str
     """Short name."""
     claim: str
-    """What the paper says."""
+    """Statement of the paper."""
     verdict: Verdict
     """The verdict of all figures together."""
     why: str

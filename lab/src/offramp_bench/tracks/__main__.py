@@ -22,21 +22,17 @@ import numpy as np
 import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a model)
 from offramp._files import write_atomically
 from offramp_bench.bars import Bar, parser, report, say
-from offramp_bench.paper.tasks import TASKS
+from offramp_bench.paper.tasks import COMPARED, TASKS
 from offramp_bench.tracks.bars import bars
 from offramp_bench.tracks.cell import run_cell
 from offramp_bench.tracks.contestants import CONTESTANTS, TRAININGS, cells_of
+from offramp_bench.tracks.intervals import SEEDS
 from offramp_bench.tracks.joining import complete_cells, join_track
 from offramp_bench.tracks.results import RESULTS, assemble, read_results, result_file
 from offramp_bench.tracks.yardstick import figures_of
 
-SEEDS = 5
-
 ALIKE = 0.002
 """Largest difference in mean accuracy when a cell is computed again: another machine sums in another order."""
-
-COMPARED = [name for name, task in TASKS.items() if task.alone is None]
-"""Tasks of the comparison."""
 
 
 def compare_trainings(arguments: argparse.Namespace) -> int:

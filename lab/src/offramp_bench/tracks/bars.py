@@ -6,10 +6,9 @@ from typing import Any
 from offramp_bench.bars import Bar
 from offramp_bench.tracks.contestants import CONTESTANTS, DEFAULTS
 from offramp_bench.tracks.samples import LARGEST_SHARE
+from offramp_bench.tracks.yardstick import HALF
 
 __all__ = ["bars"]
-
-HALF = "cost at 0.5 points lost"
 
 WINS = 6
 """Tasks of nine on which the default must be cheapest at half a point lost, on the exits track."""

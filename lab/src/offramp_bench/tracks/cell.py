@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from offramp._files import write_atomically
 from offramp.cost import Costs
 from offramp.errors import InputError
 from offramp.features._ids import stable_hash
@@ -104,7 +105,8 @@ def tuned_variant(task: Task, training: Training, look: Look) -> Variant:
     splits = load_splits(task, look, TUNING_SEED)
     scores = [_score(task, training, look, splits, variant) for variant in VARIANTS]
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"identity": known, "scores": scores}))
+    with write_atomically(file) as temporary:
+        temporary.write_text(json.dumps({"identity": known, "scores": scores}))
     say(f"{task.name}, {training.name}, {look}: tuned, {[round(100 * score, 2) for score in scores]}")
     return VARIANTS[int(np.argmax(scores))]
 
@@ -201,9 +203,8 @@ def save_cell(cell: Cell, files: tuple[Path, Path]) -> None:
         arrays[f"{policy}.spent"], arrays[f"{policy}.correct"] = curve.spent, np.packbits(curve.correct, axis=1)
         arrays["full"], arrays["full_correct"] = curve.full, curve.full_correct
     np.savez_compressed(curves, **arrays)
-    waiting = figures.with_suffix(".waiting")
-    waiting.write_text(json.dumps(cell.figures))
-    waiting.rename(figures)
+    with write_atomically(figures) as temporary:
+        temporary.write_text(json.dumps(cell.figures))
 
 
 def read_cell(task: Task, training: Training, look: Look, seed: int) -> Cell | None:

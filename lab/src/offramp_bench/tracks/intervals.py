@@ -8,9 +8,12 @@ import numpy.typing as npt
 
 from offramp_bench.tracks.yardstick import Curve, figures_of, is_cost
 
-__all__ = ["Lead", "bootstrap_figures", "compare"]
+__all__ = ["SEEDS", "Lead", "bootstrap_figures", "compare"]
 
 Floats = npt.NDArray[np.float64]
+
+SEEDS = 5
+"""Seeds of every contestant in committed results."""
 
 DRAWS = 1000
 

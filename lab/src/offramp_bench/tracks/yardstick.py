@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FIGURES", "Curve", "Range", "cost_of", "figures_of", "is_cost", "measure"]
+__all__ = ["FIGURES", "HALF", "Curve", "Range", "cost_of", "figures_of", "is_cost", "measure"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -21,6 +21,10 @@ FIGURES = (
     "mean accuracy",
 )
 """The seven figures: three costs (less is better), four accuracies (more is better)."""
+
+
+HALF = FIGURES[1]
+"""Cost at half a point lost."""
 
 
 def is_cost(figure: str) -> bool:
