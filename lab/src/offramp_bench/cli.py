@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from offramp._files import write_atomically
 from offramp.errors import InputError, OfframpError
+from offramp_bench.json_files import write_json
 from offramp_bench.places import RESULTS, STORES
 
 __all__ = ["CHECKS", "WITHOUT_DATA", "app", "main"]
@@ -86,6 +86,10 @@ def run(
     named = bool(context.args) and not context.args[0].startswith("-")
     name, options = (context.args[0], context.args[1:]) if named else ("paper", context.args)
     module = _module(name)
+    if into is not None and name == "claims":
+        raise InputError(
+            "--into", expected="no place: claims are judged on lab/results and written there", got=str(into)
+        )
     place = ["--into", str(into)] if into is not None and name in OWN_FILES else []
     status, printed = _run(name, *options, *place)
     if not printed:
@@ -94,8 +98,7 @@ def run(
         print(f"{name}: {verdict(printed)}; results in {into or RESULTS}")
         raise typer.Exit(status)
     file = RESULTS / f"{module}.json" if into is None else into
-    with write_atomically(file) as temporary:
-        temporary.write_text(json.dumps(printed, indent=2) + "\n", encoding="utf-8")
+    write_json(file, printed, indent=2)
     print(f"{name}: {verdict(printed)}; results in {file}")
     raise typer.Exit(status)
 
@@ -210,7 +213,8 @@ def _module(name: str) -> str:
 def _run(name: str, *options: str) -> tuple[int, dict[str, Any]]:
     """Run a benchmark in a process of its own; its progress is seen as it goes."""
     module = _module(name)
-    if name not in WITHOUT_DATA and "--help" not in options:
+    judges_only = name == "claims" and "--check" in options  # compares committed files
+    if name not in WITHOUT_DATA and not judges_only and "--help" not in options:
         from offramp_bench.cifar import data_folder
 
         data_folder()  # now, with one line that says what to set; the benchmark would end with a traceback

@@ -1,12 +1,14 @@
-"""Intent datasets and the sentence encoder tuned to them: what the text benchmarks share."""
+"""Datasets of texts and the sentence encoder tuned to them: what the text benchmarks share."""
 
 import gzip
+from collections.abc import Mapping
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoModel, AutoTokenizer
 
 import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a model)
@@ -16,18 +18,18 @@ from offramp.features import ArraySource
 from offramp_bench.cifar import data_folder
 from offramp_bench.row_ids import row_ids
 
-__all__ = ["intents", "minilm", "minilm_itself", "train_rows"]
+__all__ = ["LONGEST", "backbone_of", "classifier_of", "intents", "minilm", "minilm_itself", "tokenizer", "train_rows"]
 
 LONGEST = 64
 """Tokens of a text at most: what the encoder was tuned with."""
 
 
 def intents(task: str, split: str) -> ArraySource:
-    """Texts of "clinc150" or "banking77", in the order of the file.
+    """Return the texts of a dataset, in the order of the file.
 
     Args:
         task: Name of the dataset's folder.
-        split: "train" or "test" ("val" too, of clinc150).
+        split: "train" or "test" ("val" of clinc150 and "valid" of sst2, too).
     """
     with gzip.open(data_folder() / task / f"{split}.tsv.gz", "rt", encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t", 1) for line in file][1:]
@@ -52,14 +54,31 @@ def train_rows(task: str, *, seen: bool) -> ArraySource:
 
 def minilm(task: str) -> SplitBackbone:
     """all-MiniLM-L6-v2 tuned to a task, cut into stages."""
-    tokenizer = AutoTokenizer.from_pretrained(_folder())
-    return text_backbone(minilm_itself(task), tokenizer=tokenizer, longest=LONGEST, name=f"minilm-{task}")
+    return backbone_of(load_file(data_folder() / "minilm_lora" / f"{task}.safetensors"), name=f"minilm-{task}")
 
 
 def minilm_itself(task: str) -> MeanClassifier:
-    """all-MiniLM-L6-v2 tuned to a task: low-rank deltas on every layer of the encoder, a head on the mean."""
+    """all-MiniLM-L6-v2 tuned to a task."""
+    return classifier_of(load_file(data_folder() / "minilm_lora" / f"{task}.safetensors"))
+
+
+def backbone_of(deltas: Mapping[str, Tensor], *, name: str) -> SplitBackbone:
+    """Return all-MiniLM-L6-v2 with deltas, cut into stages.
+
+    Args:
+        deltas: As `classifier_of` takes them.
+        name: Part of the fingerprint.
+    """
+    return text_backbone(classifier_of(deltas), tokenizer=tokenizer(), longest=LONGEST, name=name)
+
+
+def classifier_of(deltas: Mapping[str, Tensor]) -> MeanClassifier:
+    """Return all-MiniLM-L6-v2 with low-rank deltas on every layer of the encoder, and a head on the mean.
+
+    Args:
+        deltas: `<module>.lora_A` and `<module>.lora_B` of the encoder's linear layers, `head.weight` and `head.bias`.
+    """
     encoder = AutoModel.from_pretrained(_folder())
-    deltas = load_file(data_folder() / "minilm_lora" / f"{task}.safetensors")
     with torch.no_grad():
         for key, down in deltas.items():
             module, _, kind = key.rpartition(".")
@@ -70,6 +89,11 @@ def minilm_itself(task: str) -> MeanClassifier:
     head = nn.Linear(weight.shape[1], weight.shape[0])
     head.load_state_dict({"weight": weight, "bias": bias})
     return MeanClassifier(encoder, head).eval()
+
+
+def tokenizer() -> Any:
+    """Return the tokenizer of all-MiniLM-L6-v2."""
+    return AutoTokenizer.from_pretrained(_folder())
 
 
 def _folder() -> str:

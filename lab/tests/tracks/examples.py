@@ -13,7 +13,7 @@ TASK: Task = TASKS["nci1"]
 """Its name and kind are used; its samples are replaced."""
 
 
-def load(_task: Task, _look: Look, seed: int) -> Splits:
+def load(_task: Task, _look: Look, seed: int, _spacing: int = 1) -> Splits:
     """Splits whose tune and calibrate samples follow the seed."""
     return Splits(clusters(120), clusters(90, seed=10 + seed), clusters(90, seed=200 + seed), clusters(150, seed=999))
 
@@ -21,7 +21,8 @@ def load(_task: Task, _look: Look, seed: int) -> Splits:
 def replace_samples(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Let cells read made-up samples and write to a folder, with two epochs and two settings to choose from."""
     monkeypatch.setattr(cell, "load_splits", load)
-    monkeypatch.setattr(cell, "prices_of", lambda _name, _look: COSTS)
+    monkeypatch.setattr(cell, "prices_of", lambda _name, _look, _spacing: COSTS)
+    monkeypatch.setattr(cell, "spacing_of", lambda _name, _look, _kind: 1)
     for module in (cell, tuning):
         monkeypatch.setattr(module, "widest_ladder", lambda _name, _look: 8)
     monkeypatch.setattr(cell, "CACHE", folder)

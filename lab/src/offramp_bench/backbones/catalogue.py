@@ -10,7 +10,8 @@ import torch
 
 from offramp.backbone._backbone import Backbone
 from offramp.features import Source
-from offramp_bench.backbones import graphs, lite0, sources, t2t, weights
+from offramp_bench import texts
+from offramp_bench.backbones import graphs, lite0, minilm, sources, t2t, weights
 from offramp_bench.backbones.pretrained import Pretrained
 from offramp_bench.backbones.training import Recipe, accuracy
 from offramp_bench.backbones.weights import State
@@ -79,6 +80,18 @@ def _fit_graphs(
 ) -> State:
     torch.manual_seed(recipe.seed)
     return graphs.fitted(make(), seen, recipe, placed=placed, name=name)
+
+
+def _tuned_encoder(task: str, rows: Rows, num_classes: int) -> Pretrained:
+    """Return all-MiniLM-L6-v2 tuned to a dataset of texts."""
+    name = f"minilm-{task}"
+    return _fitted(
+        name,
+        rows,
+        partial(texts.backbone_of, name=name),
+        partial(minilm.tune_encoder, num_classes=num_classes, name=name),
+        Recipe(epochs=2, batch_size=32, rate=1e-3, weight_decay=0.01, smoothing=0.0),
+    )
 
 
 _ALL = (

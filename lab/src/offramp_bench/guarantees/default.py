@@ -29,7 +29,7 @@ from offramp_bench.guarantees.pools import pool
 
 __all__ = ["SIZES", "Redraw", "default", "draw_once", "summary", "taken"]
 
-SIZES = {"cifar10-20k": 2000, "banking77": 1667}
+SIZES = {"cifar10": 2000, "banking77": 1667}
 """Samples that tune, and as many that calibrate: half of 4,000 test images, and of the train rows of Banking77 that
 its network has not seen."""
 

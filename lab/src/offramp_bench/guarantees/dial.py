@@ -14,11 +14,11 @@ from offramp.runtime._budget import WINDOW
 from offramp_bench.bars import Bar, say
 from offramp_bench.guarantees.pools import Pool, pool
 from offramp_bench.guarantees.switching import switching
-from offramp_bench.paper.tasks import SHORTER
+from offramp_bench.paper.tasks import TASKS
 
 __all__ = ["Served", "bound", "dial", "harder_half_way", "kept", "served", "spent_at"]
 
-IMAGES, TEXTS = "cifar10-20k", "banking77"
+IMAGES, TEXTS = "cifar10", "banking77"
 """Tasks: ResNet-56 on CIFAR-10, MiniLM on Banking77."""
 
 POLICY = "stopping"
@@ -204,7 +204,7 @@ def _streams(found: Pool) -> list[dict[str, Any]]:
 
 def _test_images(found: Pool, count: int) -> tuple[Any, Tensor]:
     """Raw test images of a task, and their rows among its samples for figures."""
-    source = SHORTER[found.name].unseen()
+    source = TASKS[found.name].unseen()
     raw = source.read(0, len(source))
     place = {int(one): row for row, one in enumerate(raw.ids)}
     calibrating = int(found.frontier.provenance["splits"]["calibrate"]["samples"])

@@ -16,15 +16,18 @@ from offramp.backbone._backbone import Backbone
 from offramp.cost import Costs
 from offramp.features import BatchSource
 from offramp.features._ids import stable_hash
+from offramp.methods._settings import DEFAULT
 from offramp.model import fit_features
 from offramp.model._loading import load
 from offramp.model._model import EarlyExitModel
 from offramp.model._outcomes import Outcomes, compute_outcomes
 from offramp.policy import OperatingPoint
+from offramp.pooling._rich import DEFAULT_POOLING
 from offramp_bench import places
 from offramp_bench.bars import say
 from offramp_bench.paper.joined import JoinedSource
-from offramp_bench.paper.tasks import SHORTER, TASKS, Splits, Task, splits_of
+from offramp_bench.paper.tasks import TASKS, Task
+from offramp_bench.tracks.samples import Splits, open_splits
 
 __all__ = ["CACHE", "POOLS", "Pool", "identity", "pool"]
 
@@ -66,10 +69,10 @@ def pool(name: str) -> Pool:
     """A task's pool; its exits are fitted on first use, some minutes, and kept.
 
     Args:
-        name: A task of `offramp_bench.paper`, of TASKS or SHORTER.
+        name: A task of `offramp_bench.paper`.
     """
-    task = {**TASKS, **SHORTER}[name]
-    splits, backbone = splits_of(task, "default", seed=0), task.backbone()
+    task = TASKS[name]
+    splits, backbone = open_splits(task, "grid", seed=0), task.backbone()
     held_out = JoinedSource([splits.calibrate, splits.test])
     key = f"{name}-{identity(task, backbone)}"
     frontier = _frontier(task, backbone, splits, CACHE / key)
@@ -89,7 +92,7 @@ def identity(task: Task, backbone: Backbone) -> str:
         task: The task.
         backbone: Its network.
     """
-    about = (VERSION, task.default, task.pooling("default"), task.shares, task.most, backbone.fingerprint())
+    about = (VERSION, DEFAULT, DEFAULT_POOLING, task.shares, task.most_rows, backbone.fingerprint())
     return f"{stable_hash(str(about)):x}"
 
 
@@ -98,8 +101,7 @@ def _frontier(task: Task, backbone: Backbone, splits: Splits, folder: Path) -> E
         say(f"fitting exits of {task.name}")
         example: Any = backbone.prepare(backbone.preprocessing(task.unseen().read(0, 1).inputs))
         parts = (splits.fit, splits.tune, splits.calibrate)
-        pooling = task.pooling("default")
-        model = fit_features(backbone, *parts, example=example, pooling=pooling, settings=task.default)
+        model = fit_features(backbone, *parts, example=example)
         model.save(folder)
     return load(folder, backbone=backbone)
 

@@ -40,34 +40,38 @@ class Line:
     width: float
 
 
-def choose_lines(found: Sequence[tuple[Task, Footing]]) -> list[Line]:
+def choose_lines(footings: Sequence[tuple[Task, Footing]]) -> list[Line]:
     """Choose the lines of a picture: the default, the paper's method, one threshold, and the strongest of the others.
 
     The strongest have the largest mean accuracy relative to the default's, a mean over the tasks. Of contestants that
     share their exits, only the best is drawn where training is compared.
 
     Args:
-        found: The same footing on several tasks.
+        footings: The same footing on several tasks.
     """
-    footing = found[0][1]
+    footing = footings[0][1]
     distances: dict[str, list[float]] = {}
-    known: dict[str, Contestant] = {}
-    for _, here in found:
-        for contestant in here.contestants:
-            lead = here.leads.get(contestant.name, {}).get(FIGURES[-1])
-            known[contestant.name] = contestant
+    contestants: dict[str, Contestant] = {}
+    for _, task_footing in footings:
+        for contestant in task_footing.contestants:
+            lead = task_footing.leads.get(contestant.name, {}).get(FIGURES[-1])
+            contestants[contestant.name] = contestant
             distances.setdefault(contestant.name, []).append(0.0 if lead is None else lead.lead)
     names = [footing.default.name]
-    always = [name for name, contestant in known.items() if _is_always_drawn(contestant) and name not in names]
-    names += sorted(always, key=lambda name: known[name].policy != "gates")
+    fixed_names = [
+        name for name, contestant in contestants.items() if _is_always_drawn(contestant) and name not in names
+    ]
+    names += sorted(fixed_names, key=lambda name: contestants[name].policy != "gates")
     for name in sorted(distances, key=lambda name: fmean(distances[name])):
-        is_drawn = footing.track == "exits" and known[name].training in {known[drawn].training for drawn in names}
+        is_drawn = footing.track == "exits" and contestants[name].training in {
+            contestants[other].training for other in names
+        }
         if name not in names and not is_drawn:
             names.append(name)
     return [
         Line(
             name,
-            f"default: {known[name].label}" if name == footing.default.name else _label(known[name]),
+            f"default: {contestants[name].label}" if name == footing.default.name else _label(contestants[name]),
             PALETTE[colour].light,
             dashes,
             marker,

@@ -13,13 +13,15 @@ from offramp_bench.tracks.intervals import SEEDS
 
 __all__ = ["write_page"]
 
-HOW = (
+PROCEDURE = (
     "Every method trains exits on the same samples of the same frozen networks with the same tuning budget; its "
-    "operating points are chosen on the tune split and measured on test. The default's leads have simultaneous 95 % "
-    "intervals over seeds and test samples."
+    "operating points are chosen on the tune split and measured on test. Exits that would take more than 2 % of the "
+    "network's Mul-Adds stand after every second, third or later stage. The default's leads have simultaneous 95 % "
+    "intervals over seeds and test samples. Earlier comparisons have looked at the test samples of the nine tasks; "
+    "AG News and SST-2 are the final test, on which nothing was chosen."
 )
 
-SHOWN = 8
+OPEN_SENTENCES = 8
 """Sentences of a list that are shown without being asked for."""
 
 _NOT_MEASURED = "<p>Not measured yet.</p>"
@@ -42,7 +44,7 @@ def write_page(results: Results, path: Path) -> Path:
     page = Template(template).substitute(
         style=style(),
         verdict=_verdict(results),
-        how=prose(HOW),
+        how=prose(PROCEDURE),
         notes="\n".join(f"<li>{prose(note)}</li>" for note in _notes(results)),
         pictures="\n".join(_pictures(results, track) for track in TRACKS),
         tables="\n".join(_tables(results, track) for track in TRACKS),
@@ -63,17 +65,17 @@ def _verdict(results: Results) -> str:
         else "On no task measured so far is the default behind anybody beyond the interval."
     )
     parts = [f'<p class="verdict">{prose(first)}</p>', _list(headline(results))]
-    parts.append(_folded("Where it is behind, and by how much", behind))
+    parts.append(_fold("Where it is behind, and by how much", behind))
     parts.append(
-        _folded("Where a rival is cheaper at half a point lost, within the interval", list(near_misses(results)))
+        _fold("Where a rival is cheaper at half a point lost, within the interval", list(near_misses(results)))
     )
     return "\n".join(parts)
 
 
-def _folded(title: str, sentences: Sequence[str]) -> str:
+def _fold(title: str, sentences: Sequence[str]) -> str:
     if not sentences:
         return ""
-    opening = "<details open>" if len(sentences) <= SHOWN else "<details>"
+    opening = "<details open>" if len(sentences) <= OPEN_SENTENCES else "<details>"
     return f"{opening}<summary>{prose(title)} ({len(sentences)})</summary>{_list(sentences)}</details>"
 
 
@@ -89,11 +91,10 @@ def _notes(results: Results) -> Iterator[str]:
     )
     if results.missing:
         yield f"Not measured yet, {len(results.missing)} of {len(TITLES)} tasks: {'; '.join(results.missing)}."
-    few = [task for task in results.tasks if task.seeds < SEEDS]
-    if few:
-        told = "; ".join(f"{task.title} ({task.seeds})" for task in few)
-        yield f"Fewer than {SEEDS} seeds, so that intervals say little or nothing about training: {told}."
-    yield "Earlier comparisons have looked at these test samples already: this is not a final test."
+    tasks_with_few_seeds = [task for task in results.tasks if task.seeds < SEEDS]
+    if tasks_with_few_seeds:
+        titles = "; ".join(f"{task.title} ({task.seeds})" for task in tasks_with_few_seeds)
+        yield f"Fewer than {SEEDS} seeds, so that intervals say little or nothing about training: {titles}."
 
 
 def _pictures(results: Results, track: str) -> str:
@@ -101,23 +102,23 @@ def _pictures(results: Results, track: str) -> str:
     from offramp_bench.page.panels import picture
 
     parts = [f'<section id="{track}"><h2>{track.capitalize()} track</h2>', f"<p>{prose(TRACKS[track])}</p>"]
-    for place, (title, found) in enumerate(results.footings(track).items()):
-        drawn = picture(found, name=f"{track}-{place}")
-        heading = f"{len(found)} of {len(TITLES)} tasks; {title}"
+    for place, (title, footings) in enumerate(results.footings(track).items()):
+        element = picture(footings, name=f"{track}-{place}")
+        heading = f"{len(footings)} task{'s' * (len(footings) != 1)}; {title}"
         # The picture of the track is the first; the same on another footing is folded.
         parts.append(
-            f"<details><summary>The same track on another footing: {prose(title)}</summary>\n{drawn}\n</details>"
+            f"<details><summary>The same track on another footing: {prose(title)}</summary>\n{element}\n</details>"
             if place
-            else f"<h3>{prose(heading)}</h3>\n{drawn}"
+            else f"<h3>{prose(heading)}</h3>\n{element}"
         )
     return "\n".join([*parts, "</section>"] if len(parts) > 2 else [*parts, _NOT_MEASURED, "</section>"])
 
 
 def _tables(results: Results, track: str) -> str:
     parts = [f'<section id="{track}-tables"><h3>{track.capitalize()} track</h3>']
-    for title, found in results.footings(track).items():
-        parts.append(summary(f"{track.capitalize()} track, {title}", found))
-        parts += [contestants(task, footing) for task, footing in found]
+    for title, footings in results.footings(track).items():
+        parts.append(summary(f"{track.capitalize()} track, {title}", footings))
+        parts += [contestants(task, footing) for task, footing in footings]
     return "\n".join([*parts, "</section>"] if len(parts) > 1 else [*parts, _NOT_MEASURED, "</section>"])
 
 
@@ -132,7 +133,9 @@ def _claims(claims: tuple[Claim, ...] | None) -> str:
             f'</h3>\n<p>The paper: {prose(claim.claim)}</p>\n<p class="why">{prose(claim.why)}</p>'
         )
         if claim.figures:
-            found = "\n".join(map(claim_figures, claim.figures))
-            parts.append(f"<details><summary>Figures; positive ones speak for the claim</summary>\n{found}\n</details>")
+            tables = "\n".join(map(claim_figures, claim.figures))
+            parts.append(
+                f"<details><summary>Figures; positive ones speak for the claim</summary>\n{tables}\n</details>"
+            )
         parts.append("</article>")
     return "\n".join(parts)

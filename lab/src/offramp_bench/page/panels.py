@@ -22,24 +22,25 @@ _MUTED = PALETTE["muted"].light
 _COORDINATES = {"d", "transform", "x", "y"}
 
 
-def picture(found: Sequence[tuple[Task, Footing]], *, name: str) -> str:
+def picture(footings: Sequence[tuple[Task, Footing]], *, name: str) -> str:
     """Return a figure element: the legend and one panel per task.
 
     Args:
-        found: The same footing on several tasks.
+        footings: The same footing on several tasks.
         name: Prefix of its ids, unique on the page.
     """
-    lines = choose_lines(found)
+    lines = choose_lines(footings)
     legend = "\n".join(
         f"<li>{_svg(_draw_swatch(line), name=f'{name}-swatch-{place}', label='line of')} {prose(line.label)}</li>"
         for place, line in enumerate(lines)
     )
     panels = "\n".join(
         _svg(_draw_panel(task, footing, lines), name=f"{name}-{place}", label=f"{task.title}: accuracy against cost")
-        for place, (task, footing) in enumerate(found)
+        for place, (task, footing) in enumerate(footings)
     )
-    left_out = len(found[0][1].contestants) - len(lines)
-    rest = f" The {left_out} contestants that are not drawn are in the tables." if left_out > 0 else ""
+    num_contestants = len({contestant.name for _, footing in footings for contestant in footing.contestants})
+    num_left_out = num_contestants - len(lines)
+    rest = f" The {num_left_out} contestants that are not drawn are in the tables." if num_left_out > 0 else ""
     caption = (
         "Left is cheaper, up is better; the thin line is the full network. Means over seeds on test samples; panels "
         f"begin at 80 % of the full network's accuracy.{rest}"

@@ -1,4 +1,4 @@
-"""Reads the committed results: lab/results/tracks/*.json and lab/results/claims.json."""
+"""The committed results as the page reads them: lab/results/tracks/*.json and lab/results/claims.json."""
 
 import json
 import math
@@ -32,9 +32,9 @@ def read_results(folder: Path) -> Results:
         raise InputError(
             expected=f"results in {folder / 'tracks'}", got="no file", hint=f"measure a task first: {MEASURE}"
         )
-    known = list(TITLES)
+    order = list(TITLES)
     tasks = [_read(file, parse_task) for file in files]
-    tasks.sort(key=lambda task: (known.index(task.name) if task.name in known else len(known), task.name))
+    tasks.sort(key=lambda task: (order.index(task.name) if task.name in order else len(order), task.name))
     claims = folder / "claims.json"
     return Results(tuple(tasks), _read(claims, parse_claims) if claims.exists() else None)
 
@@ -117,7 +117,7 @@ def _footings(
 ) -> Iterator[Footing]:
     for name, others in ((name, leads[name]) for name in defaults if name in leads):
         default = contestants[name]
-        found = {
+        leads_by_name = {
             other: {figure: Lead(figure, *bounds) for figure, bounds in rows.items() if all(map(math.isfinite, bounds))}
             for other, rows in others.items()
         }
@@ -126,4 +126,4 @@ def _footings(
             key=lambda contestant: -contestant.figures.get(FIGURES[-1], -math.inf),
         )
         title = defaults.get(name, name).removeprefix(f"{default.track} track, ")
-        yield Footing(default.track, title, default, tuple(group), found)
+        yield Footing(default.track, title, default, tuple(group), leads_by_name)

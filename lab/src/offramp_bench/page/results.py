@@ -39,7 +39,7 @@ TITLES = {
     "superpixels": "Superpixels, graph network",
     "nci1": "NCI1, graph network",
 }
-"""The nine tasks of the comparison: dataset and network."""
+"""The nine tasks of the comparison and the two of the final test: dataset and network."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ class Contestant:
 
     @property
     def label(self) -> str:
-        """Its name without the part that all contestants on its footing share."""
+        """Name without the part that all contestants on its footing share."""
+        if self.track == "open":
+            return self.name
         name = self.name.split(": ", 1)[-1] if self.track == "policy" else self.name
         return name.removesuffix(", grid")
 
@@ -109,7 +111,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Results:
-    """Everything on the page."""
+    """All measurements on the page."""
 
     tasks: tuple[Task, ...]
     claims: tuple[Claim, ...] | None
@@ -118,14 +120,14 @@ class Results:
     @property
     def missing(self) -> tuple[str, ...]:
         """Titles of the tasks that are not measured yet."""
-        known = {task.name for task in self.tasks}
-        return tuple(title for name, title in TITLES.items() if name not in known)
+        names = {task.name for task in self.tasks}
+        return tuple(title for name, title in TITLES.items() if name not in names)
 
     def footings(self, track: str) -> dict[str, list[tuple[Task, Footing]]]:
         """Return the footings of a track on every task, by what contestants share."""
-        found: dict[str, list[tuple[Task, Footing]]] = {}
+        footings_by_title: dict[str, list[tuple[Task, Footing]]] = {}
         for task in self.tasks:
             for footing in task.footings:
                 if footing.track == track:
-                    found.setdefault(footing.title, []).append((task, footing))
-        return found
+                    footings_by_title.setdefault(footing.title, []).append((task, footing))
+        return footings_by_title

@@ -39,8 +39,8 @@ def rivals(footing: Footing) -> list[Contestant]:
 def best_rival(footing: Footing, figure: str = HALF) -> Contestant | None:
     """Return the rival with the best figure; None if no rival has it."""
     sign = 1 if is_cost(figure) else -1
-    known = [rival for rival in rivals(footing) if figure in rival.figures]
-    return min(known, key=lambda rival: sign * rival.figures[figure], default=None)
+    candidates = [rival for rival in rivals(footing) if figure in rival.figures]
+    return min(candidates, key=lambda rival: sign * rival.figures[figure], default=None)
 
 
 def standing(footing: Footing) -> Standing:
@@ -51,8 +51,8 @@ def standing(footing: Footing) -> Standing:
     """
     if any(lead.is_behind for leads in footing.leads.values() for lead in leads.values()):
         return "behind"
-    found = [footing.leads[rival.name].get(HALF) for rival in rivals(footing)]
-    return "ahead" if found and all(lead is not None and lead.is_ahead for lead in found) else "level"
+    rival_leads = [footing.leads[rival.name].get(HALF) for rival in rivals(footing)]
+    return "ahead" if rival_leads and all(lead is not None and lead.is_ahead for lead in rival_leads) else "level"
 
 
 def mark(lead: Lead) -> str:
@@ -72,7 +72,7 @@ def lead_text(lead: Lead) -> str:
         >>> lead_text(Lead(HALF, 0.1, 0.05, 0.15)), lead_text(Lead("mean accuracy", 0.02, 0.01, 0.03))
         ('+0.100 (+0.050 to +0.150)', '+2.00 (+1.00 to +3.00)')
     """
-    values = [_signed(lead.figure, value) for value in (lead.lead, lead.low, lead.high)]
+    values = [_format_signed(lead.figure, value) for value in (lead.lead, lead.low, lead.high)]
     return f"{values[0]} ({values[1]} to {values[2]})"
 
 
@@ -93,14 +93,19 @@ def figure_text(contestant: Contestant, figure: str) -> str:
 def shortfalls(results: Results) -> Iterator[str]:
     """Yield where the default is behind somebody beyond the interval, one sentence per task and footing."""
     for task, footing in _every_footing(results):
-        leads = [(name, lead) for name, found in footing.leads.items() for lead in found.values() if lead.is_behind]
+        leads = [
+            (name, lead)
+            for name, lead_of_figure in footing.leads.items()
+            for lead in lead_of_figure.values()
+            if lead.is_behind
+        ]
         if leads:
             # The clearest one: costs and accuracies are compared in widths of their intervals.
             name, lead = min(leads, key=lambda row: row[1].lead / (row[1].high - row[1].lead or 1))
             label = next(contestant.label for contestant in footing.contestants if contestant.name == name)
             more = f", and {len(leads) - 1} more" if len(leads) > 1 else ""
-            where = f"{task.title}, {footing.track} track, {footing.title}"
-            yield f"{where}: behind {label} at {lead.figure} by {lead_text(lead)}{more}."
+            comparison = f"{task.title}, {footing.track} track, {footing.title}"
+            yield f"{comparison}: behind {label} at {lead.figure} by {lead_text(lead)}{more}."
 
 
 def near_misses(results: Results) -> Iterator[str]:
@@ -114,8 +119,8 @@ def near_misses(results: Results) -> Iterator[str]:
             continue
         ours, theirs = footing.default.figures[HALF], best.figures[HALF]
         if theirs < ours:
-            where = f"{task.title}, {footing.track} track, {footing.title}"
-            yield f"{where}: {best.label} needs {cost(theirs)} of the cost, the default {cost(ours)}."
+            comparison = f"{task.title}, {footing.track} track, {footing.title}"
+            yield f"{comparison}: {best.label} needs {cost(theirs)} of the cost, the default {cost(ours)}."
 
 
 def describe_first(footing: Footing) -> str:
@@ -137,14 +142,14 @@ def headline(results: Results) -> list[str]:
     """
     lines = []
     for track in dict.fromkeys(footing.track for _, footing in _every_footing(results)):
-        for title, found in results.footings(track).items():
+        for title, footings in results.footings(track).items():
             names: dict[Standing, list[str]] = {"behind": [], "level": [], "ahead": []}
-            for task, footing in found:
+            for task, footing in footings:
                 names[standing(footing)].append(task.name)
             counts = [
                 f"{word} on {len(tasks)}" + (f" ({', '.join(tasks)})" if tasks else "") for word, tasks in names.items()
             ]
-            tasks = "1 task" if len(found) == 1 else f"{len(found)} tasks"
+            tasks = "1 task" if len(footings) == 1 else f"{len(footings)} tasks"
             lines.append(f"{track.capitalize()} track, {title}, {tasks}: {', '.join(counts)}.")
     return lines
 
@@ -155,7 +160,7 @@ def _every_footing(results: Results) -> Iterator[tuple[Task, Footing]]:
             yield task, footing
 
 
-def _signed(figure: str, value: float) -> str:
-    rounded = round(value, 3) if is_cost(figure) else round(100 * value, 2)
-    text = f"{rounded:+.3f}" if is_cost(figure) else f"{rounded:+.2f}"
-    return text.replace("-", "\N{MINUS SIGN}") if rounded else text[1:]
+def _format_signed(figure: str, value: float) -> str:
+    number = round(value, 3) if is_cost(figure) else round(100 * value, 2)
+    text = f"{number:+.3f}" if is_cost(figure) else f"{number:+.2f}"
+    return text.replace("-", "\N{MINUS SIGN}") if number else text[1:]

@@ -24,19 +24,19 @@ _NOTHING = "\N{EN DASH}"
 _ORDER = ("behind", "level", "ahead")
 
 
-def summary(title: str, found: Sequence[tuple[Task, Footing]]) -> str:
+def summary(title: str, footings: Sequence[tuple[Task, Footing]]) -> str:
     """Return one row per task: the default at half a point lost beside the best rival; tasks where it is behind first.
 
     Args:
         title: Title of the table.
-        found: The same footing on several tasks.
+        footings: The same footing on several tasks.
     """
     rows: list[tuple[str, Sequence[Cell]]] = []
-    for task, footing in sorted(found, key=lambda row: _ORDER.index(standing(row[1]))):
+    for task, footing in sorted(footings, key=lambda row: _ORDER.index(standing(row[1]))):
         best = best_rival(footing)
         lead = None if best is None else footing.leads[best.name].get(HALF)
-        every = [lead for leads in footing.leads.values() for lead in leads.values()]
-        counts = [sum(lead.is_behind for lead in every), len(every), sum(lead.is_ahead for lead in every)]
+        all_leads = [lead for leads in footing.leads.values() for lead in leads.values()]
+        counts = [sum(lead.is_behind for lead in all_leads), len(all_leads), sum(lead.is_ahead for lead in all_leads)]
         counts[1] -= counts[0] + counts[2]
         word = standing(footing)
         cells: list[Cell] = [
@@ -76,9 +76,11 @@ def contestants(task: Task, footing: Footing) -> str:
         f"{task.about}. {task.samples:,} test samples, {task.seeds} seed{'s' * (task.seeds != 1)}; mean accuracy over "
         f"costs from {cost(task.start)} to 1."
     )
-    left_out = [figure for figure in FIGURES if all(figure not in one.figures for one in footing.contestants)]
-    if left_out:
-        about += f" Left out for all, below somebody's first exit: {', '.join(left_out)}."
+    missing_figures = [
+        figure for figure in FIGURES if all(figure not in contestant.figures for contestant in footing.contestants)
+    ]
+    if missing_figures:
+        about += f" Left out for all, below somebody's first exit: {', '.join(missing_figures)}."
     return "\n".join(
         [
             f"<details><summary>{prose(task.title)}: {prose(describe_first(footing))}</summary>",

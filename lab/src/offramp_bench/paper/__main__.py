@@ -13,13 +13,11 @@ give.
 
 import json
 import sys
-from pathlib import Path
-from typing import Any
 
 import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a model)
-from offramp._files import write_atomically
 from offramp_bench import places
 from offramp_bench.bars import Bar, parser, report, say
+from offramp_bench.json_files import write_json
 from offramp_bench.paper.claims import judge_claims
 from offramp_bench.paper.details import detail_file, identity, read_details, run_details, tuned_settings
 from offramp_bench.paper.tasks import COMPARED, TASKS, Task
@@ -34,23 +32,17 @@ def measure(task: Task) -> None:
     file, settings = detail_file(task.name), tuned_settings(task)
     if file.exists() and json.loads(file.read_text())["identity"] == identity(task, settings):
         return
-    _write(file, run_details(task, settings))
+    write_json(file, run_details(task, settings), indent=1)
     say(f"{task.name}: details in {file}")
 
 
 def check() -> int:
     """Compare the committed claims with those that the committed results give."""
-    judged = json.loads(json.dumps(judge_claims(read_results(), read_details())))
-    committed = json.loads(CLAIMS.read_text()) if CLAIMS.exists() else []
-    known = {claim["name"]: claim for claim in committed}
-    stale = [claim["name"] for claim in judged if known.get(claim["name"]) != claim]
+    claims = json.loads(json.dumps(judge_claims(read_results(), read_details())))
+    committed_claims = json.loads(CLAIMS.read_text()) if CLAIMS.exists() else []
+    claim_of_name = {claim["name"]: claim for claim in committed_claims}
+    stale = [claim["name"] for claim in claims if claim_of_name.get(claim["name"]) != claim]
     return report({"stale": stale}, [Bar("claims that the results do not give", len(stale), 0)], check=True)
-
-
-def _write(file: Path, content: Any) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with write_atomically(file) as temporary:
-        temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
 def main() -> int:
@@ -63,7 +55,7 @@ def main() -> int:
     for name in arguments.tasks:
         measure(TASKS[name])
     claims = judge_claims(read_results(), read_details())
-    _write(CLAIMS, claims)
+    write_json(CLAIMS, claims, indent=1)
     say(f"claims in {CLAIMS}")
     return report({"verdicts": {claim["name"]: claim["verdict"] for claim in claims}}, [], check=False)
 

@@ -29,7 +29,7 @@ from offramp_bench.paper.exit_figures import (
 from offramp_bench.paper.tasks import Task
 from offramp_bench.tracks.cell import Footing, tuned_variant
 from offramp_bench.tracks.contestants import TRAININGS
-from offramp_bench.tracks.samples import Look, Splits, load_splits, pooling_of, prices_of
+from offramp_bench.tracks.samples import Look, Splits, load_splits, pooling_of, prices_of, spacing_of
 from offramp_bench.tracks.tuning import EPOCHS, settings_of
 
 __all__ = [
@@ -69,12 +69,12 @@ def read_details() -> dict[str, dict[str, Any]]:
 
 def tuned_settings(task: Task) -> dict[str, JointSettings]:
     """Return the settings of the fits, tuned like those of the tracks, by training."""
-    found = {}
+    settings = {}
     for name in (JEI, FULL, BASELINE):
         training = TRAININGS[name]
         variant = tuned_variant(task, training, LOOK)
-        found[name] = settings_of(task, training, LOOK, variant, epochs=EPOCHS[task.kind], seed=SEED, gates=True)
-    return found
+        settings[name] = settings_of(task, training, LOOK, variant, epochs=EPOCHS[task.kind], seed=SEED, gates=True)
+    return settings
 
 
 def identity(task: Task, settings: Mapping[str, JointSettings]) -> str:
@@ -102,10 +102,12 @@ def run_details(task: Task, settings: Mapping[str, JointSettings]) -> dict[str, 
         "identity": identity(task, settings),
         "offramp": version("offramp"),
         "pooling": pooling_of(task, LOOK),
-        "settings": {name: json.loads(json.dumps(asdict(found))) for name, found in settings.items()},
+        "settings": {name: json.loads(json.dumps(asdict(joint_settings))) for name, joint_settings in settings.items()},
     }
-    measured = measure_details(load_splits(task, LOOK, SEED), prices_of(task.name, LOOK), settings)
-    return {**about, **_rounded(measured)}
+    spacing = spacing_of(task.name, LOOK, "linear")
+    splits, prices = load_splits(task, LOOK, SEED, spacing), prices_of(task.name, LOOK, spacing)
+    figures = measure_details(splits, prices, settings)
+    return {**about, **_round_figures(figures)}
 
 
 def measure_details(splits: Splits, prices: Prices, settings: Mapping[str, JointSettings]) -> dict[str, Any]:
@@ -124,7 +126,7 @@ def measure_details(splits: Splits, prices: Prices, settings: Mapping[str, Joint
     for name in (JEI, FULL):
         fitted[name], convergence[name] = _fit_watched(splits, prices, settings[name])
     baseline = METHODS.get(TRAININGS[BASELINE].method)(splits.fit, splits.tune, prices, settings[BASELINE])
-    ours, theirs = (_Measured(found, splits) for found in (fitted[JEI], baseline))
+    ours, theirs = (_FitOutcomes(fitted_exits, splits) for fitted_exits in (fitted[JEI], baseline))
     costs = prices.price(ours.fitted.exits, POLICIES.get("gates"))
     rival = _Baseline(theirs, prices, seed=settings[BASELINE].seed)
     rows = []
@@ -159,16 +161,16 @@ def measure_details(splits: Splits, prices: Prices, settings: Mapping[str, Joint
     }
 
 
-def _rounded(value: Any) -> Any:
+def _round_figures(value: Any) -> Any:
     """Return figures with five digits, whatever holds them."""
     if isinstance(value, float):
         return round(value, 5)
     if isinstance(value, dict):
-        return {key: _rounded(part) for key, part in value.items()}
-    return [_rounded(part) for part in value] if isinstance(value, list) else value
+        return {key: _round_figures(part) for key, part in value.items()}
+    return [_round_figures(part) for part in value] if isinstance(value, list) else value
 
 
-class _Measured:
+class _FitOutcomes:
     """Fitted exits with their temperatures and outcomes."""
 
     def __init__(self, fitted: FittedExits, splits: Splits) -> None:
@@ -188,7 +190,7 @@ def _fit_watched(
     splits: Splits, prices: Prices, settings: JointSettings
 ) -> tuple[FittedExits, list[dict[str, list[float]]]]:
     """Fit jointly; return accuracy and cost on test after every epoch that trains gates, too."""
-    watched: list[dict[str, list[float]]] = []
+    records: list[dict[str, list[float]]] = []
     epoch = 0
 
     def measure(fitted: FittedExits) -> None:
@@ -196,30 +198,30 @@ def _fit_watched(
         epoch += 1
         if epoch > settings.warmup_epochs:
             costs = prices.price(fitted.exits, POLICIES.get("gates"))
-            watched.append(gated_accuracy(fitted, splits.test, costs))
+            records.append(gated_accuracy(fitted, splits.test, costs))
 
-    return fit_joint(splits.fit, splits.tune, prices, settings, on_exits=measure), watched
+    return fit_joint(splits.fit, splits.tune, prices, settings, on_exits=measure), records
 
 
 class _Baseline:
     """The baseline's figures at the cost of another point.
 
     Args:
-        measured: The baseline.
+        baseline: Outcomes of the baseline's exits.
         prices: Costs of the network.
         seed: Seed of random draws.
     """
 
-    def __init__(self, measured: _Measured, prices: Prices, *, seed: int) -> None:
-        policy, exits = TRAININGS[BASELINE].own_policies[0], measured.fitted.exits
+    def __init__(self, baseline: _FitOutcomes, prices: Prices, *, seed: int) -> None:
+        policy, exits = TRAININGS[BASELINE].own_policies[0], baseline.fitted.exits
         costs = {name: prices.price(exits, POLICIES.get(name)) for name in ("threshold", policy)}
-        tune, temperatures = measured.outcomes["tune"], measured.temperatures
-        self.points = Footing(measured.fitted, tune, temperatures, costs, seed).points(policy)
-        self.outcomes, self.costs = measured.outcomes, costs[policy]
+        tune, temperatures = baseline.outcomes["tune"], baseline.temperatures
+        self.points = Footing(baseline.fitted, tune, temperatures, costs, seed).points(policy)
+        self.outcomes, self.costs = baseline.outcomes, costs[policy]
 
     def nearest(self, tune_cost: float) -> dict[str, Any]:
         """Return the figures of the point whose cost on tune is nearest."""
-        point = min(self.points, key=lambda found: abs(found.tune_metrics["cost"] - tune_cost))
+        point = min(self.points, key=lambda candidate: abs(candidate.tune_metrics["cost"] - tune_cost))
         calibrate, test = self.outcomes["calibrate"], self.outcomes["test"]
         sets = prediction_sets(point, calibrate, test, variants=("gated",))
         return {**use_of_exits(point, test, self.costs), "sets": sets}

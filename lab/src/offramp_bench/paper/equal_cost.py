@@ -50,10 +50,10 @@ def noise_of_lead(task: Results, contestant: str, other: str) -> float | None:
     """
     halves = []
     for reference, leads in task["leads"].items():
-        needed = [name for name in (contestant, other) if name != reference]
-        if all(name in leads for name in needed):
-            ends = [leads[name][FIGURE] for name in needed]
-            halves.append((len(needed), math.hypot(*((high - low) / 2 for _, low, high in ends))))
+        names = [name for name in (contestant, other) if name != reference]
+        if all(name in leads for name in names):
+            ends = [leads[name][FIGURE] for name in names]
+            halves.append((len(names), math.hypot(*((high - low) / 2 for _, low, high in ends))))
     return max(LEVEL, min(halves)[1]) if halves else None
 
 
@@ -137,5 +137,5 @@ def mean_level(
         transform: Function of the column that is averaged.
     """
     levels = [_level_of(task, contestant, column, task["range"]["start"], transform) for task in tasks.values()]
-    known = [level for level in levels if level is not None]
-    return sum(known) / len(known) if known else None
+    values = [level for level in levels if level is not None]
+    return sum(values) / len(values) if values else None

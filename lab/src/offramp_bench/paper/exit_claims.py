@@ -25,7 +25,11 @@ Details = Mapping[str, Any]
 
 def judge_where_samples_leave(tasks: Tasks, details: Mapping[str, Details]) -> Claim:
     """Judge observation 3: easy samples leave at the exits in use, whose classifiers are no better than others'."""
-    easier = differences(details, _lead_of_leavers, lambda found: noise_of_share(found["full accuracy"], found["test"]))
+    easier = differences(
+        details,
+        _lead_of_leavers,
+        lambda task_details: noise_of_share(task_details["full accuracy"], task_details["test"]),
+    )
     what = "points more on samples that leave at a much-used exit than that exit has on all samples"
     measures = [improves(what, easier)]
     for rival in (*BASELINES, THRESHOLD):
@@ -45,12 +49,12 @@ def judge_where_samples_leave(tasks: Tasks, details: Mapping[str, Details]) -> C
 def judge_success(details: Mapping[str, Details]) -> Claim:
     """Judge that what an exit has right, the next one has right too."""
 
-    def least(found: Details) -> float:
-        shares = found["accuracy after success"][JEI]["right before"]
+    def least(task_details: Details) -> float:
+        shares = task_details["accuracy after success"][JEI]["right before"]
         return float(min(share for share in shares if share is not None))
 
-    def above(found: Details) -> float:
-        rows = found["accuracy after success"][JEI]
+    def above(task_details: Details) -> float:
+        rows = task_details["accuracy after success"][JEI]
         pairs = zip(rows["right before"], rows["all"], strict=True)
         return float(np.mean([conditional - on_all for conditional, on_all in pairs if conditional is not None]))
 
@@ -73,12 +77,18 @@ def judge_success(details: Mapping[str, Details]) -> Claim:
             improves(
                 "points that the least conditional accuracy of an exit is above 90 %",
                 differences(
-                    details, lambda found: least(found) - SUCCESS, lambda found: noise_of_share(SUCCESS, found["test"])
+                    details,
+                    lambda task_details: least(task_details) - SUCCESS,
+                    lambda task_details: noise_of_share(SUCCESS, task_details["test"]),
                 ),
             ),
             improves(
                 "points of conditional accuracy above the accuracy on all samples",
-                differences(details, above, lambda found: noise_of_share(found["full accuracy"], found["test"])),
+                differences(
+                    details,
+                    above,
+                    lambda task_details: noise_of_share(task_details["full accuracy"], task_details["test"]),
+                ),
             ),
         ],
         cause=cause,
@@ -91,11 +101,11 @@ def _lead_of_leavers(details: Mapping[str, Any]) -> float | None:
     leave, above = 0, 0.0
     for row in details["cost weights"]:
         exits = row["exits"]
-        even = sum(found["leave"] for found in exits) / len(exits)
-        for found in exits[:-1]:
-            if found["leave"] > even:
-                leave += found["leave"]
-                above += found["leave"] * (found["accuracy"] - found["accuracy of all"])
+        even_share = sum(exit_row["leave"] for exit_row in exits) / len(exits)
+        for exit_row in exits[:-1]:
+            if exit_row["leave"] > even_share:
+                leave += exit_row["leave"]
+                above += exit_row["leave"] * (exit_row["accuracy"] - exit_row["accuracy of all"])
     return above / leave if leave else None
 
 
@@ -104,9 +114,9 @@ def _describe_exits(tasks: Tasks) -> str:
     plain = "JEI-DNN, plain loss"
     means = []
     for name in (JEI, plain):
-        found = [_exits_apart(task, rival=THRESHOLD, contestant=name) for task in tasks.values()]
-        known = [apart for apart in found if apart is not None]
-        means.append(100 * sum(known) / len(known) if known else None)
+        leads = [_exits_apart(task, rival=THRESHOLD, contestant=name) for task in tasks.values()]
+        values = [lead for lead in leads if lead is not None]
+        means.append(100 * sum(values) / len(values) if values else None)
     if means[0] is None or means[1] is None:
         return ""
     return (

@@ -56,8 +56,8 @@ def trained_gate_points(
         temperatures: `W x L`.
         costs: Costs of the gates.
     """
-    every = tuple(range(tune.predictions.shape[-1]))
-    view = tuning_of(fitted, tune, temperatures, costs, classifier=0, active=every)
+    all_exits = tuple(range(tune.predictions.shape[-1]))
+    view = tuning_of(fitted, tune, temperatures, costs, classifier=0, active=all_exits)
     return [point for point in gate_candidates("gates", view) if float(point.parameters["offset"]) == 0]
 
 
@@ -111,7 +111,7 @@ def prediction_sets(
     rows, place = torch.arange(len(test.labels)), point.classifier
     left, left_before = simulate([point], test)[0], simulate([point], calibrate)[0]
     answers, scores = test.probabilities[place, rows, left], calibrate.conformal_scores[place]
-    found: dict[str, dict[str, list[float]]] = {}
+    figures: dict[str, dict[str, list[float]]] = {}
     for variant in variants:
         coverage, size = [], []
         for miscoverage in REQUESTED:
@@ -119,8 +119,8 @@ def prediction_sets(
             sets = prediction_set(answers, thresholds[left])
             coverage.append(float(sets[rows, test.labels].double().mean()))
             size.append(float(sets.double().sum(1).mean()))
-        found[variant] = {"coverage": coverage, "size": size}
-    return found
+        figures[variant] = {"coverage": coverage, "size": size}
+    return figures
 
 
 def calibration_by_exit(outcomes: Outcomes) -> list[float]:
@@ -154,8 +154,8 @@ def accuracy_after_success(outcomes: Outcomes) -> dict[str, list[float | None]]:
     conditional: list[float | None] = []
     for exit in range(after.shape[-1]):
         shares = [_mean(after[place, before[place, :, exit], exit]) for place in range(len(correct))]
-        known = [share for share in shares if share is not None]
-        conditional.append(sum(known) / len(known) if known else None)
+        values = [share for share in shares if share is not None]
+        conditional.append(sum(values) / len(values) if values else None)
     return {"all": after.double().mean((0, 1)).tolist(), "right before": conditional}
 
 
@@ -169,11 +169,11 @@ def gated_accuracy(fitted: FittedExits, source: BatchSource, costs: Costs) -> di
         costs: Costs of the gates.
     """
     gates, parts = fitted.trained_gates, []
-    stacked, exits = len(gates.weight), len(source.widths)
-    for batch in source.in_order(batch_size=max(1, _CELLS // (stacked * exits * source.num_classes))):
+    num_cost_weights, exits = len(gates.weight), len(source.widths)
+    for batch in source.in_order(batch_size=max(1, _CELLS // (num_cost_weights * exits * source.num_classes))):
         log_p = log_probabilities(all_logits(fitted.exits, batch.features, batch.own_logits))
         left = first_exit(should_leave(Gates.scores(gates(evidence(log_p[..., :-1, :])))))
-        correct = (log_p.argmax(-1) == batch.labels[:, None]).expand(stacked, -1, -1)
+        correct = (log_p.argmax(-1) == batch.labels[:, None]).expand(num_cost_weights, -1, -1)
         parts.append((left, correct.gather(-1, left[..., None]).squeeze(-1)))
     left, correct = (torch.cat(column, dim=1) for column in zip(*parts, strict=True))
     table = costs.of(source.sizes())

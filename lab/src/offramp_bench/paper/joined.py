@@ -28,20 +28,20 @@ class JoinedSource:
         self.num_samples = sum(source.num_samples for source in sources)
 
     def ids(self) -> npt.NDArray[np.int64]:
-        """`N` sample ids, source by source."""
+        """Return the `N` sample ids, source by source."""
         return np.concatenate([source.ids() for source in self._sources])
 
     def sizes(self) -> Tensor:
-        """`N` sizes, source by source."""
+        """Return the `N` sizes, source by source."""
         return torch.cat([source.sizes() for source in self._sources])
 
     def keys(self) -> Iterator[Keys]:
-        """Ids and sizes, source by source."""
+        """Yield ids and sizes, source by source."""
         for source in self._sources:
             yield from source.keys()
 
     def shuffled(self, *, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
-        """Every sample once, in an order drawn from `seed` and `epoch` alone."""
+        """Yield every sample once, in an order drawn from `seed` and `epoch` alone."""
         turns = np.concatenate(
             [np.full(-(-source.num_samples // batch_size), which) for which, source in enumerate(self._sources)]
         )
@@ -50,6 +50,6 @@ class JoinedSource:
             yield from (batch for _, batch in zip(range(1), batches[which], strict=False))
 
     def in_order(self, *, batch_size: int) -> Iterator[Batch]:
-        """Every sample once, source by source."""
+        """Yield every sample once, source by source."""
         for source in self._sources:
             yield from source.in_order(batch_size=batch_size)

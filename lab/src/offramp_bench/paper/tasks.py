@@ -1,41 +1,22 @@
-"""What is classified, by which frozen network, and which samples are for what."""
+"""Tasks: a dataset, its frozen network, and the shares of its samples."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
-
-import numpy as np
 
 from offramp.backbone._backbone import Backbone
 from offramp.backbone._cascading import cascade
-from offramp.cost import count_backbone
-from offramp.cost._mul_adds import BackboneMulAdds
-from offramp.features import BatchSource, Source, StoreSource, extract, split_by_id
-from offramp.features._splits import keep_apart
-from offramp.features._store import Store
-from offramp.methods._settings import DEFAULT, PAPER, JointSettings, spread_cost_weights
-from offramp.pooling import POOLINGS
+from offramp.features import Source
 from offramp.preprocessing import Preprocessing
-from offramp_bench import places
 from offramp_bench.backbones import BACKBONES
-from offramp_bench.cifar import AUGMENTED, cifar10, resnet
-from offramp_bench.paper.joined import JoinedSource
+from offramp_bench.cifar import cifar10, resnet
 from offramp_bench.texts import intents, minilm, train_rows
 
-__all__ = ["CACHE", "COMPARED", "SHORTER", "TASKS", "Look", "Splits", "Task", "prices_of", "splits_of"]
+__all__ = ["COMPARED", "FINAL", "LITE0", "TASKS", "Task", "with_resolution"]
 
-CACHE = places.CACHE / "paper"
-
-Look = Literal["paper", "default", "one view"]
-"""Features that exits see: the vector of a stage that the paper's recipe gives; the default's, of every view of a
-sample; or the default's of the samples as they are."""
-
-RICH = "rich"
-"""The default's pooling."""
-
-FEW = spread_cost_weights(8)
-"""Cost weights of the paper's method; offsets of the gates fill the curve between them."""
+LITE0 = ("cifar100", "cifar100lt", "svhn")
+"""Tasks by EfficientNet-Lite0, which also runs at lower resolutions."""
 
 
 @dataclass(frozen=True)
@@ -57,102 +38,16 @@ class Task:
     """Of the unseen samples: to learn from, to tune, to calibrate."""
     look: str = "mean"
     """The pooling that is the paper's recipe for this kind of network."""
-    augmented: tuple[Preprocessing, ...] = ()
-    """Further views of the samples that exits learn from."""
-    most: int = 50_000
-    """Samples of `seen` at most that exits learn from."""
-    paper: JointSettings = field(
-        default_factory=lambda: replace(PAPER, weight_decay=0.0, cost_weights=FEW, least_steps=DEFAULT.least_steps)
-    )
-    """How the paper's method and its rivals are fitted. Its L2 penalty holds late exits on unnormed features down; with
-    few samples they take as many steps as the default does."""
-    default: JointSettings = field(default_factory=lambda: replace(DEFAULT, cost_weights=FEW))
-    """How the default is fitted."""
     alone: str | None = None
-    """Of a cascade: the task of its last network alone."""
+    """Name of the task whose network this one is compared with, on the same samples; None for a task of its own."""
     about: str = ""
     """Dataset and network in words, and what to mind."""
     most_rows: int = 10_000
     """Samples that exits are trained on at most."""
 
-    def pooling(self, look: Look) -> str:
-        """Name of the pooling that exits see a stage through."""
-        return self.look if look == "paper" else RICH
-
-
-@dataclass(frozen=True)
-class Splits:
-    """Who learns from what."""
-
-    fit: BatchSource
-    tune: BatchSource
-    calibrate: BatchSource
-    test: BatchSource
-
-
-@cache
-def _backbone(name: str) -> Backbone:
-    return {**TASKS, **SHORTER}[name].backbone()
-
-
-@cache
-def _store(name: str, part: str) -> Store:
-    """Features of a part of a task's samples, by both poolings, extracted on first use."""
-    task, backbone = {**TASKS, **SHORTER}[name], _backbone(name)
-    # Features of another network, or of this one with other weights, are another store.
-    folder = CACHE / "stores" / f"{name}-{part}-{backbone.fingerprint()[:12]}"
-    if not (folder / "manifest.json").exists():
-        source: Source = getattr(task, part)()
-        views = (backbone.preprocessing, *(task.augmented if part == "seen" else ()))
-        extract(backbone, source, folder, poolings=tuple(dict.fromkeys((task.look, RICH))), views=views)
-    return Store.open(folder)
-
-
-def splits_of(task: Task, look: Look, seed: int) -> Splits:
-    """The samples of one seed, as exits see them; the test samples are the same for all.
-
-    Args:
-        task: The task.
-        look: What exits see.
-        seed: Other samples tune and calibrate.
-    """
-    pooling = task.pooling(look)
-    seen, unseen = _store(task.name, "seen"), _store(task.name, "unseen")
-    rows, sizes = np.arange(unseen.num_rows), [int(share * unseen.num_rows) for share in task.shares]
-    if task.test is None:
-        rows, left = split_by_id(unseen.ids(), (sum(sizes), unseen.num_rows - sum(sizes)))
-        test = StoreSource(unseen, pooling=pooling, rows=left)
-    else:
-        test = StoreSource(_store(task.name, "test"), pooling=pooling)
-    parts = split_by_id(unseen.ids()[rows], [size for size in sizes if size], seed=1 + seed)
-    *more, tune, calibrate = (StoreSource(unseen, pooling=pooling, rows=rows[part]) for part in parts)
-    step = -(-seen.num_rows // task.most)
-    views: Literal["first", "all"] = "first" if look == "one view" else "all"
-    learned = StoreSource(seen, pooling=pooling, rows=np.arange(0, seen.num_rows, step), views=views)
-    fit: BatchSource = JoinedSource([learned, *more]) if more else learned
-    keep_apart(fit=fit, tune=tune, calibrate=calibrate, test=test)
-    return Splits(fit, tune, calibrate, test)
-
-
-@cache
-def prices_of(name: str, look: Look) -> BackboneMulAdds:
-    """What a task's network costs, counted.
-
-    Args:
-        name: Of the task.
-        look: What exits see.
-    """
-    task, backbone = TASKS[name], _backbone(name)
-    example = backbone.prepare(backbone.preprocessing(task.unseen().read(0, 1).inputs))
-    return count_backbone(backbone, example, POOLINGS.get(task.pooling(look)))
-
-
-# Settled for both before the width followed the number of classes: 256 is what it gives for CLINC150.
-_TEXT = replace(DEFAULT, cost_weights=FEW, ladder_width=256, dropout=0.3, batch_size=256)
-
 
 def _text(name: str, title: str, num_classes: int, shares: tuple[float, float, float]) -> Task:
-    """MiniLM tuned on two thirds of the train rows."""
+    """Return a task of MiniLM tuned on two thirds of the train rows."""
 
     return Task(
         name=name,
@@ -163,27 +58,26 @@ def _text(name: str, title: str, num_classes: int, shares: tuple[float, float, f
         unseen=lambda: train_rows(name, seen=False),
         test=lambda: intents(name, "test"),
         shares=shares,
-        default=_TEXT,
         about=f"{title}, {num_classes} intents, by all-MiniLM-L6-v2",
     )
 
 
 def _trained(
     name: str,
-    kind: Literal["image", "graph"],
+    kind: Literal["image", "text", "graph"],
     num_classes: int,
     backbone: str,
     shares: tuple[float, float, float],
     **more: object,
 ) -> Task:
-    """A network of offramp_bench.backbones."""
-    made = BACKBONES[backbone]
-    task = Task(name, kind, num_classes, made.backbone, made.seen, made.unseen, made.test, shares)
+    """Return a task of a network of offramp_bench.backbones."""
+    network = BACKBONES[backbone]
+    task = Task(name, kind, num_classes, network.backbone, network.seen, network.unseen, network.test, shares)
     return replace(task, **more)  # type: ignore[arg-type]
 
 
 def _resnets(name: str, about: str, backbone: Callable[[], Backbone], alone: str | None = None) -> Task:
-    """ResNets that have seen all train images: the test images serve for everything else."""
+    """Return a task of ResNets, which have seen all train images: the test images serve for everything else."""
     return Task(
         name=name,
         kind="image",
@@ -193,13 +87,28 @@ def _resnets(name: str, about: str, backbone: Callable[[], Backbone], alone: str
         unseen=lambda: cifar10("test"),
         test=None,
         shares=(0, 0.2, 0.2),
-        augmented=(AUGMENTED,),
         alone=alone,
         about=about,
     )
 
 
-TASKS: dict[str, Task] = {
+def with_resolution(task: Task, side: int) -> Task:
+    """Return a task of images by its network at a lower resolution."""
+
+    def load() -> Backbone:
+        backbone = task.backbone()
+        steps = (
+            ("resize", {"size": side, "mode": "bilinear"}) if step[0] == "resize" else step
+            for step in backbone.preprocessing.steps
+        )
+        backbone.preprocessing = Preprocessing(tuple(steps))
+        return backbone
+
+    about = task.about.replace("64 pixels", f"{side} pixels")
+    return replace(task, name=f"{task.name}-{side}px", backbone=load, alone=task.name, about=about)
+
+
+_TASKS_BY_NAME: dict[str, Task] = {
     task.name: task
     for task in (
         _resnets("cifar10", "CIFAR-10 by ResNet-56", lambda: resnet(56)),
@@ -244,14 +153,20 @@ TASKS: dict[str, Task] = {
             about="MNIST as graphs of superpixels, by a message-passing network",
         ),
         _trained("nci1", "graph", 2, "gnn-nci1", (0, 0.5, 0.5), about="NCI1, molecules, by a message-passing network"),
+        *(
+            _resnets(f"cifar10-resnet{layers}", f"CIFAR-10 by ResNet-{layers}", partial(resnet, layers), "cifar10")
+            for layers in (20, 32, 44)
+        ),
     )
 }
-"""Everything that is compared."""
 
-COMPARED = [name for name, task in TASKS.items() if task.alone is None]
-"""Names of the tasks that methods are compared on: all but cascades."""
-
-SHORTER: dict[str, Task] = {
-    "cifar10-20k": replace(TASKS["cifar10"], name="cifar10-20k", seen=lambda: cifar10("train", rows=20_000))
+TASKS: dict[str, Task] = _TASKS_BY_NAME | {
+    task.name: task for name in LITE0 for side in (48, 32) for task in (with_resolution(_TASKS_BY_NAME[name], side),)
 }
-"""Tasks whose exits learn from fewer samples: for promises, which hold of any exits, with less time to wait."""
+"""All tasks, those of alternative networks and of the final test among them, by name."""
+
+FINAL = ("agnews", "sst2")
+"""Names of the tasks that nothing was chosen on: they are measured once, with the settings that all others led to."""
+
+COMPARED = [name for name, task in TASKS.items() if task.alone is None and name not in FINAL]
+"""Names of the nine tasks that methods are compared on."""

@@ -65,11 +65,11 @@ def judge_joint_training(tasks: Tasks) -> Claim:
     ]
     what = "points more than the same gates on classifiers left alone"
     measures.append(improves(what, accuracy_gaps(tasks, JEI, FIXED)))
-    apart, control = mean_lead(tasks, JEI, FIXED), mean_lead(tasks, JEI, THRESHOLD)
+    joint_lead, control = mean_lead(tasks, JEI, FIXED), mean_lead(tasks, JEI, THRESHOLD)
     cause = ""
-    if apart is not None and control is not None:
+    if joint_lead is not None and control is not None:
         cause = (
-            f"On average, training the classifiers jointly brings {signed(apart)} points over the same gates on "
+            f"On average, training the classifiers jointly brings {signed(joint_lead)} points over the same gates on "
             f"classifiers left alone, and the whole method {signed(control)} points over one threshold on linear exits "
             "trained on all samples: under equal tuning the mismatch between training and test that joint training "
             "closes is worth no more than that."
@@ -131,12 +131,12 @@ def judge_ablation(tasks: Tasks) -> Claim:
     """Judge that joint training and learned gates are both needed."""
     gates = "linear exits: learned gates"
     thresholds = "linear exits: geometric thresholds (MSDNet)"
-    joint, learned = mean_lead(tasks, JEI, FIXED), mean_lead(tasks, gates, thresholds)
+    joint_lead, gates_lead = mean_lead(tasks, JEI, FIXED), mean_lead(tasks, gates, thresholds)
     cause = ""
-    if joint is not None and learned is not None:
+    if joint_lead is not None and gates_lead is not None:
         cause = (
-            f"On average, joint training brings {signed(joint)} points to learned gates, and learned gates bring "
-            f"{signed(learned)} points to classifiers left alone."
+            f"On average, joint training brings {signed(joint_lead)} points to learned gates, and learned gates bring "
+            f"{signed(gates_lead)} points to classifiers left alone."
         )
     return judge(
         "Ablation",
@@ -166,13 +166,13 @@ def judge_diff_branch(tasks: Tasks) -> Claim:
 
 def judge_full_gradient(tasks: Tasks, details: Mapping[str, Details]) -> Claim:
     """Judge that the full gradient ends at the same accuracy and converges later."""
-    slower = {name: gap for name, found in details.items() if (gap := _epochs_more(found)) is not None}
+    slower = {name: gap for name, task_details in details.items() if (gap := _epochs_more(task_details)) is not None}
     return judge(
         "Full gradient",
         "Letting the gradient of the classifiers also run through the gates (JEI-DNN-FULL) ends at the same accuracy, "
         "and takes considerably longer to get there.",
         [
-            _same("points more than with the full gradient at equal cost", tasks, FULL),
+            _judge_same("points more than with the full gradient at equal cost", tasks, FULL),
             improves("epochs more until the full gradient has converged", slower),
         ],
         cause=_describe_convergence(details),
@@ -187,7 +187,7 @@ def judge_exit_if_min(tasks: Tasks) -> Claim:
         "Exit if min",
         "Asking each gate for the best of what is left (ExitIfMin) gives the same curve as asking every gate after "
         "the best exit to open (ExitSubsequent).",
-        [_same("points more than with ExitIfMin at equal cost", tasks, "JEI-DNN, ExitIfMin")],
+        [_judge_same("points more than with ExitIfMin at equal cost", tasks, "JEI-DNN, ExitIfMin")],
         note="A difference within noise, or of half a point, counts as the same.",
     )
 
@@ -207,21 +207,21 @@ def judge_graphs(tasks: Tasks) -> Claim:
 def judge_training_time(tasks: Tasks) -> Claim:
     """Judge time and parameters against the baselines'."""
 
-    def more(key: str, rival: str, allowed: float) -> dict[str, Gap]:
+    def excess(key: str, rival: str, allowance: float) -> dict[str, Gap]:
         def share(task: Results) -> float | None:
             ours, theirs = (task["contestants"].get(name, {}).get(key) for name in (JEI, rival))
             return ours / theirs - 1 if ours and theirs else None
 
-        return differences(tasks, share, lambda task: allowed)
+        return differences(tasks, share, lambda task: allowance)
 
     return judge(
         "Training time",
         "JEI-DNN takes a little longer to train (15 minutes against 13, 37 against 22 and 24) and a negligible number "
         "of parameters more.",
         [
-            is_at_most("percent more time than BoostedNet", more("CPU seconds", BASELINE, LONGER)),
-            is_at_most("percent more time than L2W-DEN", more("CPU seconds", "L2W-DEN", LONGER)),
-            is_at_most("percent more parameters than BoostedNet", more("parameters", BASELINE, LARGER)),
+            is_at_most("percent more time than BoostedNet", excess("CPU seconds", BASELINE, LONGER)),
+            is_at_most("percent more time than L2W-DEN", excess("CPU seconds", "L2W-DEN", LONGER)),
+            is_at_most("percent more parameters than BoostedNet", excess("parameters", BASELINE, LARGER)),
         ],
         cause=_describe_training(tasks),
         note="Allowed are 70 % more time, as much as in the paper, and 1 % more parameters. The paper's times are of "
@@ -229,38 +229,39 @@ def judge_training_time(tasks: Tasks) -> Claim:
     )
 
 
-def _same(what: str, tasks: Tasks, other: str) -> Measure:
+def _judge_same(what: str, tasks: Tasks, other: str) -> Measure:
     gaps = accuracy_gaps(tasks, JEI, other)
     return is_alike(what, {name: replace(gap, noise=max(gap.noise, 100 * SAME)) for name, gap in gaps.items()})
 
 
-def _epochs_to_converge(found: Details) -> dict[str, Any]:
+def _epochs_to_converge(task_details: Details) -> dict[str, Any]:
     """Return the epochs that each variant takes, by cost weight."""
     curves = {
-        name: np.array([epoch["accuracy"] for epoch in found["convergence"].get(name, ())]) for name in (JEI, FULL)
+        name: np.array([epoch["accuracy"] for epoch in task_details["convergence"].get(name, ())])
+        for name in (JEI, FULL)
     }  # epochs x cost weights
     if not all(len(curve) for curve in curves.values()):
         return {}
     target = np.minimum(*(curve[-LAST:].mean(0) for curve in curves.values())) - NEAR
-    needed = {}
+    epochs = {}
     for name, curve in curves.items():
         short = curve < target
         # The epoch after the last one below the target; the last epochs may be below it by chance.
-        needed[name] = np.where(short.any(0), len(curve) - short[::-1].argmax(0), 0) + 1.0
-    return needed
+        epochs[name] = np.where(short.any(0), len(curve) - short[::-1].argmax(0), 0) + 1.0
+    return epochs
 
 
-def _epochs_more(found: Details) -> Gap | None:
-    needed = _epochs_to_converge(found)
-    if not needed:
+def _epochs_more(task_details: Details) -> Gap | None:
+    epochs = _epochs_to_converge(task_details)
+    if not epochs:
         return None
-    more = needed[FULL] - needed[JEI]
+    more = epochs[FULL] - epochs[JEI]
     spread = 1.96 * float(more.std(ddof=1)) / len(more) ** 0.5 if len(more) > 1 else 0.0
     return Gap(round(float(more.mean()), 3), round(max(0.5, spread), 3))
 
 
 def _describe_convergence(details: Mapping[str, Details]) -> str:
-    rows = [needed for found in details.values() if (needed := _epochs_to_converge(found))]
+    rows = [epochs for task_details in details.values() if (epochs := _epochs_to_converge(task_details))]
     if not rows:
         return ""
     ours, full = (float(np.mean([row[name].mean() for row in rows])) for name in (JEI, FULL))

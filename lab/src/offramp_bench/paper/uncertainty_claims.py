@@ -57,18 +57,20 @@ def judge_uncertainty(tasks: Tasks, details: Mapping[str, Details]) -> Claim:
 def judge_uncertainty_parts(tasks: Tasks, details: Mapping[str, Details]) -> tuple[Claim, ...]:
     """Judge the parts of observation 4 one by one."""
     errors = [
-        _less(tasks, rival, f"points of calibration error less than {_named(rival)} at equal cost", "ece")
+        _judge_less(tasks, rival, f"points of calibration error less than {_display_name(rival)} at equal cost", "ece")
         for rival in RIVALS
     ]
     sizes = [
         improves(
-            f"percent smaller prediction sets than {_named(rival)} at equal cost",
+            f"percent smaller prediction sets than {_display_name(rival)} at equal cost",
             differences(tasks, partial(_smaller_sets, rival=rival), lambda task: SMALLER),
         )
         for rival in RIVALS
     ]
     distances = [
-        _less(tasks, rival, f"points nearer to the requested 95 % than the coverage of {_named(rival)}", "coverage")
+        _judge_less(
+            tasks, rival, f"points nearer to the requested 95 % than the coverage of {_display_name(rival)}", "coverage"
+        )
         for rival in RIVALS
     ]
     levels = differences(details, _nearer_at_all_levels, _noise_of_levels)
@@ -100,11 +102,11 @@ def judge_uncertainty_parts(tasks: Tasks, details: Mapping[str, Details]) -> tup
 def judge_conformal_variants(details: Mapping[str, Details]) -> Claim:
     """Judge that four ways to set conformal thresholds are equivalent."""
 
-    def spread(found: Details, column: str) -> float:
-        rows = [[sets[column] for sets in row["sets"].values()] for row in found["cost weights"]]
+    def spread(task_details: Details, column: str) -> float:
+        rows = [[sets[column] for sets in row["sets"].values()] for row in task_details["cost weights"]]
         values = np.array(rows)  # cost weights x variants x levels
         if column == "size":
-            place = int(np.abs(np.array(found["requested"]) - COVERAGE).argmin())
+            place = int(np.abs(np.array(task_details["requested"]) - COVERAGE).argmin())
             return float(np.mean(np.ptp(values[..., place], axis=1) / values[..., place].mean(1)))
         return float(np.ptp(values, axis=1).mean())
 
@@ -115,11 +117,15 @@ def judge_conformal_variants(details: Mapping[str, Details]) -> Claim:
         [
             is_alike(
                 "percent between the smallest and the largest mean size of sets of 95 %",
-                differences(details, lambda found: spread(found, "size"), lambda found: SIZES_APART),
+                differences(
+                    details, lambda task_details: spread(task_details, "size"), lambda task_details: SIZES_APART
+                ),
             ),
             is_alike(
                 "points of coverage between the variants, at all levels",
-                differences(details, lambda found: spread(found, "coverage"), lambda found: VARIANTS_APART),
+                differences(
+                    details, lambda task_details: spread(task_details, "coverage"), lambda task_details: VARIANTS_APART
+                ),
             ),
         ],
         cause=_describe_variants(details),
@@ -130,28 +136,28 @@ def judge_conformal_variants(details: Mapping[str, Details]) -> Claim:
 def judge_calibration_by_depth(details: Mapping[str, Details]) -> Claim:
     """Judge that early exits are the worst calibrated."""
 
-    def halves(found: Details, when: str) -> tuple[float, float]:
-        errors = found["calibration by depth"][BASELINE][when]
+    def halves(task_details: Details, when: str) -> tuple[float, float]:
+        errors = task_details["calibration by depth"][BASELINE][when]
         half = len(errors) // 2
         return float(np.mean(errors[:half])), float(np.mean(errors[half:]))
 
-    def fall(found: Details, when: str) -> float:
-        early, late = halves(found, when)
+    def fall(task_details: Details, when: str) -> float:
+        early, late = halves(task_details, when)
         return early - late
 
-    def noise(found: Details) -> float:
-        return noise_of_share(found["full accuracy"], found["test"])
+    def noise(task_details: Details) -> float:
+        return noise_of_share(task_details["full accuracy"], task_details["test"])
 
     measures = [
         improves(
             f"points of calibration error more in the first half of the exits, {when} temperature scaling",
-            differences(details, lambda found, when=when: fall(found, when), noise),  # type: ignore[misc]
+            differences(details, lambda task_details, when=when: fall(task_details, when), noise),  # type: ignore[misc]
         )
         for when in ("before", "after")
     ]
     cause = ""
     if details:
-        early, late = np.mean([halves(found, "after") for found in details.values()], axis=0)
+        early, late = np.mean([halves(task_details, "after") for task_details in details.values()], axis=0)
         cause = (
             f"After temperature scaling the error is {100 * early:.2f} points in the first half of the exits and "
             f"{100 * late:.2f} in the second, mean over tasks."
@@ -166,15 +172,15 @@ def judge_calibration_by_depth(details: Mapping[str, Details]) -> Claim:
 
 
 def _describe_variants(details: Mapping[str, Details]) -> str:
-    covered: dict[str, list[float]] = {}
-    for found in details.values():
-        place = int(np.abs(np.array(found["requested"]) - COVERAGE).argmin())
-        for row in found["cost weights"]:
+    coverages: dict[str, list[float]] = {}
+    for task_details in details.values():
+        place = int(np.abs(np.array(task_details["requested"]) - COVERAGE).argmin())
+        for row in task_details["cost weights"]:
             for variant, sets in row["sets"].items():
-                covered.setdefault(variant, []).append(sets["coverage"][place])
-    if not covered:
+                coverages.setdefault(variant, []).append(sets["coverage"][place])
+    if not coverages:
         return ""
-    means = {variant: 100 * float(np.mean(values)) for variant, values in covered.items()}
+    means = {variant: 100 * float(np.mean(values)) for variant, values in coverages.items()}
     low, high = min(means, key=lambda name: means[name]), max(means, key=lambda name: means[name])
     return (
         f"Of 95 % requested, {low.replace('_', ' ')} thresholds cover {means[low]:.2f} % and "
@@ -182,11 +188,11 @@ def _describe_variants(details: Mapping[str, Details]) -> str:
     )
 
 
-def _named(contestant: str) -> str:
+def _display_name(contestant: str) -> str:
     return NAMES.get(contestant, contestant)
 
 
-def _less(tasks: Tasks, rival: str, what: str, column: str) -> Measure:
+def _judge_less(tasks: Tasks, rival: str, what: str, column: str) -> Measure:
     """Judge whether the paper's method has less calibration error, or less distance from the requested coverage."""
     is_coverage = column == "coverage"
     transform = _distance if is_coverage else np.asarray
@@ -200,9 +206,11 @@ def _less(tasks: Tasks, rival: str, what: str, column: str) -> Measure:
 
 def _levels(tasks: Tasks, column: str, opening: str, scale: float, unit: str, transform: Any = np.asarray) -> str:
     """Return a sentence with the level of each contestant, mean over costs and tasks."""
-    found = {name: mean_level(tasks, name, column, transform=transform) for name in (JEI, *RIVALS)}
-    known = [f"{scale * level:.2f}{unit} with {_named(name)}" for name, level in found.items() if level is not None]
-    return f"{opening} {', '.join(known)}, mean over costs and tasks." if len(known) > 1 else ""
+    levels = {name: mean_level(tasks, name, column, transform=transform) for name in (JEI, *RIVALS)}
+    parts = [
+        f"{scale * level:.2f}{unit} with {_display_name(name)}" for name, level in levels.items() if level is not None
+    ]
+    return f"{opening} {', '.join(parts)}, mean over costs and tasks." if len(parts) > 1 else ""
 
 
 def _distance(coverage: Floats) -> Floats:
@@ -218,10 +226,10 @@ def _smaller_sets(task: Results, *, rival: str) -> float | None:
 
 def _nearer_at_all_levels(details: Details) -> float:
     """Return how much nearer to the requested coverage than the baseline, mean over levels and cost weights."""
-    requested = np.array(details["requested"])
+    requested_coverage = np.array(details["requested"])
     rows = details["cost weights"]
-    ours = [np.abs(row["sets"]["gated"]["coverage"] - requested).mean() for row in rows]
-    theirs = [np.abs(row["baseline"]["sets"]["gated"]["coverage"] - requested).mean() for row in rows]
+    ours = [np.abs(row["sets"]["gated"]["coverage"] - requested_coverage).mean() for row in rows]
+    theirs = [np.abs(row["baseline"]["sets"]["gated"]["coverage"] - requested_coverage).mean() for row in rows]
     return float(np.mean(theirs) - np.mean(ours))
 
 

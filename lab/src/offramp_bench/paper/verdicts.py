@@ -101,13 +101,13 @@ def differences(
         noise: Computes its noise; None where it is not known.
         scale: Factor of both: 100 for points.
     """
-    found = {}
+    gaps = {}
     for name, task in tasks.items():
         value = figure(task)
-        allowed = None if value is None else noise(task)
-        if value is not None and allowed is not None:
-            found[name] = Gap(round(scale * value, 3), round(scale * allowed, 3))
-    return found
+        task_noise = None if value is None else noise(task)
+        if value is not None and task_noise is not None:
+            gaps[name] = Gap(round(scale * value, 3), round(scale * task_noise, 3))
+    return gaps
 
 
 def improves(what: str, by_task: Mapping[str, Gap]) -> Measure:

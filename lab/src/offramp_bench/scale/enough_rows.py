@@ -7,18 +7,23 @@ from typing import Any
 
 from offramp.features import StoreSource, split_by_id
 from offramp.methods._joint import fit_classifiers, fit_joint
-from offramp.methods._settings import JointSettings
+from offramp.methods._settings import DEFAULT, PAPER
 from offramp_bench.bars import Bar, say
-from offramp_bench.paper.tasks import TASKS, Look, Splits, Task, _store, prices_of, splits_of
+from offramp_bench.paper.tasks import TASKS, Task
 from offramp_bench.scale.accuracy import accuracy_of
+from offramp_bench.tracks.samples import Look, open_splits, pooling_of, prices_of, store_of
 
 __all__ = ["enough_rows"]
 
 ROWS = {"clinc150": (1_000, 3_000, 10_000), "cifar10": (1_000, 3_000, 10_000, 25_000, 50_000)}
 """Rows that exits learn from; the last are all that the network itself was trained on."""
 
-KINDS: dict[str, Look] = {"ladder": "one view", "linear": "paper"}
+KINDS: dict[str, Look] = {"ladder": "grid", "linear": "means"}
 """Exits, and what they see: the default's on rich features, and the paper's linear ones on means."""
+
+LINEAR = replace(PAPER, weight_decay=0.0, least_steps=DEFAULT.least_steps)
+"""Settings of linear exits. An L2 penalty holds late exits on unnormed features down; with few samples they take as
+many steps as the default does."""
 
 SEEDS = 2
 """Of the fit, of which rows it gets, and of which samples tune."""
@@ -55,17 +60,15 @@ def enough_rows(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
 
 def _measured(task: Task, kind: str, look: Look, rows: int, seed: int) -> dict[str, float]:
     """Fit on so many rows, fewer ones being among more, and measure."""
-    splits: Splits = splits_of(task, look, seed)
-    seen = _store(task.name, "seen")
+    splits = open_splits(task, look, seed)
+    seen = store_of(task.name, "seen", every_row=True)
     drawn = split_by_id(seen.ids(), [rows], seed=seed)[0]
-    fit = StoreSource(seen, pooling=task.pooling(look), rows=drawn)
-    prices = prices_of(task.name, look)
+    fit = StoreSource(seen, pooling=pooling_of(task, look), rows=drawn)
+    prices = prices_of(task.name, look, 1)
     started = time.process_time()
     if kind == "ladder":
-        # The default's gates learn beside a ladder that stays as it is: a threshold does without them.
-        settings: JointSettings = replace(task.default, seed=seed, epochs=0)
-        fitted = fit_joint(fit, splits.tune, prices, settings)
+        fitted = fit_joint(fit, splits.tune, prices, replace(DEFAULT, seed=seed))
     else:
-        fitted = fit_classifiers(fit, splits.tune, prices, replace(task.paper, seed=seed))
+        fitted = fit_classifiers(fit, splits.tune, prices, replace(LINEAR, seed=seed))
     took_s = time.process_time() - started
     return {**asdict(accuracy_of(fitted.exits, splits.tune, splits.test, prices)), "cpu_s": took_s}

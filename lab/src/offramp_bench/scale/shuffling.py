@@ -15,8 +15,10 @@ from offramp.features._shard import Plan, write_shard
 from offramp.features._store import Store, begin_store, compile_manifest
 from offramp.methods._joint import fit_classifiers
 from offramp_bench.bars import Bar, say
-from offramp_bench.paper.tasks import TASKS, _store, prices_of, splits_of
+from offramp_bench.paper.tasks import TASKS
 from offramp_bench.scale.accuracy import accuracy_of
+from offramp_bench.scale.enough_rows import LINEAR
+from offramp_bench.tracks.samples import open_splits, pooling_of, prices_of, store_of
 
 __all__ = ["shuffling"]
 
@@ -46,7 +48,7 @@ def shuffling(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
         Accuracies and what is lost of them against the full shuffle; no bars, as they are no promise.
     """
     seeds = range(1 if small else SEEDS)
-    everything = _read(_store(TASK, "seen"))
+    everything = _read(store_of(TASK, "seen", every_row=True))
     labels = everything.columns["labels"]
     drawn = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     orders = {"sorted by class": labels.argsort(stable=True), "in random order": drawn}
@@ -89,7 +91,7 @@ def _in_memory(rows: _Rows) -> BatchSource:
 
 
 def _pooling() -> str:
-    return TASKS[TASK].pooling("paper")
+    return pooling_of(TASKS[TASK], "means")
 
 
 def _written(rows: _Rows, order: torch.Tensor, path: Path) -> Store:
@@ -112,9 +114,8 @@ def _buffered(store: Store) -> BatchSource:
 
 def _fitted(source: BatchSource, seed: int) -> dict[str, float]:
     """How good linear exits are that were fitted on the source: few epochs, so that their order matters."""
-    task, prices = TASKS[TASK], prices_of(TASK, "paper")
-    splits = splits_of(task, "paper", 0)
-    settings = replace(task.paper, seed=seed, warmup_epochs=EPOCHS, epochs=0)
+    prices, splits = prices_of(TASK, "means", 1), open_splits(TASKS[TASK], "means", 0)
+    settings = replace(LINEAR, seed=seed, warmup_epochs=EPOCHS, epochs=0)
     fitted = fit_classifiers(source, splits.tune, prices, settings)
     found = accuracy_of(fitted.exits, splits.tune, splits.test, prices)
     return {"at_half": found.at_half, "area": found.area}

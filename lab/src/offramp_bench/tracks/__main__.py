@@ -12,7 +12,6 @@ again and compared (minutes for a small task, up to an hour for all).
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from typing import Any
 import numpy as np
 
 import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a model)
-from offramp._files import write_atomically
 from offramp_bench.bars import Bar, parser, report, say
-from offramp_bench.paper.tasks import COMPARED, TASKS
+from offramp_bench.json_files import write_json
+from offramp_bench.paper.tasks import COMPARED, FINAL, TASKS
 from offramp_bench.tracks.bars import bars
-from offramp_bench.tracks.cell import run_cell
+from offramp_bench.tracks.cell import run_cell, samples_key, tuned_variant
 from offramp_bench.tracks.contestants import CONTESTANTS, TRAININGS, cells_of
 from offramp_bench.tracks.intervals import SEEDS
 from offramp_bench.tracks.joining import complete_cells, join_track
@@ -38,31 +37,37 @@ ALIKE = 0.002
 def compare_trainings(arguments: argparse.Namespace) -> int:
     """Compute the cells that are missing, and write the results of each task."""
     for name in arguments.task:
-        for training, look in cells_of(arguments.training):
-            complete_cells(TASKS[name], training, look, range(arguments.seeds))
+        # Trainings on the same samples one after the other, so that these are loaded once per seed.
+        cells = sorted(cells_of(name, arguments.training), key=lambda cell: samples_key(TASKS[name], *cell))
+        for training, look in cells:
+            if training.is_tuned:
+                tuned_variant(TASKS[name], training, look)
+        for seed in range(arguments.seeds):
+            for training, look in cells:
+                complete_cells(TASKS[name], training, look, [seed])
         _write(assemble(TASKS[name], range(arguments.seeds)), arguments.into)
-    found = read_results(arguments.into)
-    return report({"written": sorted(found)}, bars(found, COMPARED), check=False)
+    results = read_results(arguments.into)
+    return report({"written": sorted(results)}, bars(results, COMPARED), check=False)
 
 
 def join(arguments: argparse.Namespace) -> int:
     """Let a method of one's own join the results of each task."""
-    committed = read_results() | read_results(arguments.into)
+    committed_results = read_results() | read_results(arguments.into)
     for name in arguments.task:
-        if name not in committed:
-            raise SystemExit(f"{name} has no committed results to join; known: {', '.join(committed)}")
+        if name not in committed_results:
+            raise SystemExit(f"{name} has no committed results to join; known: {', '.join(committed_results)}")
         seeds = range(arguments.seeds)
-        joined = join_track(
-            committed[name], TASKS[name], arguments.method, arguments.look, seeds, trust=arguments.trust
+        results = join_track(
+            committed_results[name], TASKS[name], arguments.method, arguments.look, seeds, trust=arguments.trust
         )
-        _write(joined, arguments.into)
+        _write(results, arguments.into)
     return report({"written": list(arguments.task)}, [], check=False)
 
 
 def check(arguments: argparse.Namespace) -> int:
     """Hold the committed results against the bars, and one cell per task against what is computed again."""
     results = read_results()
-    made = bars(results, COMPARED)
+    all_bars = bars(results, COMPARED)
     generator = np.random.default_rng()
     for name in (name for name in arguments.task if name in results):
         rows = [row for row in results[name]["contestants"].values() if row["name"] in CONTESTANTS]
@@ -70,17 +75,15 @@ def check(arguments: argparse.Namespace) -> int:
         seed = int(generator.integers(len(row["mean accuracies"])))
         say(f"computing again: {name}, {row['name']}, seed {seed}")
         cell = run_cell(TASKS[name], TRAININGS[row["training"]], row["look"], seed)
-        found = figures_of(cell.curves[row["policy"]], results[name]["range"]["start"])["mean accuracy"][0]
+        mean_accuracy = figures_of(cell.curves[row["policy"]], results[name]["range"]["start"])["mean accuracy"][0]
         title = f"{name}, {row['name']}, seed {seed}: difference in mean accuracy when computed again"
-        made.append(Bar(title, abs(float(found) - row["mean accuracies"][seed]), ALIKE))
-    return report({}, made, check=True)
+        all_bars.append(Bar(title, abs(float(mean_accuracy) - row["mean accuracies"][seed]), ALIKE))
+    return report({}, all_bars, check=True)
 
 
 def _write(results: dict[str, Any], folder: Path) -> None:
     file = result_file(results["task"], folder)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with write_atomically(file) as temporary:
-        temporary.write_text(json.dumps(results) + "\n", encoding="utf-8")
+    write_json(file, results)
     say(f"{results['task']}: {len(results['contestants'])} contestants in {file}")
 
 
@@ -88,8 +91,8 @@ def main() -> int:
     """Run the comparison."""
     options = parser(__doc__)
     options.add_argument(
-        "--task", nargs="+", default=COMPARED, choices=COMPARED, metavar="TASK",
-        help=f"datasets and their networks: {', '.join(COMPARED)} (all)",
+        "--task", nargs="+", default=COMPARED, choices=[*COMPARED, *FINAL], metavar="TASK",
+        help=f"datasets and their networks: {', '.join(COMPARED)} (all of these); {', '.join(FINAL)}: the final test",
     )  # fmt: skip
     options.add_argument(
         "--training", nargs="+", default=list(TRAININGS), choices=list(TRAININGS), metavar="NAME",

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offramp._files import write_atomically
 from offramp.cost import Costs
 from offramp.errors import InputError
 from offramp.features._ids import stable_hash
@@ -31,27 +30,34 @@ from offramp.uncertainty import calibration_error, prediction_set
 from offramp_bench import places
 from offramp_bench.bars import say
 from offramp_bench.conformal_variants import variant_thresholds
-from offramp_bench.paper.tasks import Task
+from offramp_bench.json_files import write_json
+from offramp_bench.paper.tasks import TASKS, Task
 from offramp_bench.tracks.choosing import choose_points
-from offramp_bench.tracks.contestants import SHIPPED, TRAININGS, Training
-from offramp_bench.tracks.samples import Look, Splits, load_splits, pooling_of, prices_of, widest_ladder
+from offramp_bench.tracks.contestants import (
+    AGREEMENT,
+    ONE_EXIT,
+    OPEN,
+    OTHER_NETWORKS,
+    TRAININGS,
+    VOTES,
+    Training,
+)
+from offramp_bench.tracks.other_networks import measure_agreement, with_full_network_of
+from offramp_bench.tracks.samples import Look, Splits, load_splits, pooling_of, prices_of, spacing_of, widest_ladder
 from offramp_bench.tracks.tuning import EPOCHS, SHORT, TUNING_SEED, VARIANTS, Variant, settings_of
 from offramp_bench.tracks.yardstick import Curve, measure
 
-__all__ = ["Cell", "Footing", "cell_files", "read_cell", "run_cell", "save_cell", "tuned_variant"]
+__all__ = ["Cell", "Footing", "cell_files", "read_cell", "run_cell", "samples_key", "save_cell", "tuned_variant"]
 
 CACHE = places.CACHE / "tracks"
 
-VERSION = 1
+VERSION = 2
 """Version of what a cell measures; cells of another version are computed again."""
 
 BUDGETS = np.linspace(0, 1, 33)[1:]
 """Relative costs at which points are chosen on tune, besides the cheapest point."""
 
 MISCOVERAGE = 0.05
-
-ONE_EXIT = "one_exit"
-"""No policy: every sample leaves at the same exit."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +82,25 @@ def _slug(name: str) -> str:
 
 def identity(task: Task, training: Training, look: Look) -> str:
     """Hash everything but the seed and the tuned settings that a cell depends on."""
-    width = widest_ladder(task.name, look) if training.settings.get("exits") == "ladder" else 0
-    parts: tuple[Any, ...] = (VERSION, training, pooling_of(task, look), task.shares, task.most_rows, width)
-    if training.name == SHIPPED:
+    width = widest_ladder(task.name, look) if training.exits == "ladder" else 0
+    spacing = _spacing(task, training, look)
+    parts: tuple[Any, ...] = (VERSION, training, pooling_of(task, look), task.shares, task.most_rows, width, spacing)
+    if training.method == "default":
         parts = (*parts, DEFAULT)
     elif training.name not in TRAININGS:  # a reader's own: fitted again whenever its file changes
         module = inspect.getmodule(METHODS.get(training.method))
         parts = (*parts, "" if module is None else inspect.getsource(module))
     return f"{stable_hash(str((*parts, EPOCHS, SHORT, VARIANTS))):x}"
+
+
+def _spacing(task: Task, training: Training, look: Look) -> int:
+    """Return n: exits stand after every n-th stage, so that they keep within 2 %, unless on the open track."""
+    return 1 if training.name in OPEN else spacing_of(task.name, look, training.exits)
+
+
+def samples_key(task: Task, training: Training, look: Look) -> tuple[str, str, int]:
+    """Return a key of the features that a training reads: trainings with the same key read the same ones."""
+    return look, OTHER_NETWORKS.get(training.name, {}).get(task.name, ""), _spacing(task, training, look)
 
 
 def tuned_variant(task: Task, training: Training, look: Look) -> Variant:
@@ -97,16 +114,14 @@ def tuned_variant(task: Task, training: Training, look: Look) -> Variant:
     if training.tuned_as is not None:
         return tuned_variant(task, TRAININGS[training.tuned_as], look)
     file = CACHE / task.name / f"{_slug(training.name)}-{look}-tuning.json"
-    known = identity(task, training, look)
+    current_identity = identity(task, training, look)
     if file.exists():
-        saved = json.loads(file.read_text())
-        if saved["identity"] == known:
-            return VARIANTS[int(np.argmax(saved["scores"]))]
-    splits = load_splits(task, look, TUNING_SEED)
+        record = json.loads(file.read_text())
+        if record["identity"] == current_identity:
+            return VARIANTS[int(np.argmax(record["scores"]))]
+    splits = load_splits(task, look, TUNING_SEED, _spacing(task, training, look))
     scores = [_score(task, training, look, splits, variant) for variant in VARIANTS]
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with write_atomically(file) as temporary:
-        temporary.write_text(json.dumps({"identity": known, "scores": scores}))
+    write_json(file, {"identity": current_identity, "scores": scores})
     say(f"{task.name}, {training.name}, {look}: tuned, {[round(100 * score, 2) for score in scores]}")
     return VARIANTS[int(np.argmax(scores))]
 
@@ -114,7 +129,7 @@ def tuned_variant(task: Task, training: Training, look: Look) -> Variant:
 def _score(task: Task, training: Training, look: Look, splits: Splits, variant: Variant) -> float:
     """Return the mean accuracy on tune of a short fit; 0 if it diverges."""
     settings = settings_of(task, training, look, variant, epochs=SHORT, seed=TUNING_SEED, gates=False)
-    prices = prices_of(task.name, look)
+    prices = prices_of(task.name, look, _spacing(task, training, look))
     try:
         fitted = METHODS.get(training.method)(splits.fit, splits.tune, prices, settings)
     except InputError as error:
@@ -141,9 +156,13 @@ def run_cell(task: Task, training: Training, look: Look, seed: int) -> Cell:
         look: What exits see.
         seed: Seed of the fit and of the tune and calibrate splits.
     """
-    splits, prices = load_splits(task, look, seed), prices_of(task.name, look)
+    if training.name == AGREEMENT:
+        return _agreement_cell(task, training, look, seed)
+    spacing = _spacing(task, training, look)
+    network_task = TASKS[OTHER_NETWORKS.get(training.name, {}).get(task.name, task.name)]
+    splits, prices = load_splits(network_task, look, seed, spacing), prices_of(network_task.name, look, spacing)
     method = METHODS.get(training.method)
-    if training.name == SHIPPED:
+    if training.method == "default":
         settings = replace(DEFAULT, seed=seed)
     elif training.name in TRAININGS:
         gates = "gates" in training.policies(look)
@@ -154,12 +173,12 @@ def run_cell(task: Task, training: Training, look: Look, seed: int) -> Cell:
         if is_dataclass(settings) and any(field.name == "seed" for field in fields(settings)):
             settings = replace(settings, seed=seed)
     records: list[EpochRecord] = []
-    started = time.process_time()
+    start_s = time.process_time()
     if training.method == "paper":
         fitted = fit_joint(splits.fit, splits.tune, prices, settings, on_epoch=records.append)
     else:
         fitted = method(splits.fit, splits.tune, prices, settings)
-    cpu_s = time.process_time() - started
+    cpu_s = time.process_time() - start_s
     temperatures = tune_temperatures(fitted.exits, splits.tune)
     outcomes = {
         part: compute_outcomes(fitted.exits, getattr(splits, part), temperatures, probabilities=True)
@@ -172,10 +191,13 @@ def run_cell(task: Task, training: Training, look: Look, seed: int) -> Cell:
     curves, points = {}, {}
     footing = Footing(fitted, outcomes["tune"], temperatures, costs, seed)
     for policy in training.policies(look):
-        kept = footing.points(policy)
-        curves[policy], exits = _curve(kept, outcomes["test"], costs[policy])
-        points[policy] = _described(kept, exits, outcomes)
+        chosen_points = footing.points(policy)
+        curves[policy], exits = _curve(chosen_points, outcomes["test"], costs[policy])
+        if network_task.name != task.name:
+            curves[policy] = with_full_network_of(curves[policy], task, splits.test, seed)
+        points[policy] = _describe_points(chosen_points, exits, outcomes)
     test = outcomes["test"]
+    full_correct = next(iter(curves.values())).full_correct
     table = costs["threshold"].average(test.sizes)
     figures = {
         "identity": identity(task, training, look),
@@ -186,12 +208,32 @@ def run_cell(task: Task, training: Training, look: Look, seed: int) -> Cell:
         "CPU seconds": cpu_s,
         "parameters": _count_parameters(fitted),
         "share of exits": float(table.cumulative_costs()[-1] / table.full) - 1,
-        "full accuracy": float(test.full_correct.double().mean()),
+        "full accuracy": float(full_correct.mean()),
         "exit accuracy": [float(share) for share in test.correct.double().mean((0, 1))],
         "epochs": [[record.phase, record.loss, *record.tune_priced_loss] for record in records],
         "points": points,
     }
     return Cell(figures, curves)
+
+
+def _agreement_cell(task: Task, training: Training, look: Look, seed: int) -> Cell:
+    """Return the cell of agreement-based cascading, which trains nothing."""
+    curve = measure_agreement(task, seed, BUDGETS)
+    figures = {
+        "identity": identity(task, training, look),
+        "seed": seed,
+        "settings": "",
+        "offramp": version("offramp"),
+        "pooling": pooling_of(task, look),
+        "CPU seconds": 0.0,
+        "parameters": 0,
+        "share of exits": 0.0,
+        "full accuracy": float(curve.full_correct.mean()),
+        "exit accuracy": [],
+        "epochs": [],
+        "points": {VOTES: []},
+    }
+    return Cell(figures, {VOTES: curve})
 
 
 def save_cell(cell: Cell, files: tuple[Path, Path]) -> None:
@@ -203,8 +245,7 @@ def save_cell(cell: Cell, files: tuple[Path, Path]) -> None:
         arrays[f"{policy}.spent"], arrays[f"{policy}.correct"] = curve.spent, np.packbits(curve.correct, axis=1)
         arrays["full"], arrays["full_correct"] = curve.full, curve.full_correct
     np.savez_compressed(curves, **arrays)
-    with write_atomically(figures) as temporary:
-        temporary.write_text(json.dumps(cell.figures))
+    write_json(figures, cell.figures)
 
 
 def read_cell(task: Task, training: Training, look: Look, seed: int) -> Cell | None:
@@ -257,68 +298,75 @@ class Footing:
     @cached_property
     def paying(self) -> tuple[int, ...]:
         """The exits that pay under one threshold."""
-        needed = self.fitted.exits.averaging.read
-        return paying_exits(self.tune, self.temperatures, self.best, self.costs["threshold"], needed=needed)[0]
+        exits_read = self.fitted.exits.averaging.read
+        return paying_exits(self.tune, self.temperatures, self.best, self.costs["threshold"], needed=exits_read)[0]
 
     def points(self, policy: str) -> list[OperatingPoint]:
         """Return the points of a policy that somebody would choose on tune, in ascending order of cost."""
-        every = tuple(range(self.tune.predictions.shape[-1]))
+        all_exits = tuple(range(self.tune.predictions.shape[-1]))
         if policy == ONE_EXIT:
-            return self._one_exit_for_all(every)
+            return self._one_exit_for_all(all_exits)
         costs, best = self.costs[policy], self.best
         candidates: list[OperatingPoint] = []
-        for active in dict.fromkeys((self.paying, every)):
+        for active in dict.fromkeys((self.paying, all_exits)):
             view = tuning_of(
                 self.fitted, self.tune, self.temperatures, costs, classifier=best, active=active, seed=self.seed
             )
-            candidates += POLICIES.get(policy).candidates(view)
-            # Everybody leaves at the first exit, and nobody leaves early: both can be had without any policy.
+            # Everybody leaves at the first exit, and nobody leaves early: both can be had without any policy. They come
+            # first, as of points alike on tune the first is kept, and only these are sure to be the same on test.
             candidates += [
                 OperatingPoint("threshold", {"threshold": torch.tensor(level)}, active, self.temperatures[best], best)
                 for level in (0.0, 2.0)
             ]
+            candidates += POLICIES.get(policy).candidates(view)
         points = thin(candidates, self.tune, costs)
-        spent, right = ([point.tune_metrics[name] for point in points] for name in ("cost", "accuracy"))
-        return [points[index] for index in choose_points(spent, right, BUDGETS, samples=len(self.tune.labels))]
+        tune_costs, tune_accuracies = ([point.tune_metrics[name] for point in points] for name in ("cost", "accuracy"))
+        return [
+            points[index]
+            for index in choose_points(tune_costs, tune_accuracies, BUDGETS, samples=len(self.tune.labels))
+        ]
 
-    def _one_exit_for_all(self, every: tuple[int, ...]) -> list[OperatingPoint]:
+    def _one_exit_for_all(self, all_exits: tuple[int, ...]) -> list[OperatingPoint]:
         """Return one point per exit at which every sample leaves: the network cut there, with a trained head."""
         points = [
-            OperatingPoint("threshold", {"threshold": torch.tensor(0.0)}, (exit, every[-1]), self.temperatures[0])
-            for exit in every[:-1]
+            OperatingPoint("threshold", {"threshold": torch.tensor(0.0)}, (exit, all_exits[-1]), self.temperatures[0])
+            for exit in all_exits[:-1]
         ]
-        return thin(points, self.tune, self.costs["threshold"])
+        whole = OperatingPoint("threshold", {"threshold": torch.tensor(0.0)}, all_exits[-1:], self.temperatures[0])
+        return thin([*points, whole], self.tune, self.costs["threshold"])
 
 
 def _mean_accuracy(points: Sequence[OperatingPoint], tune: Outcomes) -> float:
-    found = [np.array([[point.tune_metrics[name] for point in points]]) for name in ("cost", "accuracy")]
+    costs, accuracies = (np.array([[point.tune_metrics[name] for point in points]]) for name in ("cost", "accuracy"))
     full = tune.full_correct.double().mean().numpy()[None]
-    return float(measure(found[0], found[1], full, start=float(found[0].min()))["mean accuracy"][0])
+    return float(measure(costs, accuracies, full, start=float(costs.min()))["mean accuracy"][0])
 
 
 def _curve(points: Sequence[OperatingPoint], test: Outcomes, costs: Costs) -> tuple[Curve, Tensor]:
     exits, rows, table = simulate(points, test), torch.arange(len(test.labels)), costs.of(test.sizes)
-    spent = [table.spent(left, point.active) for point, left in zip(points, exits, strict=True)]
+    sample_costs = [table.spent(left, point.active) for point, left in zip(points, exits, strict=True)]
     correct = [test.correct[point.classifier, rows, left] for point, left in zip(points, exits, strict=True)]
     full = table.full.float().expand(len(rows)).numpy()
-    curve = Curve(torch.stack(spent).float().numpy(), torch.stack(correct).numpy(), full, test.full_correct.numpy())
+    curve = Curve(
+        torch.stack(sample_costs).float().numpy(), torch.stack(correct).numpy(), full, test.full_correct.numpy()
+    )
     return curve, exits
 
 
-def _described(
+def _describe_points(
     points: Sequence[OperatingPoint], exits: Tensor, outcomes: Mapping[str, Outcomes]
 ) -> list[dict[str, float]]:
     """Return calibration error, prediction sets and the share that leaves in the first third of the exits."""
     test, calibrate = outcomes["test"], outcomes["calibrate"]
-    rows, described = torch.arange(len(test.labels)), []
+    rows, descriptions = torch.arange(len(test.labels)), []
     assert test.probabilities is not None
-    for point, left, before in zip(points, exits, simulate(points, calibrate), strict=True):
+    for point, left, calibrate_exits in zip(points, exits, simulate(points, calibrate), strict=True):
         scores = calibrate.conformal_scores[point.classifier]
-        thresholds = variant_thresholds("gated", scores, before, miscoverage=MISCOVERAGE)
+        thresholds = variant_thresholds("gated", scores, calibrate_exits, miscoverage=MISCOVERAGE)
         answers = test.probabilities[point.classifier, rows, left]
         sets = prediction_set(answers, thresholds[left])
         correct = test.correct[point.classifier, rows, left]
-        described.append(
+        descriptions.append(
             {
                 "ece": float(calibration_error(answers.amax(1).clamp_max(1), correct)),
                 "set size": float(sets.double().sum(1).mean()),
@@ -326,4 +374,4 @@ def _described(
                 "early": float((left < test.predictions.shape[-1] / 3).double().mean()),
             }
         )
-    return described
+    return descriptions

@@ -30,11 +30,13 @@ def choose_points(
         >>> choose_points([0.5, 0.2, 0.4], [0.899, 0.9, 0.7], np.array([0.3, 0.45, 1.0]), samples=2000)
         [1, 0]
     """
-    spent, right = np.asarray(costs), np.asarray(accuracies)
-    kept = {int(spent.argmin())}
+    point_costs, point_accuracies = np.asarray(costs), np.asarray(accuracies)
+    indices = {int(point_costs.argmin())}
     for budget in [*budgets.tolist(), np.inf]:
-        affordable = np.flatnonzero(spent <= budget)
+        affordable = np.flatnonzero(point_costs <= budget)
         if len(affordable):
-            good = affordable[right[affordable] >= right[affordable].max() - NOISE / samples**0.5]
-            kept.add(int(good[spent[good].argmax()]))
-    return sorted(kept, key=lambda index: spent[index])
+            near_best = affordable[
+                point_accuracies[affordable] >= point_accuracies[affordable].max() - NOISE / samples**0.5
+            ]
+            indices.add(int(near_best[point_costs[near_best].argmax()]))
+    return sorted(indices, key=lambda index: point_costs[index])

@@ -4,9 +4,28 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from offramp.methods._settings import ExitKind
+from offramp_bench.paper.tasks import LITE0
 from offramp_bench.tracks.samples import Look
 
-__all__ = ["CONTESTANTS", "DEFAULTS", "SHIPPED", "TRAININGS", "Contestant", "Kind", "Track", "Training", "cells_of"]
+__all__ = [
+    "AGREEMENT",
+    "CASCADE",
+    "CONTESTANTS",
+    "DEFAULTS",
+    "ONE_EXIT",
+    "OPEN",
+    "OTHER_NETWORKS",
+    "SHIPPED",
+    "TRAININGS",
+    "VOTES",
+    "Contestant",
+    "Kind",
+    "Track",
+    "Training",
+    "cells_of",
+    "contestants_of",
+]
 
 Track = Literal["policy", "exits", "open"]
 Kind = Literal["default", "paper", "rival", "ablation", "variant"]
@@ -30,6 +49,17 @@ class Training:
     """Training whose tuned settings it inherits; its own if None."""
     footing: Look | None = None
     """Look on which the policies of the policy track are compared on these exits, if on any."""
+
+    @property
+    def exits(self) -> ExitKind | Literal["cascaded"]:
+        """Kind of the exits."""
+        kind: ExitKind = self.settings.get("exits", "linear")
+        return "cascaded" if self.method == "ztw" else kind
+
+    @property
+    def is_tuned(self) -> bool:
+        """False if it runs with settings of its own, or trains nothing."""
+        return self.method not in ("default", VOTES)
 
     def policies(self, look: Look) -> tuple[str, ...]:
         """Return the policies that are tried on these exits."""
@@ -79,11 +109,32 @@ _ABLATIONS: dict[str, dict[str, Any]] = {
 }
 """Settings that each ablation of the paper's method changes."""
 
+ONE_EXIT = "one_exit"
+"""No policy: every sample leaves at the same exit."""
+
+VOTES = "agreement"
+"""No training and no policy of ours: networks vote."""
+
 SHIPPED = "offramp.fit"
 """The shipped settings, nothing tuned from outside; points are chosen on tune as for every contestant."""
 
-OPEN = (SHIPPED, "cut network")
-"""Trainings of the open track. A cut network keeps the first stages, with one trained head for all samples."""
+CASCADE = "offramp.fit, ResNet-20 in front"
+"""The shipped settings on a cascade."""
+
+AGREEMENT = "agreement of ResNets"
+"""Agreement-based cascading: smaller networks vote, and the network answers where they disagree."""
+
+OTHER_NETWORKS: dict[str, dict[str, str]] = {
+    CASCADE: {"cifar10": "cifar10-cascade"},
+    AGREEMENT: {"cifar10": "cifar10"},
+    **{f"ResNet-{layers}": {"cifar10": f"cifar10-resnet{layers}"} for layers in (20, 32, 44)},
+    **{f"{side} pixels, not tuned to it": {name: f"{name}-{side}px" for name in LITE0} for side in (48, 32)},
+}
+"""Trainings that only some tasks have, by name, and the task of the network that they use instead."""
+
+OPEN = (SHIPPED, "cut network", *OTHER_NETWORKS)
+"""Trainings of the open track. A cut network keeps its first stages and gets a trained head, the same for all samples;
+another network may also be used whole, with its own head."""
 
 TRAININGS: dict[str, Training] = {
     training.name: training
@@ -112,7 +163,14 @@ TRAININGS: dict[str, Training] = {
             for name, settings in _ABLATIONS.items()
         ),
         Training(SHIPPED, "default", ("threshold",), ("grid",)),
-        Training("cut network", "classifiers", ("one_exit",), tuned_as="linear"),
+        Training("cut network", "classifiers", (ONE_EXIT,), BOTH, tuned_as="linear"),
+        Training(CASCADE, "default", ("threshold",), ("grid",)),
+        Training(AGREEMENT, VOTES, (VOTES,)),
+        *(
+            Training(name, "classifiers", (ONE_EXIT,), BOTH, tuned_as="linear")
+            for name in OTHER_NETWORKS
+            if name not in (CASCADE, AGREEMENT)
+        ),
     )
 }
 """Ways to train exits, by name."""
@@ -121,7 +179,7 @@ TRAININGS: dict[str, Training] = {
 def _contestants() -> Iterator[Contestant]:
     for training in TRAININGS.values():
         kind: Kind = "rival"
-        if training.name == SHIPPED:
+        if training.method == "default":
             kind = "default"
         elif training.name.startswith("JEI-DNN,"):
             kind = "ablation"
@@ -130,13 +188,14 @@ def _contestants() -> Iterator[Contestant]:
         elif training.name == "JEI-DNN":
             kind = "paper"
         for look in training.looks:
-            where = "" if look == "means" else ", grid"
+            suffix = "" if look == "means" else ", grid"
             for policy in training.own_policies:
                 rule = "" if policy == training.own_policies[0] else f", {NAMES[policy]}"
                 if training.name in OPEN:
-                    yield Contestant(training.name, "open", training.name, look, policy, kind)
+                    name = training.name if len(training.looks) == 1 else f"{training.name}{suffix}"
+                    yield Contestant(name, "open", training.name, look, policy, kind)
                     continue
-                yield Contestant(f"{training.name}{rule}{where}", "exits", training.name, look, policy, kind)
+                yield Contestant(f"{training.name}{rule}{suffix}", "exits", training.name, look, policy, kind)
         if training.footing is not None:
             for policy in POLICIES:
                 name = f"{training.name} exits: {NAMES[policy]}"
@@ -152,14 +211,27 @@ DEFAULTS = {
     "ladder": "exits track, the paper's features",
     "ladder, grid": "exits track, the default's features",
     SHIPPED: "open track, the default as it is shipped",
+    CASCADE: "open track, the default on a cascade",
 }
 """The default on each footing: the contestant that the others there are compared with."""
 
 
-def cells_of(trainings: Sequence[str] = tuple(TRAININGS)) -> list[tuple[Training, Look]]:
-    """Return every training and look that is fitted.
+def contestants_of(task: str) -> dict[str, Contestant]:
+    """Return the contestants of a task, by name."""
+    return {name: contestant for name, contestant in CONTESTANTS.items() if is_tried(contestant.training, task)}
+
+
+def is_tried(training: str, task: str) -> bool:
+    """Return whether the networks of a training exist for a task."""
+    return training not in OTHER_NETWORKS or task in OTHER_NETWORKS[training]
+
+
+def cells_of(task: str, trainings: Sequence[str] = tuple(TRAININGS)) -> list[tuple[Training, Look]]:
+    """Return every training and look that is fitted on a task.
 
     Args:
+        task: Name of the task.
         trainings: Names of trainings.
     """
-    return [(TRAININGS[name], look) for name in trainings for look in TRAININGS[name].looks]
+    names = [name for name in trainings if is_tried(name, task)]
+    return [(TRAININGS[name], look) for name in names for look in TRAININGS[name].looks]

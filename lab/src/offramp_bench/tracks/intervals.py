@@ -22,7 +22,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Lead:
-    """By how much the default is ahead of a contestant in one figure; negative where it is behind."""
+    """Lead of the default over a contestant in one figure; negative where it is behind."""
 
     figure: str
     """One of the yardstick's figures."""
@@ -65,25 +65,27 @@ def bootstrap_figures(
     first = next(iter(curves.values()))
     samples, seeds = len(first[0].full), len(first)
     weights = generator.multinomial(samples, np.full(samples, 1 / samples), size=draws).astype(np.float32)
-    picked = generator.integers(seeds, size=(draws, seeds))
-    drawn: dict[str, dict[str, Floats]] = {}
-    measured: dict[str, dict[str, float]] = {}
-    for name, by_seed in curves.items():
-        resampled = [figures_of(curve, start, weights) for curve in by_seed]
-        exact = [figures_of(curve, start) for curve in by_seed]
-        drawn[name] = {
-            figure: np.take_along_axis(np.stack([found[figure] for found in resampled], 1), picked, axis=1).mean(1)
-            for figure in resampled[0]
+    seed_draws = generator.integers(seeds, size=(draws, seeds))
+    figures_on_draws: dict[str, dict[str, Floats]] = {}
+    figures_on_samples: dict[str, dict[str, float]] = {}
+    for name, seed_curves in curves.items():
+        draw_figures = [figures_of(curve, start, weights) for curve in seed_curves]
+        sample_figures = [figures_of(curve, start) for curve in seed_curves]
+        figures_on_draws[name] = {
+            figure: np.take_along_axis(np.stack([row[figure] for row in draw_figures], 1), seed_draws, axis=1).mean(1)
+            for figure in draw_figures[0]
         }
-        measured[name] = {figure: float(np.mean([found[figure][0] for found in exact])) for figure in exact[0]}
-    return drawn, measured
+        figures_on_samples[name] = {
+            figure: float(np.mean([row[figure][0] for row in sample_figures])) for figure in sample_figures[0]
+        }
+    return figures_on_draws, figures_on_samples
 
 
 def compare(
-    drawn: Mapping[str, Mapping[str, Floats]],
-    measured: Mapping[str, Mapping[str, float]],
+    figures_on_draws: Mapping[str, Mapping[str, Floats]],
+    figures_on_samples: Mapping[str, Mapping[str, float]],
     footings: Mapping[str, Sequence[str]],
-    figures: Sequence[str],
+    figures: Mapping[str, Sequence[str]],
 ) -> dict[str, dict[str, list[Lead]]]:
     r"""Return the lead of the default over every other contestant on its footing, with simultaneous intervals.
 
@@ -91,22 +93,22 @@ def compare(
     of the largest $|d_b - d| / s$ over all footings, contestants and figures of the task: together they hold with 95 %.
 
     Args:
-        drawn: `B` numbers by contestant and figure, as `bootstrap_figures` gives them.
-        measured: The figures on the samples themselves.
+        figures_on_draws: `B` numbers by contestant and figure, as `bootstrap_figures` gives them.
+        figures_on_samples: The figures on the samples themselves.
         footings: Names of the contestants that each default is compared with.
-        figures: Figures to compare.
+        figures: Figures of each contestant; two are compared at those that both have.
 
     Returns:
         One lead per figure, by default and contestant.
     """
-    largest = np.zeros(len(next(iter(next(iter(drawn.values())).values()))))
+    largest = np.zeros(len(next(iter(next(iter(figures_on_draws.values())).values()))))
     differences: list[tuple[str, str, str, float, float]] = []
     for default, names in footings.items():
         for name in (name for name in names if name != default):
-            for figure in figures:
+            for figure in (figure for figure in figures[name] if figure in figures[default]):
                 sign = -1.0 if is_cost(figure) else 1.0
-                lead = sign * (measured[default][figure] - measured[name][figure])
-                spread = sign * (drawn[default][figure] - drawn[name][figure])
+                lead = sign * (figures_on_samples[default][figure] - figures_on_samples[name][figure])
+                spread = sign * (figures_on_draws[default][figure] - figures_on_draws[name][figure])
                 deviation = float(spread.std())
                 differences.append((default, name, figure, lead, deviation))
                 if deviation > 1e-12:

@@ -1,4 +1,4 @@
-"""A method of a reader's own joins a track beside the committed results."""
+"""A method of a reader's own on a track, beside the committed results."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -52,27 +52,36 @@ def join_track(
         trust: Names of third-party code that may be imported.
     """
     METHODS.get(method, trust=trust)  # imports it, and says what is wrong with its name
-    own = Training(method, method, ("threshold",), (look,))
+    training = Training(method, method, ("threshold",), (look,))
     name = method if look == "means" else f"{method}, {look}"
     contestant = Contestant(name, "exits", method, look, "threshold", "rival")
-    default = next(one for one in DEFAULTS if CONTESTANTS[one].track == "exits" and CONTESTANTS[one].look == look)
-    beside = TRAININGS[CONTESTANTS[default].training]
-    cells = {name: complete_cells(task, own, look, seeds), default: complete_cells(task, beside, look, seeds)}
+    default = next(
+        candidate
+        for candidate in DEFAULTS
+        if CONTESTANTS[candidate].track == "exits" and CONTESTANTS[candidate].look == look
+    )
+    default_training = TRAININGS[CONTESTANTS[default].training]
+    cells = {
+        name: complete_cells(task, training, look, seeds),
+        default: complete_cells(task, default_training, look, seeds),
+    }
     curves = {
         name: [cell.curves["threshold"] for cell in cells[name]],
         default: [cell.curves[CONTESTANTS[default].policy] for cell in cells[default]],
     }
     start = float(results["range"]["start"])
-    drawn, measured = bootstrap_figures(curves, start)
-    leads = compare(drawn, measured, {default: [name]}, results["figures"])[default][name]
+    figures_on_draws, figures_on_samples = bootstrap_figures(curves, start)
+    leads = compare(
+        figures_on_draws, figures_on_samples, {default: [name]}, dict.fromkeys((default, name), results["figures"])
+    )[default][name]
     row = describe_contestant(contestant, cells[name], start, results["figures"], {})
-    joined = dict(results)
-    joined["contestants"] = {**results["contestants"], name: row}
-    joined["leads"] = {
+    new_results = dict(results)
+    new_results["contestants"] = {**results["contestants"], name: row}
+    new_results["leads"] = {
         **results["leads"],
         default: {
             **results["leads"].get(default, {}),
             name: describe_leads(leads),
         },
     }
-    return joined
+    return new_results

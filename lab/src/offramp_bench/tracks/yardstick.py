@@ -70,9 +70,9 @@ class Range:
 
     def reported(self) -> tuple[str, ...]:
         """Return the figures that every contestant has."""
-        kept = [budget >= self.first_exit for budget in BUDGETS]
-        shown = [True] * len(LOST) + kept + [True]
-        return tuple(figure for figure, is_shown in zip(FIGURES, shown, strict=True) if is_shown)
+        budget_flags = [budget >= self.first_exit for budget in BUDGETS]
+        flags = [True] * len(LOST) + budget_flags + [True]
+        return tuple(figure for figure, is_reported in zip(FIGURES, flags, strict=True) if is_reported)
 
 
 def figures_of(curve: Curve, start: float, weights: npt.NDArray[np.float32] | None = None) -> dict[str, Floats]:
@@ -86,12 +86,12 @@ def figures_of(curve: Curve, start: float, weights: npt.NDArray[np.float32] | No
     Returns:
         `B` numbers for each of `FIGURES`.
     """
-    drawn = np.ones((1, len(curve.full)), np.float32) if weights is None else weights
-    total = drawn.sum(1, dtype=np.float64)
-    full_cost = drawn @ curve.full.astype(np.float32)
-    costs = (drawn @ curve.spent.T).astype(np.float64) / full_cost[:, None]
-    accuracies = (drawn @ curve.correct.T.astype(np.float32)).astype(np.float64) / total[:, None]
-    full = (drawn @ curve.full_correct.astype(np.float32)).astype(np.float64) / total
+    counts = np.ones((1, len(curve.full)), np.float32) if weights is None else weights
+    total = counts.sum(1, dtype=np.float64)
+    full_cost = counts @ curve.full.astype(np.float32)
+    costs = (counts @ curve.spent.T).astype(np.float64) / full_cost[:, None]
+    accuracies = (counts @ curve.correct.T.astype(np.float32)).astype(np.float64) / total[:, None]
+    full = (counts @ curve.full_correct.astype(np.float32)).astype(np.float64) / total
     return measure(costs, accuracies, full, start)
 
 
@@ -115,8 +115,8 @@ def measure(costs: Floats, accuracies: Floats, full: Floats, start: float) -> di
 
     Example:
         >>> curve = np.array([[0.2, 0.6]]), np.array([[0.8, 0.9]]), np.array([0.92])
-        >>> found = measure(*curve, start=0.2)
-        >>> [round(float(found[name][0]), 3) for name in FIGURES[1:5]]
+        >>> figures = measure(*curve, start=0.2)
+        >>> [round(float(figures[name][0]), 3) for name in FIGURES[1:5]]
         [0.9, 0.8, 0.812, 0.875]
     """
     # A point that costs more than the full network is moved onto it.
@@ -130,23 +130,23 @@ def measure(costs: Floats, accuracies: Floats, full: Floats, start: float) -> di
     return dict(zip(FIGURES, [*at_costs, *at_budgets, _mean_from(costs, accuracies, start)], strict=True))
 
 
-def cost_of(costs: Floats, accuracies: Floats, wanted: Floats) -> Floats:
+def cost_of(costs: Floats, accuracies: Floats, targets: Floats) -> Floats:
     """Return the least cost from which on an accuracy is kept.
 
     Args:
         costs: `B x P` relative costs, ascending.
         accuracies: `B x P` accuracies.
-        wanted: `B` accuracies to keep; the last point of each curve must have it.
+        targets: `B` accuracies to keep; the last point of each curve must have it.
 
     Returns:
         `B` costs.
     """
     rows = np.arange(len(costs))
-    short = accuracies < wanted[:, None] - 1e-12
+    short = accuracies < targets[:, None] - 1e-12
     last_short = np.where(short.any(1), short.shape[1] - 1 - short[:, ::-1].argmax(1), -1)
     low, high = np.maximum(last_short, 0), np.minimum(last_short + 1, costs.shape[1] - 1)
     rise = accuracies[rows, high] - accuracies[rows, low]
-    share = np.where(rise > 0, (wanted - accuracies[rows, low]) / np.where(rise > 0, rise, 1), 1.0)
+    share = np.where(rise > 0, (targets - accuracies[rows, low]) / np.where(rise > 0, rise, 1), 1.0)
     crossing = costs[rows, low] + np.clip(share, 0, 1) * (costs[rows, high] - costs[rows, low])
     return np.where(last_short < 0, costs[:, 0], crossing)
 
@@ -158,8 +158,8 @@ def _accuracy_at(costs: Floats, accuracies: Floats, budget: float) -> Floats:
     below, low = low < 0, np.clip(low, 0, costs.shape[1] - 2)
     width = costs[rows, low + 1] - costs[rows, low]
     share = np.where(width > 0, (budget - costs[rows, low]) / np.where(width > 0, width, 1), 0.0)
-    reached = accuracies[rows, low] + np.clip(share, 0, 1) * (accuracies[rows, low + 1] - accuracies[rows, low])
-    return np.where(below, np.nan, reached)
+    accuracy = accuracies[rows, low] + np.clip(share, 0, 1) * (accuracies[rows, low + 1] - accuracies[rows, low])
+    return np.where(below, np.nan, accuracy)
 
 
 def _mean_from(costs: Floats, accuracies: Floats, start: float) -> Floats:
