@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from offramp.backbone._backbone import Backbone
 from offramp.errors import InputError
 from offramp.features import ArraySource
 from offramp.preprocessing import Preprocessing
-from offramp_bench.backbones import graphs, images, training, weights
+from offramp_bench.backbones import graphs, images, minilm, training, weights
 from offramp_bench.backbones.training import Recipe, accuracy, fit
+from offramp_bench.texts import classifier_of, tokenizer
 from tests.cases import each
 
 
@@ -174,3 +176,24 @@ class TestWeights:
     def test_says_how_to_make_them(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"python -m offramp_bench\.backbones nobody"):
             weights.read("nobody", folder=tmp_path)
+
+
+@pytest.mark.data
+def test_an_encoder_is_rebuilt_from_its_low_rank_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    tuned: list[nn.Module] = []
+
+    def fit_and_keep(network: nn.Module, *arguments: Any, **options: Any) -> None:
+        tuned.append(network)
+        fit(network, *arguments, **options)
+
+    monkeypatch.setattr(minilm, "fit", fit_and_keep)
+    texts = np.array(["a red card", "a blue card", "my red card", "his blue card"] * 2, dtype=object)
+    seen = ArraySource(texts, np.array([0, 1] * 4), name="cards")
+    recipe = Recipe(epochs=2, batch_size=4, rate=1e-2, weight_decay=0.0, smoothing=0.0)
+    deltas = minilm.tune_encoder(seen, recipe, num_classes=2, name="cards")
+    tokens = dict(tokenizer()(["a red card", "another one"], padding=True, return_tensors="pt"))
+    with torch.inference_mode():
+        logits = tuned[0].eval()(tokens)
+        rebuilt = classifier_of(deltas)(tokens["input_ids"], tokens["attention_mask"])
+    assert logits.abs().max() > 0.01  # it learned something
+    torch.testing.assert_close(rebuilt, logits, atol=1e-4, rtol=1e-3)

@@ -22,6 +22,7 @@ def replace_samples(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """Let cells read made-up samples and write to a folder, with two epochs and two settings to choose from."""
     monkeypatch.setattr(cell, "load_splits", load)
     monkeypatch.setattr(cell, "prices_of", lambda _name, _look, _spacing: COSTS)
+    monkeypatch.setattr(cell, "fingerprint_of", lambda name: name)
     monkeypatch.setattr(cell, "spacing_of", lambda _name, _look, _kind: 1)
     for module in (cell, tuning):
         monkeypatch.setattr(module, "widest_ladder", lambda _name, _look: 8)

@@ -73,6 +73,10 @@ def test_a_cell_of_another_definition_is_not_read(monkeypatch: pytest.MonkeyPatc
     training = TRAININGS["linear"]
     save_cell(run_cell(TASK, training, "grid", 0), cell_files(TASK, training, "grid", 0))
     assert read_cell(TASK, training, "grid", 0) is not None
+    with monkeypatch.context() as other:
+        other.setattr(cell, "fingerprint_of", lambda _name: "other weights")
+        assert read_cell(TASK, training, "grid", 0) is None
+    assert read_cell(TASK, training, "grid", 0) is not None
     monkeypatch.setattr(cell, "VERSION", cell.VERSION + 1)
     assert read_cell(TASK, training, "grid", 0) is None
 

@@ -23,7 +23,15 @@ TASK = TASKS["nci1"]
 
 @pytest.fixture(autouse=True)
 def _own_stores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    cached = (samples._backbone, samples.store_of, prices_of, spacing_of, widest_ladder, load_splits)
+    cached = (
+        samples._backbone,
+        samples.fingerprint_of,
+        samples.store_of,
+        prices_of,
+        spacing_of,
+        widest_ladder,
+        load_splits,
+    )
     monkeypatch.setattr(places, "STORES", tmp_path)
     for function in cached:
         function.cache_clear()

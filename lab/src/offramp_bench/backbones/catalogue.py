@@ -134,6 +134,8 @@ _ALL = (
         partial(_fit_graphs, _molecule_network, placed=False, name="gnn-nci1"),
         Recipe(epochs=40, batch_size=64, rate=2e-3, weight_decay=0.05, smoothing=0.1),
     ),
+    _tuned_encoder("agnews", minilm.agnews, 4),
+    _tuned_encoder("sst2", minilm.sst2, 2),
 )
 
 BACKBONES = {backbone.name: backbone for backbone in _ALL}

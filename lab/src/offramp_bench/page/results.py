@@ -38,6 +38,8 @@ TITLES = {
     "banking77": "Banking77, MiniLM",
     "superpixels": "Superpixels, graph network",
     "nci1": "NCI1, graph network",
+    "agnews": "AG News (final test), MiniLM",
+    "sst2": "SST-2 (final test), MiniLM",
 }
 """The nine tasks of the comparison and the two of the final test: dataset and network."""
 

@@ -153,6 +153,24 @@ _TASKS_BY_NAME: dict[str, Task] = {
             about="MNIST as graphs of superpixels, by a message-passing network",
         ),
         _trained("nci1", "graph", 2, "gnn-nci1", (0, 0.5, 0.5), about="NCI1, molecules, by a message-passing network"),
+        _trained(
+            "agnews",
+            "text",
+            4,
+            "minilm-agnews",
+            (0.5, 0.3, 0.2),
+            about="AG News, four topics, by all-MiniLM-L6-v2",
+        ),
+        _trained(
+            "sst2",
+            "text",
+            2,
+            "minilm-sst2",
+            (0.5, 0.3, 0.2),
+            about="SST-2, two sentiments, by all-MiniLM-L6-v2; test samples are "
+            "sentences of 20 words on average, all others phrases of 7 to 10: temperatures, thresholds, coverages and "
+            "budgets set there are not right for the test samples",
+        ),
         *(
             _resnets(f"cifar10-resnet{layers}", f"CIFAR-10 by ResNet-{layers}", partial(resnet, layers), "cifar10")
             for layers in (20, 32, 44)

@@ -32,7 +32,7 @@ from offramp_bench.bars import say
 from offramp_bench.conformal_variants import variant_thresholds
 from offramp_bench.json_files import write_json
 from offramp_bench.paper.tasks import TASKS, Task
-from offramp_bench.tracks.choosing import choose_points
+from offramp_bench.tracks.choosing import NOISE, choose_points
 from offramp_bench.tracks.contestants import (
     AGREEMENT,
     ONE_EXIT,
@@ -42,8 +42,17 @@ from offramp_bench.tracks.contestants import (
     VOTES,
     Training,
 )
-from offramp_bench.tracks.other_networks import measure_agreement, with_full_network_of
-from offramp_bench.tracks.samples import Look, Splits, load_splits, pooling_of, prices_of, spacing_of, widest_ladder
+from offramp_bench.tracks.other_networks import TIERS, measure_agreement, with_full_network_of
+from offramp_bench.tracks.samples import (
+    Look,
+    Splits,
+    fingerprint_of,
+    load_splits,
+    pooling_of,
+    prices_of,
+    spacing_of,
+    widest_ladder,
+)
 from offramp_bench.tracks.tuning import EPOCHS, SHORT, TUNING_SEED, VARIANTS, Variant, settings_of
 from offramp_bench.tracks.yardstick import Curve, measure
 
@@ -83,8 +92,9 @@ def _slug(name: str) -> str:
 def identity(task: Task, training: Training, look: Look) -> str:
     """Hash everything but the seed and the tuned settings that a cell depends on."""
     width = widest_ladder(task.name, look) if training.exits == "ladder" else 0
-    spacing = _spacing(task, training, look)
+    spacing, network = _spacing(task, training, look), fingerprint_of(_network_task(task, training).name)
     parts: tuple[Any, ...] = (VERSION, training, pooling_of(task, look), task.shares, task.most_rows, width, spacing)
+    parts = (*parts, network, BUDGETS.tolist(), NOISE, TIERS)
     if training.method == "default":
         parts = (*parts, DEFAULT)
     elif training.name not in TRAININGS:  # a reader's own: fitted again whenever its file changes
@@ -100,7 +110,13 @@ def _spacing(task: Task, training: Training, look: Look) -> int:
 
 def samples_key(task: Task, training: Training, look: Look) -> tuple[str, str, int]:
     """Return a key of the features that a training reads: trainings with the same key read the same ones."""
-    return look, OTHER_NETWORKS.get(training.name, {}).get(task.name, ""), _spacing(task, training, look)
+    return look, _network_task(task, training).name, _spacing(task, training, look)
+
+
+def _network_task(task: Task, training: Training) -> Task:
+    """Return the task of the network that a training uses."""
+    other = OTHER_NETWORKS.get(training.name, {}).get(task.name)
+    return task if other is None else TASKS[other]
 
 
 def tuned_variant(task: Task, training: Training, look: Look) -> Variant:
@@ -159,7 +175,7 @@ def run_cell(task: Task, training: Training, look: Look, seed: int) -> Cell:
     if training.name == AGREEMENT:
         return _agreement_cell(task, training, look, seed)
     spacing = _spacing(task, training, look)
-    network_task = TASKS[OTHER_NETWORKS.get(training.name, {}).get(task.name, task.name)]
+    network_task = _network_task(task, training)
     splits, prices = load_splits(network_task, look, seed, spacing), prices_of(network_task.name, look, spacing)
     method = METHODS.get(training.method)
     if training.method == "default":

@@ -32,6 +32,7 @@ __all__ = [
     "LARGEST_SHARE",
     "Look",
     "Splits",
+    "fingerprint_of",
     "load_splits",
     "open_splits",
     "pooling_of",
@@ -101,6 +102,12 @@ def _backbone(name: str) -> Backbone:
 
 
 @cache
+def fingerprint_of(name: str) -> str:
+    """Return the fingerprint of a task's network."""
+    return _backbone(name).fingerprint()
+
+
+@cache
 def store_of(name: str, part: str, *, every_row: bool = False) -> Store:
     """Return the features of one part of a task, extracted on first use.
 
@@ -112,7 +119,7 @@ def store_of(name: str, part: str, *, every_row: bool = False) -> Store:
     task, backbone = TASKS[name], _backbone(name)
     poolings = tuple(dict.fromkeys((task.look, DEFAULT_POOLING)))
     # Features of a network with other weights are another store.
-    folder = places.STORES / f"{name}-{part}-{'every-row-' if every_row else ''}{backbone.fingerprint()[:12]}"
+    folder = places.STORES / f"{name}-{part}-{'every-row-' if every_row else ''}{fingerprint_of(name)[:12]}"
     if not (folder / "manifest.json").exists():
         source: Source = getattr(task, part)()
         if part == "seen" and len(source) > task.most_rows and not every_row:
