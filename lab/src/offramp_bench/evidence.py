@@ -10,6 +10,7 @@ from statistics import fmean, median
 from typing import Any
 
 from offramp_bench.guarantees import evidence as guarantees
+from offramp_bench.guarantees.tables import BLOCKS
 from offramp_bench.page import read_results
 from offramp_bench.page.results import TITLES
 from offramp_bench.paper import evidence as paper
@@ -481,10 +482,23 @@ def with_plan(document: str) -> str:
     return _between_marks(document, scale.plan(results("scale")))
 
 
-def _between_marks(document: str, content: str) -> str:
-    before, rest = document.split(OPENS)
-    _, after = rest.split(CLOSES)
-    return f"{before}{OPENS}\n{content}\n{CLOSES}{after}"
+def with_guarantees(page: str, document: str) -> str:
+    """Return a page about guarantees with the present figures between its marks.
+
+    Args:
+        page: Path of the page, a key of `BLOCKS`.
+        document: Its content.
+    """
+    for name, (part, block) in BLOCKS[page].items():
+        opens, closes = (mark.replace("evidence", f"evidence: {name}") for mark in (OPENS, CLOSES))
+        document = _between_marks(document, block(results("guarantees")[part]), opens, closes)
+    return document
+
+
+def _between_marks(document: str, content: str, opens: str = OPENS, closes: str = CLOSES) -> str:
+    before, rest = document.split(opens)
+    _, after = rest.split(closes)
+    return f"{before}{opens}\n{content}\n{closes}{after}"
 
 
 if __name__ == "__main__":
@@ -494,3 +508,5 @@ if __name__ == "__main__":
     (ROOT / "docs" / "evidence.md").write_text(page())
     for name, filled in (("README.md", with_headline), ("docs/scale.md", with_plan)):
         (ROOT / name).write_text(filled((ROOT / name).read_text()))
+    for name in BLOCKS:
+        (ROOT / name).write_text(with_guarantees(name, (ROOT / name).read_text()))

@@ -21,8 +21,8 @@ from offramp.model._choose import CONFIDENCE, MAX_DROP, default_point
 from offramp.model._guarantees import losses_at, with_losses
 from offramp.model._outcomes import Outcomes, simulate
 from offramp.model._points import thin, tuning_of
-from offramp.policy import OperatingPoint
-from offramp.policy._stopping import StoppingPolicy
+from offramp.policy import POLICIES, OperatingPoint
+from offramp.policy._policy import OFFERED_POLICIES
 from offramp.runtime import Dial
 from offramp_bench.bars import Bar, say
 from offramp_bench.guarantees.pools import pool
@@ -32,6 +32,9 @@ __all__ = ["SIZES", "Redraw", "default", "draw_once", "summary", "taken"]
 SIZES = {"cifar10": 2000, "banking77": 1667}
 """Samples that tune, and as many that calibrate: half of 4,000 test images, and of the train rows of Banking77 that
 its network has not seen."""
+
+POLICY = OFFERED_POLICIES[0]
+"""The policy that decides unless another is named."""
 
 REDRAWS = 200
 
@@ -97,7 +100,7 @@ def draw_once(
         seen: Outcomes of all samples.
         fitted: The exits.
         temperatures: `1 x L` of the fit.
-        costs: What optimal stopping costs.
+        costs: Costs of the default policy.
         active: The exits in force.
         size: Samples of each split.
         generator: Of the draw.
@@ -106,7 +109,7 @@ def draw_once(
     tune, rest = taken(seen, order[:size]), taken(seen, order[size:])
     calibrate = taken(rest, torch.randint(len(rest.labels), (size,), generator=generator))
     view = tuning_of(fitted, tune, temperatures, costs, classifier=0, active=active)
-    points = thin(StoppingPolicy().candidates(view), tune, costs)
+    points = thin(POLICIES.get(POLICY).candidates(view), tune, costs)
     points = with_losses(points, calibrate, tune)
     full = float(tune.full_correct.double().mean())
     chosen = default_point(points, full_accuracy=full, tune_samples=size).point
@@ -177,7 +180,7 @@ def measure(name: str) -> dict[str, Any]:
     """
     seen, frontier, size = _outcomes(name), pool(name).frontier, SIZES[name]
     fitted = FittedExits(frontier.exits)
-    given = fitted, frontier.temperatures, frontier.costs["stopping"], frontier.points["stopping"][0].active
+    given = fitted, frontier.temperatures, frontier.costs[POLICY], frontier.points[POLICY][0].active
     generator, draws = torch.Generator().manual_seed(0), []
     for number in range(REDRAWS):
         draws.append(draw_once(seen, *given, size=size, generator=generator))

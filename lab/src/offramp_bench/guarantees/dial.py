@@ -9,6 +9,7 @@ from torch import Tensor
 
 from offramp.model._model import EarlyExitModel
 from offramp.model._outcomes import simulate
+from offramp.policy._policy import OFFERED_POLICIES
 from offramp.runtime import BudgetController, Dial
 from offramp.runtime._budget import WINDOW
 from offramp_bench.bars import Bar, say
@@ -21,7 +22,7 @@ __all__ = ["Served", "bound", "dial", "harder_half_way", "kept", "served", "spen
 IMAGES, TEXTS = "cifar10", "banking77"
 """Tasks: ResNet-56 on CIFAR-10, MiniLM on Banking77."""
 
-POLICY = "stopping"
+POLICY = OFFERED_POLICIES[0]
 """The policy that is shipped."""
 
 BUDGETS = 16
