@@ -291,9 +291,10 @@ def draw(found: dict[str, Any], cascade: dict[str, Any]) -> None:
 PAGE = """# Evidence
 
 Written by `python -m offramp_bench.evidence` from `lab/results`, which hold what the benchmarks printed. Everything
-was measured on a two-core CPU without a GPU; speeds are ratios, both sides timed in one run. "Every rival" was measured
-with the default as it is shipped. The other sections that fit a default used that of version 0.1.0a1: exits that were
-not distilled, up to 2,048 means per stage, gates, and optimal stopping where no policy is named.
+was measured on a two-core CPU without a GPU; speeds are ratios, both sides timed in one run. "Every rival" and
+"Promises", except prediction sets, were measured with the default as it is shipped. The other sections that fit a
+default used that of version 0.1.0a1: exits that were not distilled, up to 2,048 means per stage, gates, and optimal
+stopping where no policy is named.
 
 ## Accuracy against cost: `offramp_bench.frontier_quality`
 ResNet-56 on CIFAR-10. The network has memorised the 50,000 train images; classifiers and gates are fitted there. The
@@ -489,9 +490,10 @@ def with_guarantees(page: str, document: str) -> str:
         page: Path of the page, a key of `BLOCKS`.
         document: Its content.
     """
+    figures = results("guarantees")
     for name, (part, block) in BLOCKS[page].items():
         opens, closes = (mark.replace("evidence", f"evidence: {name}") for mark in (OPENS, CLOSES))
-        document = _between_marks(document, block(results("guarantees")[part]), opens, closes)
+        document = _between_marks(document, block(figures[part]), opens, closes)
     return document
 
 

@@ -27,6 +27,7 @@ def _own_stores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
         samples._backbone,
         samples.fingerprint_of,
         samples.store_of,
+        samples._count_stages,
         prices_of,
         spacing_of,
         widest_ladder,

@@ -1,11 +1,13 @@
 """all-MiniLM-L6-v2 tuned to a dataset of texts by low-rank deltas, as the given encoders are."""
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from offramp.features import ArraySource, Source
+from offramp.features import Source
 from offramp_bench import texts
+from offramp_bench.backbones.sources import Chosen
 from offramp_bench.backbones.training import Recipe, fit
 from offramp_bench.backbones.weights import State
 
@@ -105,8 +107,9 @@ def sst2(part: str) -> Source:
     rows = train.read(0, len(train))
     free = [place for place, text in enumerate(rows.inputs) if taken.isdisjoint(_phrases(text))]
     # Ids are hashes: a random choice.
-    places = sorted(sorted(free, key=lambda place: int(rows.ids[place]))[:SST2_ROWS])
-    return ArraySource(rows.inputs[places], rows.labels[places], name="sst2/train/seen", ids=rows.ids[places])
+    mask = np.zeros(len(train), bool)
+    mask[sorted(free, key=lambda place: int(rows.ids[place]))[:SST2_ROWS]] = True
+    return Chosen(train, mask, name="sst2/train/seen")
 
 
 def _phrases(text: str) -> set[tuple[str, ...]]:

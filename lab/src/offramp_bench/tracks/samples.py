@@ -137,13 +137,19 @@ def prices_of(name: str, look: Look, spacing: int) -> BackboneMulAdds:
         look: What exits see.
         spacing: n: an exit stands after every n-th stage; stages between two exits count as one.
     """
-    task, backbone = TASKS[name], _backbone(name)
-    example = backbone.prepare(backbone.preprocessing(task.unseen().read(0, 1).inputs))
-    mul_adds = count_backbone(backbone, example, POOLINGS.get(pooling_of(task, look)))
+    mul_adds = _count_stages(name, look)
     stages = _kept_stages(mul_adds.stage.shape[-1], spacing)
     cumulative = mul_adds.stage.cumsum(-1)[:, stages]
     stage = torch.diff(cumulative, prepend=torch.zeros_like(cumulative[:, :1]))
     return BackboneMulAdds(stage, mul_adds.pooling[:, stages], mul_adds.head[:, stages], mul_adds.full)
+
+
+@cache
+def _count_stages(name: str, look: Look) -> BackboneMulAdds:
+    """Return the counted costs of all stages of a task's network, the same for every spacing."""
+    task, backbone = TASKS[name], _backbone(name)
+    example = backbone.prepare(backbone.preprocessing(task.unseen().read(0, 1).inputs))
+    return count_backbone(backbone, example, POOLINGS.get(pooling_of(task, look)))
 
 
 def _kept_stages(stages: int, spacing: int) -> list[int]:
