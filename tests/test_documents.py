@@ -104,6 +104,14 @@ def test_the_guide_to_the_method_runs() -> None:
 
 
 @pytest.mark.slow
+def test_the_guide_to_cascades_runs() -> None:
+    names = run_guide("docs/cascades.md")
+    assert names["job"].guarantee.at_most == 0.05  # type: ignore[attr-defined]
+    assert names["job"].bill.asked < 1500  # type: ignore[attr-defined]
+    assert names["verdict"].alarms == ()  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
 def test_the_guide_to_onnx_runs() -> None:
     names = run_guide("docs/onnx.md")
     assert names["answer"].labels.tolist() == names["fast"].predict(names["images"]).labels.tolist()  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ BUILTINS: dict[str, type[Exception]] = {
     "BudgetError": ValueError,
     "BusyError": RuntimeError,
     "CorruptFileError": OSError,
+    "CallError": RuntimeError,
     "DuplicateNameError": ValueError,
     "GuessingError": ValueError,
     "InputError": ValueError,

@@ -23,30 +23,33 @@ HEAVY = ("PIL", "datasets", "matplotlib", "pandas", "pyarrow", "rich", "sklearn"
 PUBLIC = {
     "offramp": (
         "DEFAULT PAPER Answer Backbone CalibrationOptions CostOptions EarlyExitModel FittingOptions Frontier "
-        "JointSettings cascade estimate fit image_preprocessing load split"
+        "JointSettings annotate callable_model cascade encoder estimate fit image_preprocessing llm load "
+        "split"
     ),
-    "offramp.backbone": "Axes Cascade CifarResNet Factory callable_backbone",
+    "offramp.annotation": "Annotation estimate_bill",
+    "offramp.backbone": "Axes Cascade CifarResNet Factory",
+    "offramp.calls": "Price Reply",
     "offramp.cost": "Costs count_backbone keep_exits",
     "offramp.data": "FORMATS as_source open_data sample",
     "offramp.demo": "PREPROCESSING digits trained_networks",
     "offramp.errors": (
-        "ArtifactError BudgetError BusyError CorruptFileError DuplicateNameError GuessingError "
-        "GuessingWarning InputError MissingExtraError OfframpError OfframpWarning OverlapWarning SplitError "
-        "SplitRefusedError StoreError UnknownNameError UntrustedNameError WorkerLostError"
+        "ArtifactError BudgetError BusyError CallError CorruptFileError DuplicateNameError GuessingError "
+        "GuessingWarning InputError MissingExtraError OfframpError OfframpWarning OverlapWarning "
+        "SplitError SplitRefusedError StoreError UnknownNameError UntrustedNameError WorkerLostError"
     ),
     "offramp.exits": "EXITS ExitSet LadderExits LinearExits",
-    "offramp.features": "ArraySource BatchSource Source Store StoreSource extract split_by_id",
+    "offramp.features": "ArraySource BatchSource Source StoreSource extract split_by_id",
     "offramp.functional": "evidence exit_distribution gate_loss gate_targets imbalance_weights weighted_loss",
     "offramp.methods": "METHODS FittedExits Method",
-    "offramp.model": "Comparison Estimate Evaluation Measured compare_models fit_features",
-    "offramp.monitor": "Monitor Traffic full_labels summarise",
+    "offramp.model": "compare_models fit_features",
+    "offramp.monitor": "Monitor Traffic full_labels",
     "offramp.policy": "POLICIES Guarantee Observation OperatingPoint Policy Tuning",
     "offramp.pooling": "POOLINGS Pooling Representation Tokens",
     "offramp.preprocessing": "STEPS Preprocessing photo_preprocessing text_preprocessing",
     "offramp.report": "find write_report",
     "offramp.runtime": "BACKENDS Backend BudgetController Dial LatencyTable measure_latency",
     "offramp.scale": "extract_on_cluster predict_on_cluster",
-    "offramp.testing": "check_backbone",
+    "offramp.testing": "check_backbone serve_llm",
     "offramp.uncertainty": "calibration_error conformal_thresholds prediction_set",
     "offramp.backbone.adapters.timm": "timm_backbone",
     "offramp.backbone.adapters.torchvision": "torchvision_backbone",
@@ -56,7 +59,7 @@ PUBLIC = {
 }
 """The public names of each module."""
 
-RESERVED = ("annotate", "callable_model", "llm", "serve")
+RESERVED = ("serve",)
 """Public names to come."""
 
 ROOT = Path(__file__).parents[1]

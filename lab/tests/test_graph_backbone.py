@@ -21,10 +21,11 @@ from offramp.cost import count_backbone
 from offramp.cost._mul_adds import count_mul_adds
 from offramp.errors import InputError, UnknownNameError
 from offramp.features import StoreSource, extract
-from offramp.features._ids import hash_rows, stable_hash
+from offramp.features._ids import stable_hash
 from offramp.features._source import Rows
 from offramp.methods._settings import DEFAULT
 from offramp.pooling._pooling import AutoPooling, MeanPooling, Nodes
+from offramp.preprocessing._row_hashes import hash_rows
 from offramp.testing import check_backbone
 from offramp_bench.backbones.graph_backbone import graph_backbone
 from offramp_bench.backbones.graph_samples import GraphBackbone

@@ -4,9 +4,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from offramp.annotation._annotate import annotate
     from offramp.backbone._backbone import Backbone
     from offramp.backbone._cascading import cascade
     from offramp.backbone._splitting import split
+    from offramp.backbone.adapters._callable import callable_model, encoder
+    from offramp.backbone.adapters._llm import llm
     from offramp.methods._settings import DEFAULT, PAPER, JointSettings
     from offramp.model._answer import Answer
     from offramp.model._estimation import estimate
@@ -28,10 +31,14 @@ __all__ = [
     "FittingOptions",
     "Frontier",
     "JointSettings",
+    "annotate",
+    "callable_model",
     "cascade",
+    "encoder",
     "estimate",
     "fit",
     "image_preprocessing",
+    "llm",
     "load",
     "split",
 ]
@@ -47,10 +54,14 @@ _HOMES = {
     "FittingOptions": "model._options",
     "Frontier": "model._frontier",
     "JointSettings": "methods._settings",
+    "annotate": "annotation._annotate",
+    "callable_model": "backbone.adapters._callable",
     "cascade": "backbone._cascading",
+    "encoder": "backbone.adapters._callable",
     "estimate": "model._estimation",
     "fit": "model._fitting",
     "image_preprocessing": "preprocessing._images",
+    "llm": "backbone.adapters._llm",
     "load": "model._loading",
     "split": "backbone._splitting",
 }

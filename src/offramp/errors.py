@@ -10,6 +10,7 @@ __all__ = [
     "ArtifactError",
     "BudgetError",
     "BusyError",
+    "CallError",
     "CorruptFileError",
     "DuplicateNameError",
     "GuessingError",
@@ -92,6 +93,33 @@ class BusyError(OfframpError, RuntimeError):
 
 class BudgetError(OfframpError, ValueError):
     """No operating point meets the request."""
+
+
+class CallError(OfframpError, RuntimeError):
+    """A call of a model failed, its reply is malformed, or a spending cap forbids it.
+
+    Args:
+        problem: As for `OfframpError`, like `expected`, `got` and `hint`.
+        expected: See there.
+        got: See there.
+        hint: See there.
+        retry_after_s: Seconds to wait before the next call, if the model asked for it.
+        temporary: True if a later attempt may succeed.
+    """
+
+    def __init__(
+        self,
+        problem: str = "",
+        *,
+        expected: str = "",
+        got: object = "",
+        hint: str = "",
+        retry_after_s: float | None = None,
+        temporary: bool = True,
+    ) -> None:
+        super().__init__(problem, expected=expected, got=got, hint=hint)
+        self.retry_after_s = retry_after_s
+        self.temporary = temporary
 
 
 class GuessingError(OfframpError, ValueError):

@@ -7,11 +7,12 @@ import torch
 from torch import nn
 
 import offramp
-from offramp.backbone import Cascade, CifarResNet, callable_backbone
+from offramp.backbone import Cascade, CifarResNet
 from offramp.backbone._backbone import Backbone
 from offramp.backbone._cascading import cascade
 from offramp.backbone._making import build
 from offramp.backbone._merging import merge
+from offramp.backbone.adapters._callable import callable_model
 from offramp.cost import count_backbone
 from offramp.errors import InputError
 from offramp.pooling import POOLINGS
@@ -118,7 +119,7 @@ def test_made_again_by_name() -> None:
 
 
 def test_a_function_has_one_stage() -> None:
-    member = callable_backbone(lambda inputs: inputs.flatten(1)[:, :10], 10, name="first-ten", mul_adds=10)
+    member = callable_model(lambda inputs: inputs.flatten(1)[:, :10], 10, name="first-ten", mul_adds=10)
     coarse = merge(offramp.cascade(member, network(8)), (0, 3))
     assert coarse.num_exits == 2
 

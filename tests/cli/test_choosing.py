@@ -186,13 +186,13 @@ def test_by_milliseconds(offramp: Shell, artifact: Path, tmp_path: Path, command
         found = offramp.json(*line)
         assert found["policy"] == chosen.point.policy
         assert found["chosen"]["relative_cost"] < 1
-        assert found["full_ms"] == pytest.approx(FULL_MS)
-        assert found["ms"] == pytest.approx(FULL_MS * found["chosen"]["relative_cost"])
+        assert found["unit"] == {"name": "ms", "full": pytest.approx(FULL_MS)}
+        assert found["mean_cost"] == pytest.approx(FULL_MS * found["chosen"]["relative_cost"])
     else:
         found = offramp.json(*line)
         expected = float(chosen.predict(samples(90, seed=2)[0]).relative_cost.mean())
         assert found["cost"] == pytest.approx(expected, rel=1e-3)
-        assert (found["full_ms"], found["ms"]) == pytest.approx((FULL_MS, FULL_MS * found["cost"]))
+        assert (found["unit"]["full"], found["mean_cost"]) == pytest.approx((FULL_MS, FULL_MS * found["cost"]))
     ran = offramp(*line)
     assert ran.status == 0
     shown = " of 10 ms) on average" if command == "predict" else "ms per sample on average, 10 ms for the full network"

@@ -11,8 +11,7 @@ import offramp as library
 from offramp.backbone._making import make_backbone
 from offramp.cli.estimate import sentences
 from offramp.data import open_data, sample
-from offramp.model import Estimate
-from offramp.model._estimation import EstimatedPoint
+from offramp.model._estimation import Estimate, EstimatedPoint
 from tests.cases import each
 from tests.cli.workshop import MODELS, QUICK, Shell, samples, stopped_after
 

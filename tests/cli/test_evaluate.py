@@ -33,8 +33,8 @@ def test_as_json_it_agrees_with_the_library(offramp: Shell, artifact: Path, tmp_
     expected = find(frontier, source, point=point, name="test.npz")
     assert ran.json == {
         **json.loads(json.dumps(expected.to_json())),
-        "full_ms": None,
-        "ms": None,
+        "unit": {"name": "Mul-Adds", "full": None},
+        "mean_cost": None,
         "report": None,
         "against": None,
     }

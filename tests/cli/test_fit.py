@@ -359,9 +359,9 @@ def test_by_time(offramp: Shell, tmp_path: Path) -> None:
     assert measured.status == 0
     line = ("fit", *BACKBONE, *DATA, *ONCE)
     found = offramp.json(*line, "--latency", file, "--out", out)
-    assert found["full_ms"] == pytest.approx(LatencyTable.load(file).full[0])
+    assert found["unit"]["full"] == pytest.approx(LatencyTable.load(file).full[0])
     frontier = opened(out)
-    assert frontier.full_ms == found["full_ms"]
+    assert frontier.unit.full_ms == found["unit"]["full"]
     assert frontier.at(latency_ms=1000).point.tune_metrics["cost"] > 0
     ran = offramp(*line, "--latency", file, "--exits", "2", "--out", tmp_path / "other")
     assert ran.status == 1

@@ -148,7 +148,7 @@ class TestArtifact:
         assert str(opened(artifact).frontier) in ran.out
         found = offramp.json(*line, "--measure", "--out", tmp_path / "latency.json")
         assert found["frontier"]["network"] == found["network"] == "tiny"
-        assert opened(artifact).with_latency(LatencyTable.load(tmp_path / "latency.json")).full_ms is not None
+        assert opened(artifact).with_latency(LatencyTable.load(tmp_path / "latency.json")).unit.full_ms is not None
 
     @each(
         ("more", "told"),

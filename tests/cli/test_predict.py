@@ -61,7 +61,14 @@ def test_the_file_has_what_the_network_answers(
         assert np.allclose([row["probabilities"] for row in rows], probabilities, atol=1e-6)
     mean = pytest.approx(float(costs.mean()), abs=1e-6)
     decided = {"policy": "threshold", "budget": None, "guarantee": None}
-    assert found == {"out": str(out), "rows": 90, "cost": mean, "full_ms": None, "ms": None, **decided}
+    assert found == {
+        "out": str(out),
+        "rows": 90,
+        "cost": mean,
+        "unit": {"name": "Mul-Adds", "full": None},
+        "mean_cost": None,
+        **decided,
+    }
     assert {place.name for place in out.parent.iterdir()} == {out.name, f".{out.name}.lock"}
 
 

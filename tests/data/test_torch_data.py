@@ -20,7 +20,7 @@ from torch.utils.data import (
 from offramp.data._torch_data import TorchSource
 from offramp.errors import InputError
 from offramp.features import ArraySource
-from offramp.features._ids import hash_rows
+from offramp.preprocessing._row_hashes import hash_rows
 from tests.cases import each
 
 INPUTS = torch.arange(24, dtype=torch.float32).reshape(8, 3)

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from offramp.errors import InputError, StoreError, UnknownNameError
 from offramp.features import ArraySource, StoreSource, extract, split_by_id
 from offramp.features._extraction import extract_shard, make_plan
-from offramp.features._ids import hash_rows
 from offramp.features._source import Rows
 from offramp.features._store import Store, begin_store, compile_manifest, pending_shards
 from offramp.preprocessing import Preprocessing
+from offramp.preprocessing._row_hashes import hash_rows
 from tests.cases import each, refuses
 from tests.features.examples import (
     CLEAN,

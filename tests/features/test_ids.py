@@ -14,7 +14,8 @@ from PIL import Image
 from offramp.data import open_data
 from offramp.errors import InputError
 from offramp.features import ArraySource
-from offramp.features._ids import MOST_RANKS, IdSketch, hash_rows, rank_ids
+from offramp.features._ids import MOST_RANKS, IdSketch, rank_ids
+from offramp.preprocessing._row_hashes import hash_rows
 from tests.cases import each, refuses
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (5, 6, 7, 3), np.uint8)
@@ -33,7 +34,7 @@ def test_the_hash_is_blake2b_of_type_shape_and_bytes() -> None:
 
 
 def test_ids_are_the_same_in_another_process() -> None:
-    code = "from offramp.features._ids import hash_rows; print(hash_rows(['purrs'])[0])"
+    code = "from offramp.preprocessing._row_hashes import hash_rows; print(hash_rows(['purrs'])[0])"
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert hash_rows(["purrs"])[0] == int(printed)
 

@@ -3,8 +3,8 @@ import torch
 
 from offramp.errors import InputError
 from offramp.features import ArraySource
-from offramp.features._ids import hash_rows
 from offramp.features._source import read_ids
+from offramp.preprocessing._row_hashes import hash_rows
 from tests.cases import refuses
 
 

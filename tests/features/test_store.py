@@ -118,7 +118,6 @@ def test_another_version_is_refused(small_store: Store) -> None:
         ("views", 3),
         ("poolings", {"grid": [0]}),
         ("poolings", ["grid"]),
-        ("own_heads", []),
         ("own_heads", [-1]),
         ("own_heads", 2),
         ("num_classes", None),

@@ -39,9 +39,9 @@ def folder(saved: tuple[EarlyExitModel, Path], tmp_path: Path) -> Path:
 
 OUT_OF_RANGE: dict[str, list[Any]] = {
     "full_accuracy": [7, 1.0001, -0.1],
-    "full_ms": [0, -1.0, 1e31, 1e-31],
+    "unit.full": [0, -1.0, 1e31, 1e-31],
     "points.threshold.0.tune_metrics.accuracy": [7, 1.5, -1e-9],
-    "points.threshold.0.tune_metrics.cost": [0, 0.0, -0.3, 1e31],
+    "points.threshold.0.tune_metrics.cost": [-0.3, 1e31],
     "contributions.0.1": [2, -1.5, 1e31],
     "classes": [["a", "a", "b"]],
     "calibration.samples": [-1, 10**9],
@@ -99,7 +99,7 @@ def test_a_tensor_out_of_range_is_refused_by_its_name(
 
 def assert_in_range(frontier: EarlyExitModel) -> None:
     assert 0 <= frontier.full_accuracy <= 1
-    assert frontier.full_ms is None or 0 < frontier.full_ms < math.inf
+    assert frontier.unit.full is None or 0 < frontier.unit.full < math.inf
     for costs in frontier.costs.values():
         assert sum(float(table.full) for table in costs.tables) > 0
         for table in costs.tables:

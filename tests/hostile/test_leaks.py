@@ -18,12 +18,13 @@ from offramp.artifact._format import read_artifact, write_artifact
 from offramp.data import open_data
 from offramp.errors import ArtifactError, OverlapWarning, SplitError
 from offramp.features import ArraySource, StoreSource, extract
-from offramp.features._ids import IdSketch, hash_rows
+from offramp.features._ids import IdSketch
 from offramp.features._source import read_ids
 from offramp.features._splits import find_overlap
 from offramp.methods import METHODS
 from offramp.model import compare_models
 from offramp.model._model import EarlyExitModel
+from offramp.preprocessing._row_hashes import hash_rows
 from offramp.report import find, write_report
 from tests.cases import each
 from tests.cli.workshop import MODELS, SOURCE, Shell, quick, samples

@@ -11,6 +11,7 @@ from torch import nn
 from offramp.backbone._backbone import Backbone
 from offramp.cost import Costs
 from offramp.cost._table import CostTable
+from offramp.cost._unit import CostUnit
 from offramp.errors import BudgetError, InputError
 from offramp.exits import LinearExits
 from offramp.model._model import EarlyExitModel
@@ -57,7 +58,7 @@ def frontier_of(figures: list[tuple[float, float]], classifiers: list[int] | Non
         points={"threshold": points},
         temperatures=torch.ones(3, 3),
         full_accuracy=0.9,
-        full_ms=FULL_MS,
+        unit=CostUnit("ms", FULL_MS),
     )
 
 
@@ -180,4 +181,4 @@ def test_mistakes_name_the_next_step() -> None:
     with pytest.raises(InputError, match=r"with nothing else; give max_drop="):
         frontier.at(confidence=0.9)
     with pytest.raises(InputError, match=r"with_latency\("):
-        replace(frontier, full_ms=None).at(latency_ms=3.0)
+        replace(frontier, unit=CostUnit()).at(latency_ms=3.0)

@@ -17,8 +17,8 @@ from offramp.cost._mul_adds import count_mul_adds
 from offramp.errors import InputError
 from offramp.features import ArraySource, BatchSource
 from offramp.methods._settings import JointSettings
-from offramp.model import Estimate, fit_features
-from offramp.model._estimation import EstimatedPoint, estimate
+from offramp.model import fit_features
+from offramp.model._estimation import Estimate, EstimatedPoint, estimate
 from offramp.model._model import EarlyExitModel
 from tests.cases import each
 from tests.model import examples

@@ -13,7 +13,6 @@ from offramp.cost import Costs
 from offramp.cost._table import CostTable
 from offramp.errors import BudgetError, InputError, SplitError, UnknownNameError
 from offramp.features import ArraySource, StoreSource, extract, split_by_id
-from offramp.features._ids import hash_rows
 from offramp.features._store import Store
 from offramp.functional import exit_distribution
 from offramp.functional._leaving import first_exit, should_leave
@@ -25,6 +24,7 @@ from offramp.model._outcomes import Outcomes, compute_outcomes, simulate
 from offramp.model._points import thin
 from offramp.policy import POLICIES, OperatingPoint
 from offramp.preprocessing import Preprocessing
+from offramp.preprocessing._row_hashes import hash_rows
 from tests.cases import refuses
 from tests.model.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
 from tests.policy.examples import drawn

@@ -11,7 +11,7 @@ import offramp
 from offramp.errors import BudgetError, InputError, UnknownNameError
 from offramp.exits import LinearExits
 from offramp.features._batch import MemorySource
-from offramp.model._guarantees import guarantee, losses_at, with_losses, without_guarantee
+from offramp.model._guarantees import guarantee, losses_at, with_losses, with_tuned_losses, without_guarantee
 from offramp.model._model import EarlyExitModel
 from offramp.model._outcomes import Outcomes, compute_outcomes, simulate
 from offramp.policy import OperatingPoint
@@ -91,7 +91,7 @@ def test_without_labels_there_is_agreement_alone(seen: Outcomes) -> None:
 
 def test_points_know_their_losses_on_both_splits(seen: Outcomes) -> None:
     points = thresholds(0.0, 0.5)
-    told = with_losses(points, seen, seen)
+    told = with_losses(with_tuned_losses(points, seen), seen)
     for name, rows in losses_at(points, seen).items():
         for point, row in zip(told, rows, strict=True):
             known = point.losses[name]
@@ -104,7 +104,7 @@ def test_points_know_their_losses_on_both_splits(seen: Outcomes) -> None:
 
 def test_without_labels_what_tune_says_stays(seen: Outcomes) -> None:
     points = thresholds(0.0, 0.5)
-    both = with_losses(points, seen, seen)
+    both = with_losses(with_tuned_losses(points, seen), seen)
     full = with_losses(both, seen, labelled=False)
     again = with_losses(full, seen)
     for one, between, other in zip(both, full, again, strict=True):

@@ -1,6 +1,5 @@
 """Networks of a cascade that pay for themselves and networks that do not, by hand and for real."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +9,17 @@ import torch
 from torch import nn
 
 import offramp
-from offramp.backbone import Axes, Cascade, callable_backbone
+from offramp.backbone import Axes, Cascade
 from offramp.backbone._backbone import Backbone
 from offramp.backbone._cascading import cascade
 from offramp.backbone._hidden import Hidden
+from offramp.backbone.adapters._callable import callable_model
 from offramp.cost import count_backbone
 from offramp.data import as_source
-from offramp.features import ArraySource, BatchSource, StoreSource, extract, split_by_id
+from offramp.features import ArraySource, StoreSource, extract, split_by_id
 from offramp.features._batch import MemorySource
 from offramp.model import fit_features
-from offramp.model._fitting import prune_members
+from offramp.model._fitting import Splits, prune_members
 from offramp.model._frontier import Contribution
 from offramp.model._model import EarlyExitModel
 from offramp.model._outcomes import compute_outcomes
@@ -43,11 +43,10 @@ class Fits:
         self.worth = worth
         self.asked: list[tuple[str, tuple[int, ...]]] = []
 
-    def __call__(self, backbone: Backbone, sources: Sequence[BatchSource]) -> EarlyExitModel:
-        assert len(sources) == 3
-        assert all(source.widths == sources[0].widths for source in sources)
-        assert sources[0].own_heads == backbone.own_heads
-        self.asked.append((backbone.name, sources[0].widths))
+    def __call__(self, backbone: Backbone, sources: Splits) -> EarlyExitModel:
+        assert all(source is not None and source.widths == sources[1].widths for source in sources)
+        assert sources[1].own_heads == backbone.own_heads
+        self.asked.append((backbone.name, sources[1].widths))
         accuracy = self.worth[backbone.name]
         tune_metrics = {"cost": 0.05, "accuracy": accuracy}
         point = OperatingPoint(
@@ -75,11 +74,12 @@ def dropped(worth: dict[str, float], *members: Backbone) -> tuple[EarlyExitModel
     return prune_members(fits(backbone, splits), splits, fits), fits.asked
 
 
-def sources(backbone: Backbone) -> list[MemorySource]:
+def sources(backbone: Backbone) -> Splits:
     """Stage s has s + 1 features, so that widths say which stages are there."""
     widths = tuple(range(1, backbone.num_exits + 1))
     own = {stage: torch.zeros(1, 2) for stage in backbone.own_heads}
-    return [MemorySource(torch.zeros(1, sum(widths)), own, torch.tensor([0]), widths)] * 3
+    same = MemorySource(torch.zeros(1, sum(widths)), own, torch.tensor([0]), widths)
+    return same, same, same
 
 
 A, B, C = plain("a", 1), plain("b", 2), plain("c", 2)
@@ -134,7 +134,7 @@ class TestBookkeeping:
         assert asked[-1] == ("c", (4, 5))
 
     def test_what_cannot_be_fitted_without_a_member_keeps_it(self) -> None:
-        last = callable_backbone(lambda inputs: inputs, 2, name="function", mul_adds=10)
+        last = callable_model(lambda inputs: inputs, 2, name="function", mul_adds=10)
         frontier, asked = dropped({"b+function": 0.5}, B, last)
         assert frontier.backbone.name == "b+function"
         assert [name for name, _ in asked] == ["b+function"]
@@ -393,7 +393,7 @@ def by_hand(inputs: Any) -> Any:
 
 class TestTexts:
     def test_a_function_of_texts_before_a_network(self, tmp_path: Path) -> None:
-        backbone = cascade(callable_backbone(by_hand, K, name="counts", mul_adds=50), TextBackbone())
+        backbone = cascade(callable_model(by_hand, K, name="counts", mul_adds=50), TextBackbone())
 
         def run() -> EarlyExitModel:
             # Short texts of few words repeat themselves: ids say that these are different samples.

@@ -22,6 +22,7 @@ from offramp.backbone._backbone import Backbone
 from offramp.backbone._cascading import cascade
 from offramp.backbone.adapters.timm import timm_backbone
 from offramp.backbone.adapters.transformers import text_backbone
+from offramp.cost._unit import CostUnit
 from offramp.errors import ArtifactError, InputError, UntrustedNameError
 from offramp.exits import LadderExits
 from offramp.model._model import EarlyExitModel
@@ -442,7 +443,7 @@ class TestFolders:
         timed.save(tmp_path)
         loaded = offramp.load(tmp_path, backbone=frontier.backbone)
         assert_same(timed, loaded, PICTURES)
-        assert loaded.full_ms == timed.full_ms == 10.0
+        assert loaded.unit == timed.unit == CostUnit("ms", 10.0)
         assert loaded.at(latency_ms=9.0).point.tune_metrics == timed.at(latency_ms=9.0).point.tune_metrics
 
     def test_milliseconds_of_one_size_of_texts_come_back(self, tmp_path: Path) -> None:
@@ -451,7 +452,7 @@ class TestFolders:
         assert [len(timed.costs[policy].tables) for policy in timed.points] == [1, 1, 1]
         timed.save(tmp_path)
         loaded = offramp.load(tmp_path, backbone=texts.backbone)
-        assert loaded.full_ms == timed.full_ms == 10.0
+        assert loaded.unit == timed.unit == CostUnit("ms", 10.0)
         # All that was counted is kept: times of several sizes price it still.
         several = replace(table_of(texts, size=8.0), others=(table_of(texts, size=2.0, full=(4.0,)),))
         for policy, points in timed.with_latency(several).points.items():

@@ -100,7 +100,7 @@ def test_points_are_priced_and_sorted_by_the_new_price() -> None:
 class TestTimed:
     def test_costs_are_shares_of_the_full_networks_time(self, frontier: EarlyExitModel) -> None:
         timed = frontier.with_latency(table_of(frontier))
-        assert timed.full_ms == pytest.approx(FULL_MS)
+        assert timed.unit.full_ms == pytest.approx(FULL_MS)
         for policy, points in timed.points.items():
             decision = {"threshold": 0.02, "gates": 0.2, "stopping": 0.15}[policy]
             assert [point.tune_metrics["cost"] for point in points] == sorted(
@@ -148,7 +148,7 @@ class TestTimed:
         timed = frontier.with_latency(replace(large, others=(small,)))
         leaving = timed.points["threshold"][0].leaving
         assert leaving is not None
-        assert timed.full_ms == pytest.approx(FULL_MS * float(leaving[1].sum()))  # ten a token
+        assert timed.unit.full_ms == pytest.approx(FULL_MS * float(leaving[1].sum()))  # ten a token
 
     @each("wish", [{"latency_ms": 2.0}, {"latency_ms": 2.0, "policy": "gates"}])
     def test_a_frontier_without_times_says_what_to_do(self, frontier: EarlyExitModel, wish: dict[str, Any]) -> None:
@@ -231,7 +231,7 @@ class TestFit:
         exits = create_exits((512, 1024, 512), (2,), 3, settings=FEW)
         table = table_for(backbone, exits)
         found = fitted(backbone, preprocessing=PREPROCESSING, cost=offramp.CostOptions(table))
-        assert found.full_ms == pytest.approx(FULL_MS)
+        assert found.unit.full_ms == pytest.approx(FULL_MS)
         assert found.provenance["latency"]["backend"] == "eager"
         expected = table.costs(found.exits, policy="gates").tables[0]
         assert torch.equal(found.costs["gates"].tables[0].cumulative_costs(), expected.cumulative_costs())
@@ -248,7 +248,7 @@ class TestFit:
         dear = table_for(backbone, exits, stage=((50.0,),) * 3 + ((3.0,),) * 3)
         found = fitted(backbone, preprocessing=PREPROCESSING, cost=offramp.CostOptions(dear))
         assert found.backbone.num_exits == 3  # a first network of 150 ms before one of 9 is not worth it
-        assert found.full_ms == pytest.approx(FULL_MS)
+        assert found.unit.full_ms == pytest.approx(FULL_MS)
         assert found.costs["threshold"].tables[0].stage.tolist() == pytest.approx([3.25, 3.05, 3.05])
 
     def test_tables_of_other_networks(self) -> None:

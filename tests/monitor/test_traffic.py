@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from offramp.errors import InputError
-from offramp.monitor import Traffic, summarise
+from offramp.monitor import Traffic
+from offramp.monitor._traffic import summarise
 from tests.cases import each
 
 

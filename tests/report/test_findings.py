@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from offramp.cost._unit import CostUnit
 from offramp.errors import InputError
 from offramp.report import find
 from offramp.report._findings import VERSION
@@ -90,7 +91,7 @@ def test_costs_are_counted_or_measured() -> None:
     frontier, source = toy(*drawn(40, 3, 3))
     point = at(frontier, 0.9)
     assert find(frontier, source, point=point).cost_kind == "counted Mul-Adds"
-    assert find(replace(frontier, full_ms=2.0), source, point=point).cost_kind == "measured time"
+    assert find(replace(frontier, unit=CostUnit("ms", 2.0)), source, point=point).cost_kind == "measured time"
 
 
 def test_names_come_from_the_caller_then_from_the_frontier() -> None:

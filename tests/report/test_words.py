@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from offramp.model import Measured
+from offramp.model._evaluation import Measured
 from offramp.report._answers import Coverage
 from offramp.report._findings import Findings
 from offramp.report._words import cautions, change, clean, cost, notes, verdict

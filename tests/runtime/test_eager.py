@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import offramp
-from offramp.backbone import callable_backbone
 from offramp.backbone._backbone import Backbone
 from offramp.backbone._cascading import cascade
 from offramp.backbone._splitting import split
+from offramp.backbone.adapters._callable import callable_model
 from offramp.errors import InputError
 from offramp.exits import LadderExits, LinearExits
 from offramp.exits._averaging import Averaging
@@ -165,7 +165,7 @@ def test_functions_in_a_cascade_are_not_copied() -> None:
         def __call__(self, inputs: Any) -> Any:
             return np.asarray(inputs.float()).mean((2, 3))
 
-    both = cascade(callable_backbone(Scorer(), 3, name="colours", mul_adds=1), backbone())
+    both = cascade(callable_model(Scorer(), 3, name="colours", mul_adds=1), backbone())
     inputs = PREPROCESSING(images(4, seed=1)[0])
     backend = EagerBackend(both, POOLING, LinearExits((3, 256, 512, 1024), (1, 2), 3), dtype=torch.bfloat16)
     with torch.inference_mode():

@@ -61,7 +61,8 @@ def images_sources(backbone: Backbone, rotation: int) -> list[StoreSource]:
 def fit_images(rotation: int, *, members: bool) -> tuple[EarlyExitModel, StoreSource]:
     """The cascade's frontier of one rotation and its test split; with `members`, also fitted without ResNet-20."""
     backbone = images_cascade()
-    *sources, test = images_sources(backbone, rotation)
+    fit, tune, calibrate, test = images_sources(backbone, rotation)
+    sources = fit, tune, calibrate
     example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
 
     def fit_one(part: Backbone, parts: Any) -> EarlyExitModel:

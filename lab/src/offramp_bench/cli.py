@@ -16,6 +16,7 @@ from offramp_bench.places import RESULTS, STORES
 __all__ = ["CHECKS", "WITHOUT_DATA", "app", "main"]
 
 CHECKS = {
+    "annotate": "annotation",
     "architectures": "architectures",
     "artifact": "artifact",
     "cascade": "cascade",

@@ -13,7 +13,7 @@ from offramp.artifact._tensors import Tensors
 from offramp.backbone import Factory
 from offramp.backbone._backbone import Backbone
 from offramp.backbone._factory import MOST_CLASSES
-from offramp.backbone._making import MOST_NETWORKS, build
+from offramp.backbone._making import MOST_NETWORKS, build, name_to_trust
 from offramp.errors import ArtifactError, InputError, SplitRefusedError, UnknownNameError, UntrustedNameError
 from offramp.preprocessing import STEPS, Preprocessing
 from offramp.preprocessing._preprocessing import Attachment
@@ -37,6 +37,9 @@ __all__ = [
 LIBRARIES = ("timm", "torchvision", "transformers", "transformers_images")
 """Factories that make other libraries' networks."""
 
+WITHOUT_WEIGHTS = ("callable_model", "encoder", "llm")
+"""Factories that make members without weights."""
+
 _FACTORY_HINT = "give factory=Factory('package.module:function'), or weights=False and load with backbone=..."
 
 
@@ -55,13 +58,15 @@ def _as_loaded(factory: Factory) -> Factory:
 
 
 def is_of_libraries(factory: Factory) -> bool:
-    """Tell whether other libraries make the network and all its members, by name and without trained weights."""
-    return all(map(is_of_libraries, factory.members)) if factory.members else factory.name in LIBRARIES
+    """Tell whether other libraries make the network, or all members of it that have weights, without trained ones."""
+    weighty = [member for member in factory.members if member.name not in WITHOUT_WEIGHTS]
+    return all(map(is_of_libraries, weighty)) and bool(weighty) if factory.members else factory.name in LIBRARIES
 
 
 def names_code(factory: Factory) -> bool:
     """Tell whether third-party code makes the network or a member of it."""
-    return ":" in factory.name or any(map(names_code, factory.members))
+    needed = name_to_trust(factory.name, factory.options)
+    return needed is not None or any(map(names_code, factory.members))
 
 
 def rebuilds(backbone: Backbone) -> bool:

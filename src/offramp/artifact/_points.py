@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,16 @@ from offramp.policy import POLICIES, Guarantee, OperatingPoint
 from offramp.policy._point import PointLosses
 from offramp.uncertainty._risk import LOSSES
 
-__all__ = ["TEMPERATURES", "loss_content", "point_content", "point_tensors", "read_costs", "read_points"]
+__all__ = [
+    "TEMPERATURES",
+    "chosen_content",
+    "loss_content",
+    "point_content",
+    "point_tensors",
+    "read_chosen",
+    "read_costs",
+    "read_points",
+]
 
 COSTS = ("stage", "carry", "answer", "decide", "full")
 """Columns of a cost table."""
@@ -48,6 +57,57 @@ MOST_SAMPLES = 10**8
 def point_content(point: OperatingPoint) -> dict[str, Any]:
     """Return the manifest's entry of a point."""
     return {"active": list(point.active), "classifier": point.classifier, "tune_metrics": dict(point.tune_metrics)}
+
+
+def chosen_content(points: Sequence[OperatingPoint], chosen: OperatingPoint) -> dict[str, Any]:
+    """Return the manifest's entry of a point that no request leads to, with its guarantee.
+
+    Args:
+        points: The points of its policy.
+        chosen: One of them; its guarantee may differ.
+    """
+    places = [
+        place
+        for place, point in enumerate(points)
+        if point.active == chosen.active
+        and point.classifier == chosen.classifier
+        and all(torch.equal(point.parameters[name], value) for name, value in chosen.parameters.items())
+    ]
+    if not places:
+        raise InputError(expected="a point of the model", got=chosen, hint="give one of model.points")
+    guarantee = None if chosen.guarantee is None else asdict(chosen.guarantee)
+    return {"policy": chosen.policy, "index": places[0], "guarantee": guarantee}
+
+
+def read_chosen(field: Field, points: Mapping[str, Sequence[OperatingPoint]]) -> OperatingPoint | None:
+    """Read the point that no request leads to, if the manifest has one.
+
+    Args:
+        field: The manifest's entry.
+        points: Points per policy.
+    """
+    if field.value is None:
+        return None
+    policy = field.at("policy").text()
+    if policy not in points:
+        raise field.at("policy").wrong(f"one of {', '.join(points)}")
+    point = points[policy][field.at("index").integer(high=len(points[policy]) - 1)]
+    entry = field.at("guarantee")
+    if entry.value is None:
+        return point
+    loss = entry.at("loss").text()
+    if loss not in LOSSES:
+        raise entry.at("loss").wrong(f"one of {', '.join(LOSSES)}")
+    guarantee = Guarantee(
+        loss,
+        entry.at("at_most").number(low=0, high=1),
+        entry.at("confidence").number(low=0, high=1),
+        entry.at("bound").text(),
+        entry.at("samples").integer(low=1, high=MOST_SAMPLES),
+        entry.at("measured").number(low=LOSSES[loss].low, high=LOSSES[loss].high),
+        entry.at("assumes").text(),
+    )
+    return replace(point, guarantee=guarantee)
 
 
 def point_tensors(
@@ -172,7 +232,7 @@ def read_points(
     points: list[OperatingPoint] = []
     for index, row in enumerate(rows):
         figures = row.at("tune_metrics")
-        figures.at("cost").number(low=1 / LARGEST)
+        figures.at("cost").number(low=0)  # 0 where free members of a cascade answer
         figures.at("accuracy").number(low=0, high=1)
         tune_metrics = {key: value.number() for key, value in figures.entries().items()}
         if points and tune_metrics["cost"] < points[-1].tune_metrics["cost"]:

@@ -4,6 +4,5 @@ from offramp.backbone._cascading import Cascade
 from offramp.backbone._cifar_resnet import CifarResNet
 from offramp.backbone._factory import Factory
 from offramp.backbone._hidden import Axes
-from offramp.backbone.adapters._callable import callable_backbone
 
-__all__ = ["Axes", "Cascade", "CifarResNet", "Factory", "callable_backbone"]
+__all__ = ["Axes", "Cascade", "CifarResNet", "Factory"]

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from offramp.backbone._factory import Factory
 from offramp.backbone._hidden import SAMPLES_FIRST, Axes, Hidden, batch_size, concatenate, select, with_length
+from offramp.calls import Price
 from offramp.errors import InputError, OfframpError
 from offramp.pooling import Representation
 from offramp.preprocessing._preprocessing import AS_IS
@@ -32,13 +33,14 @@ class Backbone(nn.Module):
         name: A name that identifies the architecture; part of the fingerprint.
         stages: L modules, hidden state to hidden state.
         heads: The network's own classifiers by the stage they follow, hidden state to `N x K` logits. The last stage
-            must have one: it is the final exit.
-        num_classes: K.
+            must have one: it is the final exit. An encoder, which can only be in front of a cascade, has none.
+        num_classes: K; 0 for an encoder.
 
     Attributes:
         preprocessing: From raw inputs to what the network takes; no steps by default.
         classes: Names of the classes in the order of the outputs; empty if unknown.
         declared_mul_adds: Mul-Adds per sample of stages that cannot be counted.
+        price: Price of an answer, if it is the member of a cascade whose last member has one; None: free.
         factory: The recipe of this backbone without its weights; None if unknown.
         input_axes: Number of axes of a batch, if inputs are one tensor; None accepts any.
 
@@ -53,7 +55,7 @@ class Backbone(nn.Module):
         super().__init__()
         if not isinstance(name, str):
             raise InputError("name of a backbone", expected="a text", got=name)
-        if len(stages) - 1 not in heads:
+        if heads and len(stages) - 1 not in heads:
             raise InputError(
                 f"backbone '{name}'",
                 expected=f"the network's own head after the last of {len(stages)} stages",
@@ -66,6 +68,7 @@ class Backbone(nn.Module):
         self.preprocessing = AS_IS
         self.classes: tuple[str, ...] = ()
         self.declared_mul_adds: Mapping[int, float] = {}
+        self.price: Price | None = None
         self.factory: Factory | None = None
         self.input_axes: int | None = None
         self._placed: tuple[object, torch.device, torch.dtype | None] | None = None

@@ -1,5 +1,6 @@
 """Cascades: several networks as one backbone, the cheap ones first."""
 
+import copy
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from offramp.backbone._backbone import Backbone
 from offramp.backbone._factory import Factory
 from offramp.backbone._hidden import SAMPLES_FIRST, Hidden
+from offramp.backbone.adapters._callable import CalledModel, callable_model
 from offramp.errors import InputError
 from offramp.pooling import Representation
 from offramp.preprocessing._preprocessing import AS_IS, Preprocessing
@@ -19,14 +21,18 @@ from offramp.preprocessing._preprocessing import AS_IS, Preprocessing
 __all__ = ["Cascade", "cascade"]
 
 
-def cascade(*members: Backbone, name: str | None = None) -> "Cascade":
+def cascade(
+    *members: Backbone | Callable[[Any], Any], classes: Sequence[str] = (), name: str | None = None
+) -> "Cascade":
     """Combine networks into a cascade, from cheap to strong: samples that leave at no exit of one go on to the next.
 
     A member may be another network, the same one at a lower resolution (a backbone whose `preprocessing` resizes), a
-    quantised one, or a function that returns class scores (`callable_backbone`). Costs are relative to the last member.
+    quantised one, or a plain function from a batch of inputs to one reply per input (`offramp.callable_model` has
+    options for those). Costs are relative to the last member.
 
     Args:
-        *members: At least two backbones with the same classes, in the order they run.
+        *members: At least two networks or functions with the same classes, in the order they run.
+        classes: Class names in the order of the outputs; needed for functions if no other member knows them.
         name: Part of the fingerprint; the members' names by default.
 
     Returns:
@@ -38,16 +44,42 @@ def cascade(*members: Backbone, name: str | None = None) -> "Cascade":
         >>> both.num_exits, both.own_heads, both.full_stages
         (12, (2, 11), range(3, 12))
     """
-    for member in members:
-        if not isinstance(member, Backbone):
-            raise InputError(
-                "members of a cascade",
-                expected="backbones",
-                got=type(member).__name__,
-                hint="split a network with offramp.split, or make a function a backbone with "
-                "offramp.backbone.callable_backbone",
-            )
-    return Cascade(members, name="+".join(member.name for member in members) if name is None else name)
+    known = [member for member in members if isinstance(member, Backbone)]
+    counts = (member.num_classes for member in known)
+    answers: Sequence[str] | int = classes or _shared_classes(known) or max(counts, default=0)
+    backbones = [member if isinstance(member, Backbone) else _from_function(member, answers) for member in members]
+    _check_names(backbones)
+    return Cascade(backbones, name="+".join(member.name for member in backbones) if name is None else name)
+
+
+def _from_function(function: Any, classes: Sequence[str] | int) -> Backbone:
+    if not callable(function) or isinstance(function, nn.Module | type):
+        raise InputError(
+            "members of a cascade",
+            expected="backbones or functions",
+            got=type(function).__name__,
+            hint="split a network with offramp.split",
+        )
+    if not classes:
+        raise InputError(
+            expected="the classes that the functions of a cascade answer with",
+            got="none",
+            hint="give offramp.cascade(..., classes=[...])",
+        )
+    return callable_model(function, classes)
+
+
+def _check_names(members: Sequence[Backbone]) -> None:
+    """Refuse two called members of one name: the answers of one would be taken for those of the other."""
+    names = [member.name for member in members if isinstance(member, CalledModel)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(
+            "members of a cascade",
+            expected="functions of different names",
+            got=f"two or more of '{twice[0]}'",
+            hint="name them: offramp.callable_model(function, classes, name=...)",
+        )
 
 
 _RAW_INPUTS = Backbone("raw", [nn.Identity()], {0: nn.Identity()}, num_classes=2)
@@ -127,8 +159,13 @@ class Cascade(Backbone):
     def __init__(self, members: Sequence[Backbone], *, name: str) -> None:
         if len(members) < 2:
             raise InputError("a cascade", expected="at least two networks", got=f"{len(members)}")
-        if len({member.num_classes for member in members}) > 1:
-            classes = ", ".join(f"{member.name} with {member.num_classes}" for member in members)
+        if not members[-1].heads:
+            raise InputError(
+                f"last member '{members[-1].name}'", expected="a model that answers", got="an encoder without a head"
+            )
+        answering = [member for member in members if member.heads]
+        if len({member.num_classes for member in answering}) > 1:
+            classes = ", ".join(f"{member.name} with {member.num_classes}" for member in answering)
             raise InputError(
                 "a cascade",
                 expected="networks of the same number of classes",
@@ -146,7 +183,7 @@ class Cascade(Backbone):
             stages.extend(_Continue(stage) for stage in list(member.stages)[1:])
             heads |= {offset + stage: _Head(member.heads[str(stage)]) for stage in member.own_heads}
             positions += [(member, stage) for stage in range(member.num_exits)]
-        super().__init__(name, stages, heads, members[0].num_classes)
+        super().__init__(name, stages, heads, members[-1].num_classes)
         self.members = tuple(members)
         self.preprocessing = members[0].preprocessing if alike else AS_IS
         self.classes = _shared_classes(members)
@@ -176,6 +213,16 @@ class Cascade(Backbone):
         """The stages of each member."""
         ends = np.cumsum([0, *(member.num_exits for member in self.members)]).tolist()
         return tuple(range(start, stop) for start, stop in pairwise(ends))
+
+    @property
+    def front(self) -> Backbone:
+        """The members before the last, as a backbone; it has no head if the only one is an encoder."""
+        others = self.members[:-1]
+        if len(others) > 1:
+            return cascade(*others)
+        front = copy.copy(others[0])
+        front.num_classes = self.num_classes  # an encoder does not know it
+        return front
 
     def without_member(self, index: int) -> Backbone:
         """Return the cascade without one of its members, or the only other member."""

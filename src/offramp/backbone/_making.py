@@ -14,12 +14,24 @@ from offramp.backbone._backbone import Backbone
 from offramp.backbone._factory import Factory, count_towards_bounds, share_bounds, within_bounds
 from offramp.errors import InputError, MissingExtraError, SplitRefusedError, UntrustedNameError
 
-__all__ = ["BACKBONES", "LIBRARIES", "build", "is_library_name", "make_backbone", "make_from_library", "parse_spec"]
+__all__ = [
+    "BACKBONES",
+    "LIBRARIES",
+    "build",
+    "is_library_name",
+    "make_backbone",
+    "make_from_library",
+    "name_to_trust",
+    "parse_spec",
+]
 
 BACKBONES: Registry[Callable[..., Backbone]] = Registry("backbone")
 """Functions that make a backbone without trained weights; a saved model adds its own."""
+BACKBONES.add("callable_model", "offramp.backbone.adapters._callable:callable_model")
 BACKBONES.add("cascade", "offramp.backbone._cascading:cascade")
 BACKBONES.add("cifar_resnet", "offramp.backbone._cifar_resnet:CifarResNet")
+BACKBONES.add("encoder", "offramp.backbone.adapters._callable:encoder")
+BACKBONES.add("llm", "offramp.backbone.adapters._llm:llm")
 BACKBONES.add("merged", "offramp.backbone._merging:merge")
 BACKBONES.add("timm", "offramp.backbone.adapters.timm:untrained_timm_backbone")
 BACKBONES.add("torchvision", "offramp.backbone.adapters.torchvision:untrained_torchvision_backbone")
@@ -64,10 +76,12 @@ def _build(factory: Factory, trust: Collection[str]) -> Backbone:
                 expected="a 'cascade', or one network 'merged'", got=f"'{factory.name}' of {len(factory.members)}"
             )
         return _call(BACKBONES.get(factory.name), factory, *(_build(member, trust) for member in factory.members))
-    if ":" in factory.name and factory.name not in trust:
+    needed = name_to_trust(factory.name, factory.options)
+    if needed is not None and needed not in trust:
+        danger = f"inputs and your key would be sent to '{needed}'" if factory.name == "llm" else ""
         raise UntrustedNameError(
-            f"'{factory.name}' is third-party code",
-            hint=f"to run it, pass trust=['{factory.name}'], or give the network yourself with backbone=...",
+            danger or f"'{needed}' is third-party code",
+            hint=f"to allow it, pass trust=['{needed}'], or give the network yourself with backbone=...",
         )
     registered = ":" not in factory.name  # code that the caller trusts may use any amount of memory
     is_class = registered and isinstance(BACKBONES.get(factory.name), type)  # adapters bound what they make themselves
@@ -77,6 +91,27 @@ def _build(factory: Factory, trust: Collection[str]) -> Backbone:
         count_towards_bounds(backbone)
     backbone.preprocessing = factory.preprocessing
     return backbone
+
+
+def name_to_trust(name: str, options: Mapping[str, Any]) -> str | None:
+    """Return what the caller must trust before a factory of a file is used, if anything.
+
+    Args:
+        name: Name of the factory.
+        options: Its options.
+
+    Returns:
+        Third-party code `package.module:function`, or the address that a language model sends inputs and keys to.
+
+    Example:
+        >>> name_to_trust("llm", {"base_url": "http://127.0.0.1:8000/v1"}), name_to_trust("cifar_resnet", {})
+        ('http://127.0.0.1:8000/v1', None)
+    """
+    if ":" in name:
+        return name
+    key = {"callable_model": "function", "encoder": "function", "llm": "base_url"}.get(name)
+    value = None if key is None else options.get(key)
+    return None if value is None else str(value)
 
 
 def make_backbone(name: str, options: Mapping[str, Any]) -> Backbone:

@@ -90,7 +90,7 @@ def split(
         raise InputError(
             expected="a torch.nn.Module",
             got=model,
-            hint="make a function a backbone with offramp.backbone.callable_backbone",
+            hint="make a function a member of a cascade with offramp.callable_model",
         )
     if example is None:
         raise InputError(

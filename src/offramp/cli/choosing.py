@@ -99,7 +99,7 @@ def with_latency_file(model: "EarlyExitModel", latency: Path | None, batch_size:
 
 def warn_of_backend(model: "EarlyExitModel", backend: str) -> None:
     """Warn if the model's times were measured with another backend than the one that is going to run."""
-    if model.full_ms is None:
+    if model.unit.full_ms is None:
         return
     provenance = model.provenance.get("latency")
     measured = provenance.get("backend") if isinstance(provenance, dict) else None
@@ -149,7 +149,9 @@ def with_point_options(command: Callable[..., None]) -> Callable[..., None]:
 def choose_point(
     model: "EarlyExitModel", options: PointOptions, artifact: Path, *, budget: float | None = None
 ) -> "EarlyExitModel":
-    """Return the model at the point that the options select; the default point, with a message, if they select none.
+    """Return the model at the point that the options select.
+
+    If they select none: the point that it was saved at by `offramp annotate`, or the default point, with a message.
 
     Args:
         model: The model.
@@ -176,7 +178,7 @@ def choose_point(
             raise InputError(
                 expected=f"--max-drop with {name}", got=f"only {name} {value}", hint=f"add it, or leave {name} out"
             )
-    if options.latency_ms is not None and model.full_ms is None:
+    if options.latency_ms is not None and model.unit.full_ms is None:
         raise InputError(
             expected="--latency FILE with --latency-ms",
             got="none",
@@ -186,6 +188,9 @@ def choose_point(
     check_share("--accuracy", options.accuracy)
     check_share("--max-drop", options.max_drop, most=0.99, example=0.01)
     check_share("--confidence", options.confidence, most=0.9999999, example=0.95)
+    if not selectors and options.policy is None and model.chosen is not None:
+        say(f"{artifact.name}: at the point that it was saved at{_with_guarantee(model)}")
+        return model
     try:
         with warnings.catch_warnings(record=True) as cautions:
             warnings.simplefilter("always")
@@ -199,6 +204,10 @@ def choose_point(
     if not selectors and chosen.point.guarantee is not None:
         say(f"{artifact.name}: took the cheapest point with this guarantee: {chosen.point.guarantee}")
     return chosen
+
+
+def _with_guarantee(model: "EarlyExitModel") -> str:
+    return "" if model.point.guarantee is None else f", with this guarantee: {model.point.guarantee}"
 
 
 def warn_of_full_sets(model: "EarlyExitModel") -> None:

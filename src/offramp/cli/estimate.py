@@ -23,7 +23,7 @@ from offramp.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from offramp.model import Estimate
+    from offramp.model._estimation import Estimate
 
 __all__ = ["estimate", "sentences"]
 

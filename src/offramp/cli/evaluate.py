@@ -29,7 +29,7 @@ from offramp.cli.places import check_writable
 from offramp.errors import InputError
 
 if TYPE_CHECKING:
-    from offramp.model import Comparison
+    from offramp.model._compare import Comparison
     from offramp.model._model import EarlyExitModel
     from offramp.report._findings import Findings
 
@@ -146,14 +146,14 @@ def evaluate(
         features = extract_features(model, source, folder, progress=not as_json)
         check_full_network(features, split="test", classes=source.classes, anyway=anyway)
         findings = find(model, features, point=model.point, classes=source.classes, name=name)
-        full_ms = None if model.full_ms is None else float(model.costs[model.policy].average(features.sizes()).full)
+        unit = findings.unit
         if other is not None:
             others = extract_features(other, source, folder / "against", progress=not as_json)
             comparison = compare_models((model, features), (replace(other, chosen=other_point), others))
     page = None if report is None else write_report(findings, report, source=source)
     if as_json:
-        mean_ms = None if full_ms is None else full_ms * findings.chosen.relative_cost
-        more = {"full_ms": full_ms, "ms": mean_ms, "report": None if page is None else str(page)}
+        spent = None if unit.full is None else unit.full * findings.chosen.relative_cost
+        more = {"unit": asdict(unit), "mean_cost": spent, "report": None if page is None else str(page)}
         against_json = None if comparison is None else {"names": names, **asdict(comparison)}
         print_json({**findings.to_json(), **more, "against": against_json})
         return
@@ -162,7 +162,7 @@ def evaluate(
     rows = [
         [
             f"{point.relative_cost:.3f}" + (" <" if point == findings.chosen else ""),
-            *(() if full_ms is None else (f"{full_ms * point.relative_cost:.3g}",)),
+            *((unit.figure(point.relative_cost),) if unit.heading else ()),
             f"{100 * point.accuracy:.2f} %",
             points(point.change),
             interval(point.change_interval),
@@ -171,18 +171,18 @@ def evaluate(
         for _, point in sorted({point.relative_cost: point for point in some}.items())
     ]
     title = f"{model.backbone.name} by {model.point.policy} on {findings.samples:,} samples of {name}"
-    costs = ["share of Mul-Adds"] if full_ms is None else ["share of time", "ms"]
+    costs = [f"share of {unit.noun}", *([unit.heading] if unit.heading else [])]
     print_table(title, [*costs, "accuracy", "change", "95 % interval", "ECE"], rows)
     print_text(verdict(findings))
     if findings.guarantee is not None:
         print_text(f"Guaranteed: {findings.guarantee}.")
-    if full_ms is not None:
+    if unit.full_ms is not None:
         print_text(
-            f"The cost is measured time: {full_ms * findings.chosen.relative_cost:.3g} ms per sample on average, "
-            f"{full_ms:.3g} ms for the full network."
+            f"The cost is measured time: {unit.show(findings.chosen.relative_cost)} per sample on average, "
+            f"{unit.show(1)} for the full network."
         )
     if comparison is not None:
-        _print_comparison(comparison, names, name, "Mul-Adds" if model.full_ms is None else "milliseconds")
+        _print_comparison(comparison, names, name, "milliseconds" if unit.full_ms is not None else unit.name)
     for sentence in (*cautions(findings), *_doubts(model, findings)):
         warn(sentence)
     if page is not None:

@@ -235,7 +235,7 @@ def describe(model: "EarlyExitModel") -> dict[str, Any]:
         "num_classes": model.backbone.num_classes,
         "classes": list(model.classes),
         "full_accuracy": model.full_accuracy,
-        "full_ms": model.full_ms,
+        "unit": {"name": model.unit.name, "full": model.unit.full},
         "preferred": model.policy,
         "points": {
             policy: [{**point.tune_metrics, "active": list(point.active)} for point in points]

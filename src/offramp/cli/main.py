@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from offramp.cli.annotate import annotate
 from offramp.cli.console import print_error, print_text, resumable, show_warnings
 from offramp.cli.demo import demo
 from offramp.cli.estimate import estimate
@@ -32,6 +33,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     fit,
     evaluate,
     predict,
+    annotate,
     monitor,
     recalibrate,
     export,

@@ -104,7 +104,8 @@ def monitor(
     [bold]Example[/bold]: offramp monitor monday.csv tuesday.csv --reference reference.csv
     """
     from offramp.cli.predictions import read_traffic
-    from offramp.monitor import Monitor, Traffic, summarise
+    from offramp.monitor import Monitor, Traffic
+    from offramp.monitor._traffic import summarise
 
     if picture is not None:
         if picture.suffix not in (".svg", ".png"):

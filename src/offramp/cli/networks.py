@@ -11,7 +11,7 @@ from offramp.artifact._network import check_rebuilds, rebuilds
 from offramp.backbone import Factory
 from offramp.backbone._backbone import Backbone
 from offramp.backbone._cascading import cascade
-from offramp.backbone._making import is_library_name, make_backbone, parse_spec
+from offramp.backbone._making import is_library_name, make_backbone, name_to_trust, parse_spec
 from offramp.errors import ArtifactError, InputError, OfframpError, UntrustedNameError
 from offramp.model._loading import load
 from offramp.model._model import EarlyExitModel
@@ -56,7 +56,8 @@ def trust_options(model: EarlyExitModel) -> str:
 
 def _names(factory: Factory | None) -> Iterator[str]:
     if factory is not None:
-        yield from (factory.name,) if ":" in factory.name else ()
+        needed = name_to_trust(factory.name, factory.options)
+        yield from () if needed is None else (needed,)
         for member in factory.members:
             yield from _names(member)
 
@@ -134,9 +135,10 @@ def _code_of(path: Path) -> Iterator[str]:
         factory = waiting.pop(0)
         if factory.value is None:  # the caller gives the network
             continue
-        name = factory.at("name").text()
-        if ":" in name:
-            yield name
+        options = {name: entry.value for name, entry in factory.at("options").entries().items()}
+        needed = name_to_trust(factory.at("name").text(), options)
+        if needed is not None:
+            yield needed
         waiting += factory.at("members").items()
 
 

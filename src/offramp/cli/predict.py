@@ -122,7 +122,7 @@ def predict(
     warn_of_backend(model, backend)
     chosen = choose_point(model, point_options, artifact, budget=budget)
     controller = None if budget is None else chosen.controller(budget)
-    if miscoverage not in chosen.point.conformal_thresholds:
+    if chosen.point.conformal_thresholds and miscoverage not in chosen.point.conformal_thresholds:
         calibrated = ", ".join(map(str, sorted(chosen.point.conformal_thresholds)))
         raise InputError("--miscoverage", expected=f"one that was calibrated ({calibrated})", got=f"{miscoverage}")
     source = open_data(data, label=label, column=column, split=split)
@@ -170,18 +170,18 @@ def predict(
                 ) as advance:
                     _answer(running, source, data, predictions, controller, shadowed, batch_size, advance)
                 summary = predictions.finish()
-    full_ms = model.full_ms
-    # If inputs differ in size, times are for the sizes of the tune split.
-    summary |= {"full_ms": full_ms, "ms": None if full_ms is None else full_ms * summary["cost"]}
+    unit = model.unit
+    # If inputs differ in size, times and prices are for the sizes of the tune split.
+    summary |= {"unit": asdict(unit), "mean_cost": None if unit.full is None else unit.full * summary["cost"]}
     point = running.point
     if as_json:
         guarantee = None if point.guarantee is None else asdict(point.guarantee)
         print_json({"out": str(out), **summary, "policy": point.policy, "budget": budget, "guarantee": guarantee})
     else:
-        spent = f"{summary['cost']:.3f} of the network's {'Mul-Adds' if full_ms is None else 'time'}"
-        if full_ms is not None:
+        spent = f"{summary['cost']:.3f} of the network's {unit.noun}"
+        if unit.full is not None:
             sizes = ", for the input sizes of the tune split" if model.backbone.varies_in_size else ""
-            spent += f" ({summary['ms']:.3g} of {full_ms:.3g} ms{sizes})"
+            spent += f" ({unit.show(summary['cost'])} of {unit.show(1)}{sizes})"
         on_tune = f"tune split: {point.tune_metrics['cost']:.3f}, {100 * point.tune_metrics['accuracy']:.2f} % right"
         say(
             f"{summary['rows']:,} answers in {out}, at {spent} on average, by {point.policy} "

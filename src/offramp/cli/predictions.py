@@ -113,7 +113,9 @@ class Predictions:
         """
         lines, costs = [], []
         for row in range(len(answer.labels)):
-            chosen = answer.prediction_sets[self._miscoverage][row].nonzero().flatten().tolist()
+            chosen = None  # the model of an annotation job has no prediction sets
+            if answer.prediction_sets:
+                chosen = answer.prediction_sets[self._miscoverage][row].nonzero().flatten().tolist()
             content: dict[str, Any] = {
                 "input": inputs[row],
                 "label": self._name(int(answer.labels[row])),
@@ -122,7 +124,7 @@ class Predictions:
                 "cost": round(float(answer.relative_cost[row]), 6),
                 "point": self._point,
                 "full": self._name(full[row]) if full is not None and row in full else None,
-                "set": [self._name(label) for label in chosen],
+                "set": None if chosen is None else [self._name(label) for label in chosen],
             }
             content = {name: content[name] for name in self._columns}
             if self._file.suffix == ".jsonl":

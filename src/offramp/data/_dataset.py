@@ -12,8 +12,8 @@ from offramp.data._files import name_dataset
 from offramp.data._labels import Labels
 from offramp.errors import InputError
 from offramp.features import Source
-from offramp.features._ids import hash_rows
 from offramp.features._source import Rows
+from offramp.preprocessing._row_hashes import hash_rows
 
 __all__ = ["Dataset", "StoredDataset", "Subset", "check_numbers", "check_range", "find_unfit", "sample"]
 

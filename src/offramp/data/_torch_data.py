@@ -11,9 +11,9 @@ from offramp.data._dataset import check_range
 from offramp.data._files import name_dataset
 from offramp.data._labels import encode_labels
 from offramp.errors import InputError
-from offramp.features._ids import hash_rows
 from offramp.features._source import Rows
 from offramp.preprocessing._raw import to_sliceable
+from offramp.preprocessing._row_hashes import hash_rows
 
 __all__ = ["TorchSource"]
 

@@ -37,12 +37,7 @@ class ExitSet(nn.Module, ABC):
 
     def __init__(self, widths: tuple[int, ...], stages: tuple[int, ...], num_classes: int, *, stacked: int = 1) -> None:
         super().__init__()
-        if not stages:
-            raise InputError(
-                expected="a stage without a head of the network's own, to train an exit after",
-                got=f"{len(widths)} stages that all have one",
-            )
-        if list(stages) != sorted(set(stages)) or not 0 <= stages[0] <= stages[-1] < len(widths):
+        if list(stages) != sorted(set(stages)) or any(not 0 <= stage < len(widths) for stage in stages):
             raise InputError(expected=f"ascending stages in 0 to {len(widths) - 1}", got=stages)
         if num_classes < 2:
             raise InputError(expected="at least 2 classes", got=num_classes)
@@ -56,6 +51,12 @@ class ExitSet(nn.Module, ABC):
     def options(self) -> dict[str, Any]:
         """Return the JSON-compatible arguments that `make` needs beside widths, stages and classes; by default none."""
         return {}
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Data type of the weights."""
+        weight = next(self.parameters(), None)
+        return torch.float32 if weight is None else weight.dtype
 
     @property
     def kind(self) -> str:
@@ -114,6 +115,7 @@ EXITS: Registry[type[ExitSet]] = Registry("exits")
 EXITS.add("cumulative", "offramp.exits._linear:CumulativeLinearExits")
 EXITS.add("ladder", "offramp.exits._ladder:LadderExits")
 EXITS.add("linear", "offramp.exits._linear:LinearExits")
+EXITS.add("none", "offramp.exits._none:NoExits")
 
 
 def all_logits(exits: ExitSet, features: Tensor, own_logits: Mapping[int, Tensor]) -> Tensor:
@@ -127,7 +129,7 @@ def all_logits(exits: ExitSet, features: Tensor, own_logits: Mapping[int, Tensor
     Returns:
         `W x N x L x K` logits.
     """
-    dtype = next(exits.parameters()).dtype
+    dtype = exits.dtype
     by_stage = dict(zip(exits.stages, exits(features.to(dtype)), strict=True))
     for stage, logits in exits.averaging(own_logits).items():
         by_stage.setdefault(stage, logits.to(dtype).expand(exits.stacked, -1, -1))

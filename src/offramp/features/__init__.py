@@ -5,6 +5,5 @@ from offramp.features._extraction import extract
 from offramp.features._loader import StoreSource
 from offramp.features._source import ArraySource, Source
 from offramp.features._splits import split_by_id
-from offramp.features._store import Store
 
-__all__ = ["ArraySource", "BatchSource", "Source", "Store", "StoreSource", "extract", "split_by_id"]
+__all__ = ["ArraySource", "BatchSource", "Source", "StoreSource", "extract", "split_by_id"]

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from offramp.errors import InputError
-from offramp.features._ids import Ids, hash_rows
+from offramp.features._ids import Ids
+from offramp.preprocessing._row_hashes import hash_rows
 
 __all__ = ["Batch", "BatchSource", "FilteredSource", "Keys", "MemorySource", "StageView"]
 

@@ -157,7 +157,6 @@ class Plan:
             valid = (
                 all(type(count) is int and count > 0 for count in counts)
                 and all(type(stage) is int and stage >= 0 for stage in plan.own_heads)
-                and plan.own_heads != ()
                 and plan.views != ()
                 and plan.dtype in DTYPES
                 and isinstance(plan.backbone, str)

@@ -10,8 +10,9 @@ from torch.utils import _pytree as pytree
 
 from offramp._progress import progress_bar
 from offramp.errors import InputError
-from offramp.features._ids import Ids, hash_rows
+from offramp.features._ids import Ids
 from offramp.preprocessing._raw import to_sliceable
+from offramp.preprocessing._row_hashes import hash_rows
 
 __all__ = ["ArraySource", "Rows", "Source", "read_ids"]
 

@@ -1,6 +1,6 @@
 """Ways to fit exits on cached features."""
 
-from offramp.methods import _joint  # noqa: F401 (it registers its methods)
+from offramp.methods import _joint, _logistic  # noqa: F401 (they register their methods)
 from offramp.methods._method import METHODS, FittedExits, Method
 
 __all__ = ["METHODS", "FittedExits", "Method"]

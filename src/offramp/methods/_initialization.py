@@ -7,6 +7,7 @@ from offramp.errors import InputError
 from offramp.exits import ExitSet, LadderExits, LinearExits
 from offramp.exits._averaging import Averaging
 from offramp.exits._linear import CumulativeLinearExits
+from offramp.exits._none import NoExits
 from offramp.features import BatchSource
 from offramp.functional._objective import cross_entropies
 from offramp.functional._statistics import log_probabilities
@@ -38,6 +39,8 @@ def create_exits(
         (0, 1)
     """
     stages = tuple(stage for stage in range(len(widths)) if stage not in own_heads)
+    if not stages:
+        return NoExits(widths, stages, num_classes)
     if settings.exits == "ladder":
         width = settings.state_width(num_classes)
         return LadderExits(widths, stages, num_classes, width=width, dropout=settings.dropout)

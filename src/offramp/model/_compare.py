@@ -8,6 +8,7 @@ from torch import Tensor
 
 from offramp.backbone._backbone import Backbone
 from offramp.cost import count_backbone
+from offramp.cost._unit import MUL_ADDS
 from offramp.errors import InputError
 from offramp.features import BatchSource
 from offramp.features._batch import FilteredSource
@@ -99,11 +100,11 @@ def check_comparable(first: EarlyExitModel, second: EarlyExitModel) -> None:
     counts = first.backbone.num_classes, second.backbone.num_classes
     if counts[0] != counts[1]:
         raise InputError(expected="two models of the same classes", got=f"{counts[0]} and {counts[1]} classes")
-    if (first.full_ms is None) != (second.full_ms is None):
+    if first.unit.name != second.unit.name:
         raise InputError(
             expected="two models with costs in one unit",
-            got="milliseconds of one and Mul-Adds of the other",
-            hint="call with_latency(table) on both, or on neither",
+            got=f"{first.unit.name} and {second.unit.name}",
+            hint="for times, call with_latency(table) on both",
         )
     if first.classes and second.classes and first.classes != second.classes:
         differing = (pair for pair in zip(first.classes, second.classes, strict=True) if pair[0] != pair[1])
@@ -140,7 +141,7 @@ def on_backbone(model: EarlyExitModel, backbone: Backbone, inputs: Any) -> Early
     own = model.preprocessing == model.backbone.preprocessing
     preprocessing = backbone.preprocessing if own else model.preprocessing
     costs = model.costs
-    if model.full_ms is None:
+    if model.unit.name == MUL_ADDS:
         prepared = preprocessing(inputs)
         with backbone.explain_errors(prepared):
             counted = count_backbone(backbone, backbone.prepare(prepared), model.pooling)

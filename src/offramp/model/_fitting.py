@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -18,22 +18,26 @@ from offramp.backbone import Cascade
 from offramp.backbone._backbone import Backbone
 from offramp.backbone._hidden import Hidden
 from offramp.cost import count_backbone, keep_exits
+from offramp.cost._money import costs_money, price_members
 from offramp.cost._table import Prices
+from offramp.cost._unit import MILLISECONDS, MUL_ADDS, CostUnit
 from offramp.data import as_source
 from offramp.data._labelled import LabelledData
 from offramp.errors import InputError, SplitError
+from offramp.exits._none import NoExits
 from offramp.features import BatchSource, Source, StoreSource, extract, split_by_id
 from offramp.features._batch import StageView
 from offramp.features._ids import IdSketch, stable_hash
 from offramp.features._splits import find_overlap, keep_apart
 from offramp.features._store import Store
 from offramp.methods import METHODS, FittedExits, Method
+from offramp.methods._initialization import fit_averaging
 from offramp.methods._joint import EpochRecord
 from offramp.methods._method import default_settings
 from offramp.methods._settings import JointSettings
 from offramp.model._extraction import feature_folder
 from offramp.model._frontier import Contribution, area
-from offramp.model._guarantees import with_losses
+from offramp.model._guarantees import with_losses, with_tuned_losses
 from offramp.model._guessing import check_full_network
 from offramp.model._model import EarlyExitModel
 from offramp.model._networks import (
@@ -56,7 +60,10 @@ from offramp.pooling import POOLINGS
 from offramp.preprocessing import Preprocessing
 from offramp.runtime._latency import LatencyPrices
 
-__all__ = ["fit", "fit_features", "prune_members"]
+__all__ = ["Splits", "fit", "fit_features", "prune_members"]
+
+Splits: TypeAlias = tuple[BatchSource | None, BatchSource, BatchSource]
+"""Cached features of fit (None if no exit is trained), tune and calibrate."""
 
 
 def fit(
@@ -87,10 +94,10 @@ def fit(
 
     Args:
         network: The classifier: a torch module, "hf:FOLDER", a `transformers` pipeline, a backbone from
-            `offramp.split`, or a list of these, cheap to strong, for a cascade.
+            `offramp.split`, or a list of these, cheap to strong, for a cascade; plain functions may be among them.
         train: Samples for the exits: (inputs, labels), labels being numbers or class names; a map-style torch dataset
             of such pairs or a loader of one; a `datasets.Dataset`; a path of a CSV file or a folder of images; or a
-            source.
+            source. Not used where every member of a cascade answers by itself.
         validation: Samples the network has never seen, in any of these forms.
         preprocessing: Conversion of raw inputs into what the network takes; the backbone's own if left out.
         classes: Class names in the order of the network's outputs, if the network does not know them.
@@ -122,7 +129,7 @@ def fit(
             raise InputError(expected=f"offramp.{kind.__name__}(...)", got=options)
     function, settings = _method_and_settings(method, settings, trust)
     check_own_name(POOLINGS.get(fitting.pooling, trust=trust), fitting.pooling)
-    backbone = as_backbone(network, lambda: _example(train, classes, preprocessing))
+    backbone = as_backbone(network, lambda: _example(train, classes, preprocessing), classes)
     if backbone is not network and progress:
         print(f"split '{backbone.name}' into {backbone.num_exits} stages", file=sys.stderr)
     check_stages(backbone)
@@ -176,8 +183,8 @@ def fit(
 
 def prune_members(
     model: EarlyExitModel,
-    splits: Sequence[BatchSource],
-    fit_part: Callable[[Backbone, Sequence[BatchSource]], EarlyExitModel],
+    splits: Splits,
+    fit_part: Callable[[Backbone, Splits], EarlyExitModel],
 ) -> EarlyExitModel:
     """Drop members of a cascade, one at a time, while the tune curve does not get worse.
 
@@ -185,7 +192,7 @@ def prune_members(
 
     Args:
         model: The model of the whole cascade, or of any other backbone, which is returned as it is.
-        splits: Its cached features: fit, tune, calibrate.
+        splits: Its cached features.
         fit_part: Function that fits a shorter cascade on such features.
 
     Returns:
@@ -198,11 +205,13 @@ def prune_members(
         gains = []
         for index, member in enumerate(model.backbone.members[:-1]):
             shorter = model.backbone.without_member(index)
-            if len(shorter.own_heads) == shorter.num_exits:
-                continue  # only heads, nothing to fit: without this member's exits there is no frontier
+            if shorter.num_exits == 1:
+                continue  # without this member no sample can leave early
             spans = enumerate(model.backbone.stages_of_members)
             stages = [stage for place, span in spans if place != index for stage in span]
-            views = [StageView(source, stages) for source in splits]
+            fit_rows, tune, calibrate = splits
+            trained = None if fit_rows is None else StageView(fit_rows, stages)
+            views = trained, StageView(tune, stages), StageView(calibrate, stages)
             trial = fit_part(shorter, views)
             gain = _threshold_area(model) - _threshold_area(trial)
             gains.append(Contribution(member.name, gain, kept=gain > 0))
@@ -241,7 +250,7 @@ class _Job:
     cost: CostOptions
     progress: bool
 
-    def fit_part(self, part: Backbone, splits: Sequence[BatchSource]) -> EarlyExitModel:
+    def fit_part(self, part: Backbone, splits: Splits) -> EarlyExitModel:
         """Fit a part of the cascade, or all of it."""
         preprocessing = preprocessing_of_part(part, self.backbone, self.preprocessing)
         latency = self.cost.latency
@@ -315,8 +324,8 @@ def _extract_splits(
     classes: Sequence[str],
     anyway: bool,
     progress: bool,
-) -> list[BatchSource]:
-    """Run the network over train and validation; return the features of fit, tune and calibrate."""
+) -> Splits:
+    """Run the network over train and validation; return the features of fit, if any is needed, tune and calibrate."""
 
     def run(source: Source, source_views: Sequence[Preprocessing]) -> Store:
         place = folder / source.name
@@ -331,19 +340,22 @@ def _extract_splits(
             got=str(held_out.num_rows),
         )
     check_full_network(StoreSource(held_out, pooling=pooling), split="validation", classes=classes, anyway=anyway)
-    fit_rows = StoreSource(run(train, views), pooling=pooling, views="all")
     ids = held_out.ids()
-    unseen = np.delete(np.arange(len(ids)), find_overlap(ids, {"train": fit_rows}, name="validation"))
+    unseen, fit_rows = np.arange(len(ids)), None
+    if len(backbone.own_heads) < backbone.num_exits:
+        fit_rows = StoreSource(run(train, views), pooling=pooling, views="all")
+        unseen = np.delete(unseen, find_overlap(ids, {"train": fit_rows}, name="validation"))
     half = len(unseen) // 2
     halves = split_by_id(ids[unseen], [half, len(unseen) - half], seed=seed)
-    return [fit_rows, *(StoreSource(held_out, pooling=pooling, rows=unseen[rows]) for rows in halves)]
+    tune, calibrate = (StoreSource(held_out, pooling=pooling, rows=unseen[rows]) for rows in halves)
+    return fit_rows, tune, calibrate
 
 
 def fit_features(
     backbone: Backbone,
-    fit: BatchSource,
+    fit: BatchSource | None,
     tune: BatchSource,
-    calibrate: BatchSource,
+    calibrate: BatchSource | None,
     *,
     example: Hidden,
     preprocessing: Preprocessing | None = None,
@@ -360,10 +372,11 @@ def fit_features(
 
     Args:
         backbone: The frozen network.
-        fit: Samples for classifiers and gates.
+        fit: Samples for classifiers and gates; None if every stage has a head of its own, so that none is trained.
         tune: Samples for imbalance weights, early stopping, temperatures, offsets and the choice of points.
-        calibrate: Samples for conformal thresholds and guarantees, and nothing else. Up to 1 % of each split may be in
-            an earlier one, and is left out with an `OverlapWarning`; more is a `SplitError`.
+        calibrate: Samples for conformal thresholds and guarantees, and nothing else; None for a model that is to be
+            recalibrated. Up to 1 % of each split may be in an earlier one, and is left out with an `OverlapWarning`;
+            more is a `SplitError`.
         example: A batch of inputs as the backbone takes them: costs are counted on it.
         preprocessing: Conversion of raw inputs into what the backbone takes; the backbone's own if left out.
         pooling: Name of the pooling the features were made with.
@@ -376,12 +389,11 @@ def fit_features(
         checkpoint: File for the state of the fit.
         on_epoch: Function called after every epoch.
     """
-    fit, tune, calibrate = keep_apart(fit=fit, tune=tune, calibrate=calibrate)
-    prices: Prices
-    if cost.latency is None:
-        prices = count_backbone(backbone, example, POOLINGS.get(pooling))
-    else:
-        prices = LatencyPrices(cost.latency, cost.batch_size)
+    named = (("fit", fit), ("tune", tune), ("calibrate", calibrate))
+    given = {name: source for name, source in named if source is not None}
+    splits = dict(zip(given, keep_apart(**given), strict=True))
+    fit, tune, calibrate = splits.get("fit"), splits["tune"], splits.get("calibrate")
+    prices, unit = _prices(backbone, example, pooling, cost)
     method, settings = _method_and_settings(method, settings)
     # Fit the exits.
     fitted = _fit_exits(method, fit, tune, prices, settings, checkpoint=checkpoint, on_epoch=on_epoch)
@@ -414,9 +426,11 @@ def fit_features(
             candidates += check_points(rule, offered, num_exits=backbone.num_exits, num_classes=backbone.num_classes)
         points[policy] = thin(candidates, tuned, costs[policy])
     # Calibrate.
-    held_out = compute_outcomes(exits, calibrate, temperatures, probabilities=probabilities)
-    calibrated = {policy: _calibrate(kept, held_out, tuned, calibration) for policy, kept in points.items()}
-    provenance = _provenance(METHODS.name_of(method), settings, fit=fit, tune=tune, calibrate=calibrate)
+    calibrated = {policy: with_tuned_losses(kept, tuned) for policy, kept in points.items()}
+    if calibrate is not None:
+        held_out = compute_outcomes(exits, calibrate, temperatures, probabilities=probabilities)
+        calibrated = {policy: _calibrate(kept, held_out, tuned, calibration) for policy, kept in points.items()}
+    provenance = _provenance(METHODS.name_of(method), settings, **splits)
     if cost.latency is not None:
         provenance["latency"] = latency_provenance(cost.latency)
     return EarlyExitModel(
@@ -429,19 +443,30 @@ def fit_features(
         temperatures=temperatures,
         full_accuracy=float(tuned.full_correct.double().mean()),
         contributions=contributions,
-        splits={
-            name: IdSketch.of(keys.ids for keys in source.keys())
-            for name, source in (("fit", fit), ("tune", tune), ("calibrate", calibrate))
-        },
+        splits={name: IdSketch.of(keys.ids for keys in source.keys()) for name, source in splits.items()},
         provenance=provenance,
-        full_ms=None if cost.latency is None else float(costs["threshold"].average(tuned.sizes).full),
+        unit=CostUnit(unit, None if unit == MUL_ADDS else float(costs["threshold"].average(tuned.sizes).full)),
     )
 
 
+def _prices(backbone: Backbone, example: Hidden, pooling: str, cost: CostOptions) -> tuple[Prices, str]:
+    """Return the costs of a network before its exits are priced, and the name of their unit."""
+    if cost.latency is not None:
+        return LatencyPrices(cost.latency, cost.batch_size), MILLISECONDS
+    if isinstance(backbone, Cascade) and costs_money(backbone):
+        prices = price_members(backbone)
+        return prices, prices.currency
+    return count_backbone(backbone, example, POOLINGS.get(pooling)), MUL_ADDS
+
+
 def _fit_exits(
-    method: Method, fit: BatchSource, tune: BatchSource, prices: Prices, settings: Any, **extras: Any
+    method: Method, fit: BatchSource | None, tune: BatchSource, prices: Prices, settings: Any, **extras: Any
 ) -> FittedExits:
-    """Run a method with those of the extra arguments that it takes."""
+    """Run a method with those of the extra arguments that it takes; without one if there is nothing to train."""
+    if fit is None:
+        exits = NoExits(tune.widths, (), tune.num_classes)
+        exits.averaging = fit_averaging(tune)
+        return FittedExits(exits)
     parameters = inspect.signature(method).parameters
     called = f"method '{METHODS.name_of(method)}'"
     with run_third_party(method, called, "mend it"):
@@ -458,7 +483,7 @@ def _calibrate(
     with_thresholds = with_sets(
         points, held_out, options.conformal, options.miscoverages, by_class=options.sets_by_class
     )
-    return with_losses(with_thresholds, held_out, tuned)
+    return with_losses(with_tuned_losses(with_thresholds, tuned), held_out)
 
 
 def _provenance(method: str, settings: Any, **splits: BatchSource) -> dict[str, Any]:

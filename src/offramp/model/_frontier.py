@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from offramp.cost._unit import CostUnit
 from offramp.policy import OperatingPoint
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ class Frontier:
     """The operating points."""
     full_accuracy: float
     """Accuracy of the full network."""
-    full_ms: float | None = None
-    """Milliseconds of the full network per sample, if costs are times."""
+    unit: CostUnit = CostUnit()
+    """Unit of the costs."""
     contributions: tuple[Contribution, ...] = ()
     """Gain of each cascade member, then of each early exit."""
 
@@ -62,14 +63,18 @@ class Frontier:
         return area(self.points)
 
     def to_dicts(self) -> list[dict[str, float]]:
-        """Return one dictionary per point: cost, accuracy, change against the full network, milliseconds."""
+        """Return one dictionary per point: cost, accuracy, change against the full network, and the cost in `unit`.
+
+        The last is `latency_ms`, or `price` per sample if costs are money; there is none if they are Mul-Adds.
+        """
+        key = "price" if self.unit.is_money else "latency_ms"
         return [
             {
                 "cost": point.tune_metrics["cost"],
                 "accuracy": point.tune_metrics["accuracy"],
                 "change": point.tune_metrics["accuracy"] - self.full_accuracy,
             }
-            | ({} if self.full_ms is None else {"latency_ms": self.full_ms * point.tune_metrics["cost"]})
+            | ({} if self.unit.full is None else {key: self.unit.full * point.tune_metrics["cost"]})
             for point in self.points
         ]
 
@@ -98,11 +103,12 @@ class Frontier:
         from rich.table import Table
 
         table = Table()
-        for column in (*(("ms",) if self.full_ms is not None else ()), "cost", "accuracy", "change"):
+        extra = (self.unit.heading,) if self.unit.heading else ()
+        for column in (*extra, "cost", "accuracy", "change"):
             table.add_column(column, justify="right")
         for row in self._rows():
             figures = [f"{row['cost']:.3f}", f"{100 * row['accuracy']:.2f}", f"{100 * row['change']:+.2f}"]
-            table.add_row(*([f"{row['latency_ms']:.3g}"] if "latency_ms" in row else []), *figures)
+            table.add_row(*(self.unit.figure(row["cost"]) for _ in extra), *figures)
         return table
 
     def _title(self) -> str:

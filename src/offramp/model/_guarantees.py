@@ -24,7 +24,16 @@ from offramp.uncertainty._risk import (
     smooth_variances,
 )
 
-__all__ = ["Shortfall", "guarantee", "is_calibrated", "losses_at", "seek_guarantee", "with_losses", "without_guarantee"]
+__all__ = [
+    "Shortfall",
+    "guarantee",
+    "is_calibrated",
+    "losses_at",
+    "seek_guarantee",
+    "with_losses",
+    "with_tuned_losses",
+    "without_guarantee",
+]
 
 DEARER_STEP = 0.1
 """Distance in relative cost between tested points that cost more than those no cheaper point beats."""
@@ -85,31 +94,41 @@ def losses_at(points: Sequence[OperatingPoint], answers: Outcomes, *, labelled: 
     return {name: losses_by_name[name] for name in sorted(losses_by_name)}
 
 
+def with_tuned_losses(points: Sequence[OperatingPoint], tune: Outcomes) -> list[OperatingPoint]:
+    """Return points with mean and variance of their losses on the tune split, which decide the order of tests.
+
+    Args:
+        points: P operating points.
+        tune: Outcomes of the tune split.
+    """
+    tuned = losses_at(points, tune)
+    return [
+        replace(point, losses={name: _tuned(LOSSES[name], rows[index]) for name, rows in tuned.items()})
+        for index, point in enumerate(points)
+    ]
+
+
 def with_losses(
-    points: Sequence[OperatingPoint], calibrate: Outcomes, tune: Outcomes | None = None, *, labelled: bool = True
+    points: Sequence[OperatingPoint], calibrate: Outcomes, *, labelled: bool = True
 ) -> list[OperatingPoint]:
     """Return points with their losses on a calibrate split, from which guarantees are made.
 
     Args:
-        points: P operating points.
+        points: P operating points that know their losses on the tune split.
         calibrate: Outcomes of samples that nothing was fitted on, in any order: they are shuffled.
-        tune: Outcomes that decide the order of tests; the points' own figures of the tune split if left out.
         labelled: True if the labels of calibrate are true; otherwise only agreement can be guaranteed.
 
     Returns:
         The points, each with its losses; without labels, losses that need them have their tune figures only.
 
     Raises:
-        InputError: If tune is left out, and the points do not know their losses on it.
+        InputError: If the points do not know their losses on the tune split.
     """
     order = torch.randperm(len(calibrate.labels), generator=torch.Generator().manual_seed(0))
     measured = {name: rows[:, order] for name, rows in losses_at(points, calibrate, labelled=labelled).items()}
-    tuned = {} if tune is None else losses_at(points, tune)
     calibrated = []
     for index, point in enumerate(points):
         before = point.losses
-        if tune is not None:
-            before = {name: _tuned(LOSSES[name], rows[index]) for name, rows in tuned.items()}
         missing = sorted(set(measured) - set(before))
         if missing:
             raise InputError(

@@ -9,9 +9,10 @@ import torch
 from offramp.artifact._exits import check_stages, read_exits
 from offramp.artifact._format import LARGEST, Artifact, Field, read_artifact
 from offramp.artifact._network import read_attachments, read_backbone, read_classes, read_preprocessing
-from offramp.artifact._points import TEMPERATURES, read_costs, read_points
+from offramp.artifact._points import TEMPERATURES, read_chosen, read_costs, read_points
 from offramp.artifact._tensors import Tensors
 from offramp.backbone._backbone import Backbone
+from offramp.cost._unit import CostUnit
 from offramp.errors import ArtifactError, BudgetError, InputError, UnknownNameError
 from offramp.exits import ExitSet
 from offramp.features._ids import MOST_RANKS, IdSketch
@@ -81,7 +82,7 @@ def load(path: str | Path, *, backbone: Backbone | None = None, trust: Collectio
         pooling=content.at("pooling").check_own_name(content.at("pooling").look_up(POOLINGS, trust)),
         exits=exits,
         costs=costs,
-        full_ms=None if content.at("full_ms").value is None else content.at("full_ms").number(low=1 / LARGEST),
+        unit=_unit(content.at("unit")),
         points=points,
         temperatures=_temperatures(artifact, exits, backbone),
         full_accuracy=content.at("full_accuracy").number(low=0, high=1),
@@ -90,8 +91,14 @@ def load(path: str | Path, *, backbone: Backbone | None = None, trust: Collectio
         provenance=_provenance(content.at("provenance")),
         splits=_splits(artifact),
         embedded=embedded,
+        chosen=read_chosen(content.at("chosen"), points),
     )
     return _at_request(model, content.at("request"))
+
+
+def _unit(field: Field) -> CostUnit:
+    full = field.at("full")
+    return CostUnit(field.at("name").text(), None if full.value is None else full.number(low=1 / LARGEST))
 
 
 def _policies(content: Field, trust: Collection[str]) -> list[str]:

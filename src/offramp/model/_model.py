@@ -14,6 +14,7 @@ from offramp.backbone import Factory
 from offramp.backbone._backbone import Backbone
 from offramp.backbone._hidden import Hidden
 from offramp.cost import Costs
+from offramp.cost._unit import CostUnit
 from offramp.data._labelled import LabelledData
 from offramp.errors import InputError, OfframpWarning
 from offramp.exits import ExitSet
@@ -79,7 +80,7 @@ class EarlyExitModel:
     exits: ExitSet
     """The trained exits."""
     costs: Mapping[str, Costs]
-    """Costs per policy, in Mul-Adds or in milliseconds."""
+    """Costs per policy, in `unit`."""
     points: Mapping[str, Sequence[OperatingPoint]]
     """Operating points per policy, ascending in cost on the tune split; the first policy decides by default."""
     temperatures: Tensor
@@ -94,8 +95,8 @@ class EarlyExitModel:
     """Versions, settings and sizes of the splits the model was fitted with."""
     splits: Mapping[str, IdSketch] = field(default_factory=dict)
     """Hashed ids of the samples of "fit", "tune", "calibrate" and, if there is one, "recalibrate"."""
-    full_ms: float | None = None
-    """Milliseconds of the full network per sample of the tune split, if costs are times; None if they are Mul-Adds."""
+    unit: CostUnit = CostUnit()
+    """Unit of the costs: Mul-Adds, milliseconds, or money."""
     embedded: bool = False
     """True if the artifact it was loaded from holds the network's weights: saving writes them again."""
     request: Request = field(default_factory=Request)
@@ -134,7 +135,7 @@ class EarlyExitModel:
             self.points,
             self.request,
             full_accuracy=self.full_accuracy,
-            full_ms=self.full_ms,
+            full_ms=self.unit.full_ms,
             tune_samples=tune_samples,
         )
         if choice.caution:
@@ -150,7 +151,7 @@ class EarlyExitModel:
             policy=self.policy,
             points=tuple(self.points[self.policy]),
             full_accuracy=self.full_accuracy,
-            full_ms=self.full_ms,
+            unit=self.unit,
             contributions=tuple(self.contributions),
         )
 

@@ -24,19 +24,22 @@ Network: TypeAlias = "Backbone | nn.Module | str | Sequence[Any] | Any"
 or a list of these, cheap to strong, for a cascade."""
 
 
-def as_backbone(network: Network, example: Callable[[], Any]) -> Backbone:
+def as_backbone(network: Network, example: Callable[[], Any], classes: Sequence[str] = ()) -> Backbone:
     """Return a network as a backbone: split into stages where it is not one yet.
 
     Args:
         network: The network.
         example: Function that returns a few inputs as a module takes them; called if a module has to be split.
+        classes: Class names, if the members of a cascade do not know them.
     """
     if isinstance(network, Backbone):
         return network
     if isinstance(network, str):
         return split(network)
     if isinstance(network, list | tuple):
-        return cascade(*(as_backbone(member, example) for member in network))
+        return cascade(
+            *(member if _is_function(member) else as_backbone(member, example) for member in network), classes=classes
+        )
     if isinstance(network, nn.Module):
         return _from_module(network, example())
     model = getattr(network, "model", None)
@@ -46,6 +49,11 @@ def as_backbone(network: Network, example: Callable[[], Any]) -> Backbone:
         expected="a torch module, a backbone, 'hf:FOLDER', a transformers pipeline, or a list of these",
         got=f"a {type(network).__name__}",
     )
+
+
+def _is_function(member: Any) -> bool:
+    """Tell a plain function from networks and pipelines, which can be called too."""
+    return callable(member) and not isinstance(member, nn.Module | type) and not hasattr(member, "model")
 
 
 def _from_module(module: nn.Module, example: Any) -> Backbone:

@@ -16,7 +16,7 @@ from offramp.artifact._network import (
     names_code,
     weight_tensors,
 )
-from offramp.artifact._points import check_single, loss_content, point_content, point_tensors
+from offramp.artifact._points import check_single, chosen_content, loss_content, point_content, point_tensors
 from offramp.backbone import Factory
 from offramp.errors import InputError
 
@@ -58,11 +58,15 @@ def save(model: "EarlyExitModel", path: str | Path, *, factory: Factory | None, 
         "pooling": model.pooling.name,
         "exits": exits_content(model.exits),
         "costs": {policy: len(costs.tables) for policy, costs in model.costs.items()},
-        "full_ms": model.full_ms,
+        "unit": {"name": model.unit.name, "full": model.unit.full},
         "policies": list(model.points),
         "points": {policy: [point_content(point) for point in points] for policy, points in model.points.items()},
         "calibration": calibration,
         "request": model.request.describe(),
+        # Without a request, `fit` leaves the choice to the first use; `annotate` makes it by a test of its own.
+        "chosen": None
+        if model.chosen is None or model.request.describe()
+        else chosen_content(model.points[model.chosen.policy], model.chosen),
         "full_accuracy": model.full_accuracy,
         "classes": list(model.classes),
         "contributions": [[part.name, part.gain, part.kept] for part in model.contributions],

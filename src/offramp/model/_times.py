@@ -11,6 +11,7 @@ from torch import Tensor
 from offramp.backbone import Cascade
 from offramp.backbone._backbone import Backbone
 from offramp.cost import Costs
+from offramp.cost._unit import MILLISECONDS, CostUnit
 from offramp.errors import InputError
 from offramp.model._choose import Request
 from offramp.policy import OperatingPoint
@@ -31,7 +32,7 @@ def with_latency(model: "EarlyExitModel", table: LatencyTable, *, batch_size: in
         model,
         costs=costs,
         points={policy: reprice(points, costs[policy]) for policy, points in model.points.items()},
-        full_ms=full_cost(next(iter(model.points.values()))[0], next(iter(costs.values()))),
+        unit=CostUnit(MILLISECONDS, full_cost(next(iter(model.points.values()))[0], next(iter(costs.values())))),
         provenance={**model.provenance, "latency": latency_provenance(table)},
         request=Request(),
         chosen=None,

@@ -7,6 +7,6 @@ Every test bets against "nothing has changed"; its wealth is the evidence of a c
 
 from offramp.monitor._monitor import Monitor
 from offramp.monitor._shadow import full_labels
-from offramp.monitor._traffic import Traffic, summarise
+from offramp.monitor._traffic import Traffic
 
-__all__ = ["Monitor", "Traffic", "full_labels", "summarise"]
+__all__ = ["Monitor", "Traffic", "full_labels"]

@@ -57,15 +57,17 @@ def alternatives(
     correct, costs = [outcomes.full_correct], [1.0]
     members = backbone.stages_of_members if isinstance(backbone, Cascade) else ()
     if isinstance(backbone, Cascade):
-        heads = [part.stop - 1 for part in members[:-1]]
-        for member, part, predictions in zip(backbone.members, members, _own_predictions(source, heads), strict=False):
+        pairs = zip(backbone.members[:-1], members, strict=False)
+        own_heads = [(member, part) for member, part in pairs if part.stop - 1 in backbone.own_heads]
+        predicted = _own_predictions(source, [part.stop - 1 for _, part in own_heads])
+        for (member, part), predictions in zip(own_heads, predicted, strict=True):
             names.append((member.name, "network"))
             correct.append(predictions == outcomes.labels)
             own = range(part.start + member.full_stages.start, part.stop)
             costs.append(table.relative_cost_alone(own, len(outcomes.labels)))
     last = table.num_exits - 1
     # The own head of a cascade's first network is that network by itself, which is listed already.
-    listed_exits = {last, members[0].stop - 1} if members else {last}
+    listed_exits = {last, *(part.stop - 1 for part in members[:1] if part.stop - 1 in backbone.own_heads)}
     for exit in (exit for exit in range(last) if exit not in listed_exits):
         names.append((f"exit {exit}", "exit"))
         correct.append(outcomes.correct[classifier, :, exit])

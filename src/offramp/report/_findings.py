@@ -3,17 +3,17 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 
+from offramp.cost._unit import CostUnit
 from offramp.errors import InputError
 from offramp.features import BatchSource
 from offramp.features._batch import FilteredSource
 from offramp.features._splits import find_overlap
-from offramp.model import Measured
-from offramp.model._evaluation import measure
+from offramp.model._evaluation import Measured, measure
 from offramp.model._model import EarlyExitModel
 from offramp.policy import Guarantee, OperatingPoint
 from offramp.report._alternatives import Alternative, alternatives, network_names
@@ -53,8 +53,10 @@ class Findings:
     """N, the number of samples."""
     classes: tuple[str, ...]
     """`K` names."""
-    cost_kind: Literal["counted Mul-Adds", "measured time"]
+    cost_kind: str
     """The unit that costs are shares of."""
+    unit: CostUnit
+    """The same, with the full network's cost per sample, averaged over these samples."""
     curves: Mapping[str, tuple[Measured, ...]]
     """About two dozen points of each policy, in the order of their cost on the tune split."""
     alternatives: tuple[Alternative, ...]
@@ -155,7 +157,10 @@ def find(
         network=model.backbone.name,
         samples=len(outcomes.labels),
         classes=names,
-        cost_kind="counted Mul-Adds" if model.full_ms is None else "measured time",
+        cost_kind=_cost_kind(model.unit),
+        unit=model.unit
+        if model.unit.full is None
+        else replace(model.unit, full=float(model.costs[point.policy].average(outcomes.sizes).full)),
         curves={policy: tuple(next(remaining) for _ in curve) for policy, curve in curves.items()},
         alternatives=alternatives(model.backbone, source, outcomes, table, answers, classifier=classifier),
         policy=point.policy,
@@ -169,6 +174,12 @@ def find(
         first=first,
         last=last,
     )
+
+
+def _cost_kind(unit: CostUnit) -> str:
+    if unit.is_money:
+        return unit.name
+    return "counted Mul-Adds" if unit.full is None else "measured time"
 
 
 def _check(model: EarlyExitModel, source: BatchSource, point: OperatingPoint) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from offramp.features import Source
-from offramp.model import Measured
+from offramp.model._evaluation import Measured
 from offramp.report import _tables as tables
 from offramp.report._answers import ClassChange, Sample
 from offramp.report._canvas import WIDTH, Axes, Figure, canvas, in_style, short, write_labels

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from offramp.model import Measured
+from offramp.model._evaluation import Measured
 from offramp.report._answers import Sample
 from offramp.report._findings import Findings
 from offramp.report._words import change, change_span, clean, cost, cost_span, percent, span

@@ -11,10 +11,11 @@ _NAMED = 3  # alternatives described in full
 
 
 def verdict(findings: Findings) -> str:
-    """Describe the chosen point in one sentence with intervals."""
-    chosen = findings.chosen
+    """Describe the chosen point in one sentence with intervals, after the bill if costs are money."""
+    chosen, unit = findings.chosen, findings.unit
+    bill = f"The bill: {unit.show(1)} before, {unit.show(chosen.relative_cost)} after. " if unit.is_money else ""
     return (
-        f"At {percent(chosen.relative_cost)} of the full network's cost ({findings.cost_kind}) it is right "
+        f"{bill}At {percent(chosen.relative_cost)} of the full network's cost ({findings.cost_kind}) it is right "
         f"{percent(chosen.accuracy)} of the time ({span(chosen.accuracy_interval)}); the full network "
         f"{percent(findings.full.accuracy)}: change {change(chosen.change)} points "
         f"({change_span(chosen.change_interval)})."

@@ -53,7 +53,7 @@ class EagerBackend:
             )
         self._backbone, self._pooling, self._exits = backbone, pooling, exits
         self._ladder = FoldedLadder(exits) if isinstance(exits, LadderExits) else None
-        self._dtype = next(exits.parameters()).dtype
+        self._dtype = exits.dtype
         self._trained, self._averaging = frozenset(exits.stages), FoldedAveraging(exits.averaging)
         self._narrow, self.exact = dtype, dtype is None
         self._stages = backbone.stages if dtype is None else with_weights_as(backbone.stages, dtype)

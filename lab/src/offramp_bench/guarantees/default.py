@@ -18,7 +18,7 @@ from torch import Tensor
 from offramp.cost import Costs
 from offramp.methods import FittedExits
 from offramp.model._choose import CONFIDENCE, MAX_DROP, default_point
-from offramp.model._guarantees import losses_at, with_losses
+from offramp.model._guarantees import losses_at, with_losses, with_tuned_losses
 from offramp.model._outcomes import Outcomes, simulate
 from offramp.model._points import thin, tuning_of
 from offramp.policy import POLICIES, OperatingPoint
@@ -110,7 +110,7 @@ def draw_once(
     calibrate = taken(rest, torch.randint(len(rest.labels), (size,), generator=generator))
     view = tuning_of(fitted, tune, temperatures, costs, classifier=0, active=active)
     points = thin(POLICIES.get(POLICY).candidates(view), tune, costs)
-    points = with_losses(points, calibrate, tune)
+    points = with_losses(with_tuned_losses(points, tune), calibrate)
     full = float(tune.full_correct.double().mean())
     chosen = default_point(points, full_accuracy=full, tune_samples=size).point
     drops, spent = _truth(points, rest, costs)

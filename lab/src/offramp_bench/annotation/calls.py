@@ -1,0 +1,144 @@
+"""Calls to the expensive model, everything counted, beside BARGAIN's with the same cheap member; broken guarantees."""
+
+import time
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from offramp.annotation._job import Job
+from offramp.annotation._sampling import Scope
+from offramp.model._model import EarlyExitModel
+from offramp_bench.annotation.bargain import TRIED, calls_of
+from offramp_bench.annotation.jobs import Redraw, learn
+from offramp_bench.annotation.rows import AnnotationRows, load_rows
+from offramp_bench.bars import Bar, say
+
+__all__ = ["calls"]
+
+SEEDS = 8
+"""Fits per dataset and scope, each with its own random samples."""
+
+REDRAWS = 125
+"""Draws of the guarantee's sample per fit: a thousand in all."""
+
+LEVELS = (0.05, 0.02, 0.01)
+"""Shares of answers that may differ."""
+
+SCOPES: tuple[Scope, ...] = ("inputs", "future")
+"""Scopes of a guarantee."""
+
+MOST_SHARE = {"banking77": 0.44}
+"""Share of the rows that may go to the expensive model at 5 %."""
+
+FEWER_THAN_PEER = {"banking77": 0.8, "clinc150": 1.0}
+"""Calls divided by BARGAIN's, at most."""
+
+MOST_CPU_S = 60.0
+"""CPU seconds of learning, at most."""
+
+
+def calls(task: str) -> tuple[dict[str, Any], list[Bar]]:
+    """Measure a dataset, with both scopes and all levels.
+
+    Args:
+        task: "banking77" or "clinc150".
+    """
+    rows = load_rows(task)
+    cells = [one_fit(rows, seed, scope) for seed in range(SEEDS) for scope in SCOPES]
+    figures: dict[str, Any] = {"rows": len(rows.texts), "cpu_s": [cell["cpu_s"] for cell in cells]}
+    for scope in SCOPES:
+        figures[scope] = _summarise([cell for cell in cells if cell["scope"] == scope])
+    return figures, _bars(task, figures)
+
+
+def one_fit(rows: AnnotationRows, seed: int, scope: Scope) -> dict[str, Any]:
+    """Learn once, then draw the guarantee's sample again and again; with BARGAIN where a set is guaranteed.
+
+    Args:
+        rows: The rows.
+        seed: Seed of the job.
+        scope: Scope of the guarantee.
+    """
+    with TemporaryDirectory() as folder:
+        began = time.process_time()
+        job, model = learn(rows, Path(folder), seed=seed, scope=scope)
+        cpu_s = time.process_time() - began
+        redraw = Redraw(job, model, rows.answers)
+    levels: dict[str, dict[str, Any]] = {}
+    for max_drop in LEVELS:
+        drawn = [_draw(redraw, model, REDRAWS * seed + number, max_drop) for number in range(REDRAWS)]
+        levels[str(max_drop)] = {"draws": drawn}
+        if scope == "inputs" and max_drop in LEVELS[:2]:
+            levels[str(max_drop)]["peer"] = _peer(redraw, job, model, seed, max_drop)
+    say(f"{rows.num_classes} classes, seed {seed}, {scope}: learned in {cpu_s:.0f} s of CPU")
+    return {"scope": scope, "cpu_s": cpu_s, "levels": levels}
+
+
+def _draw(redraw: Redraw, model: EarlyExitModel, seed: int, max_drop: float) -> dict[str, Any]:
+    """Return the share that was asked, and the disagreement, of one draw; both None where nothing is guaranteed."""
+    redraw.draw(seed, max_drop=max_drop)
+    chosen, guarantee = redraw.guarantee(model)
+    if guarantee is None:
+        return {"asked": None, "loss": None}
+    loss, asked = redraw.loss(chosen)
+    return {"asked": asked, "loss": loss}
+
+
+def _peer(redraw: Redraw, job: Job, model: EarlyExitModel, seed: int, max_drop: float) -> dict[str, float]:
+    """Return BARGAIN's share of calls by its number of thresholds, the answers to learn from included.
+
+    The errors that all inputs may have are allowed among those that were not asked to learn from.
+    """
+    redraw.draw(0, max_drop=max_drop)
+    left = np.setdiff1d(redraw.first, np.array(sorted(redraw.scores), np.int64))
+    ((_, answers),) = redraw._outcomes(model, left)
+    said, confidence = answers.predictions[0, :, -2].numpy(), answers.confidence[0, :, -2].double().numpy()
+    allowed, total = max_drop * len(redraw.first) / len(left), len(redraw.first)
+    shares = {}
+    for thresholds in TRIED:
+        asked, _ = calls_of(said, confidence, redraw.truth[left], max_drop=allowed, thresholds=thresholds, seed=seed)
+        shares[str(thresholds)] = (job.learning + asked) / total
+    return shares
+
+
+def _summarise(cells: list[dict[str, Any]]) -> dict[str, Any]:
+    """Summarise the draws of all fits, by level."""
+    rows = {}
+    for max_drop in map(str, LEVELS):
+        draws = [draw for cell in cells for draw in cell["levels"][max_drop]["draws"]]
+        given = [draw for draw in draws if draw["asked"] is not None]
+        asked = [draw["asked"] for draw in given] or [1.0]
+        by_fit = [
+            fmean(1.0 if draw["asked"] is None else draw["asked"] for draw in cell["levels"][max_drop]["draws"])
+            for cell in cells
+        ]
+        peers = [cell["levels"][max_drop]["peer"] for cell in cells if "peer" in cell["levels"][max_drop]]
+        by_thresholds = {tried: fmean(peer[tried] for peer in peers) for tried in peers[0]} if peers else {}
+        rows[max_drop] = {
+            "committed": len(given) / len(draws),
+            "broken": sum(draw["loss"] > float(max_drop) for draw in given) / len(draws),
+            "asked": fmean(1.0 if draw["asked"] is None else draw["asked"] for draw in draws),
+            "asked_by_fit": [min(by_fit), max(by_fit)],
+            "asked_quantiles": np.quantile(asked, [0.05, 0.5, 0.95]).tolist(),
+            "draws": [None if draw["asked"] is None else round(draw["asked"], 4) for draw in draws],
+            "loss": fmean(draw["loss"] for draw in given) if given else None,
+            "bargain": by_thresholds,
+        }
+    return rows
+
+
+def _bars(task: str, figures: dict[str, Any]) -> list[Bar]:
+    at_five = figures["inputs"]["0.05"]
+    ratio = at_five["asked"] / min(at_five["bargain"].values())
+    bars = [Bar("5 %: calls over BARGAIN's", ratio, FEWER_THAN_PEER[task])]
+    if task in MOST_SHARE:
+        bars.append(Bar("5 %: share of rows asked, everything counted", at_five["asked"], MOST_SHARE[task]))
+    bound = 0.05 + 2 * (0.05 * 0.95 / (SEEDS * REDRAWS)) ** 0.5
+    for scope in SCOPES:
+        for max_drop in LEVELS:
+            bars.append(Bar(f"{scope}, {100 * max_drop:g} %: broken", figures[scope][str(max_drop)]["broken"], bound))
+        bars.append(Bar(f"{scope}, 5 %: no saving committed to", 1 - figures[scope]["0.05"]["committed"], 0.1))
+    return [*bars, Bar("CPU seconds to learn", max(figures["cpu_s"]), MOST_CPU_S)]

@@ -1,0 +1,163 @@
+"""Annotation jobs of the benchmark: one that has learned, and its guarantee drawn again."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+import offramp
+from offramp.annotation._annotate import open_job
+from offramp.annotation._job import Job
+from offramp.annotation._sampling import Candidate, Plan, Scope
+from offramp.backbone import Cascade
+from offramp.model._model import EarlyExitModel
+from offramp.model._outcomes import Outcomes, simulate
+from offramp_bench.annotation.rows import AnnotationRows
+
+__all__ = ["Redraw", "inputs_of", "learn", "members_of"]
+
+Rows = npt.NDArray[np.int64]
+
+SAMPLE_AXES = {
+    **dict.fromkeys(("labels", "sizes", "full"), 0),
+    **dict.fromkeys(("predictions", "confidence", "margin", "conformal_scores", "evidence", "brier_gaps"), 1),
+}
+"""Axis of the samples in each tensor of outcomes."""
+
+
+def inputs_of(rows: AnnotationRows) -> dict[str, Any]:
+    """Return the inputs of a job: what the cheap member reads, and row numbers for the expensive one."""
+    return {"embedding": rows.embeddings, "row": np.arange(len(rows.answers))}
+
+
+def members_of(rows: AnnotationRows) -> Cascade:
+    """Return the cascade: untuned embeddings in front of the tuned MiniLM's answers, looked up."""
+
+    def ask(numbers: Any) -> Any:
+        return rows.answers[np.asarray(numbers)]
+
+    last = offramp.callable_model(ask, rows.num_classes, name="tuned", field="row", batch_size=100)
+    return offramp.cascade(offramp.encoder(field="embedding"), last)
+
+
+def learn(
+    rows: AnnotationRows, folder: Path, *, seed: int, scope: Scope, label_budget: int = 1000
+) -> tuple[Job, EarlyExitModel]:
+    """Spend a label budget, and return the job and the model that learned from it.
+
+    Args:
+        rows: The rows.
+        folder: Folder for features and answers.
+        seed: Seed of the job.
+        scope: Scope of the guarantee.
+        label_budget: Answers to buy.
+    """
+    with open_job(
+        inputs_of(rows),
+        members_of(rows),
+        max_drop=0.05,
+        confidence=0.95,
+        scope=scope,
+        classes=(),
+        max_spend=None,
+        anyway=True,
+        store=folder,
+        seed=seed,
+        progress=False,
+    ) as job:
+        return job, job.learn(label_budget)
+
+
+class Redraw(Job):
+    """A job that has learned, with the sample of its guarantee drawn again; nothing is computed or asked twice.
+
+    The pool that a guarantee about future inputs draws from is drawn with replacement: the rows that were kept from
+    learning are then the whole distribution, and the truth is known.
+
+    Args:
+        job: The job, after it learned.
+        model: Its model.
+        truth: `N` answers of the last member.
+    """
+
+    def __init__(self, job: Job, model: EarlyExitModel, truth: Rows) -> None:
+        self.__dict__.update(job.__dict__)
+        self.truth = truth
+        self._learned = dict(job.scores)
+        parts = [part for _, part in job._outcomes(model, np.arange(len(truth)))]
+        self._known = _join(parts)
+        self._real_order, self._real_reserved = job.order, job.reserved
+        self._real = np.arange(len(truth))
+        self._plans: dict[Any, Plan | None] = {}
+
+    def draw(self, seed: int, *, max_drop: float) -> None:
+        """Draw the sample again.
+
+        Args:
+            seed: Seed of the draw.
+            max_drop: Largest disagreement.
+        """
+        generator = np.random.default_rng(seed)
+        self.max_drop, self.sampled = max_drop, 0
+        self.scores, self.failures = dict(self._learned), set()
+        if self.scope == "inputs":
+            self.order = generator.permutation(self._real_order)
+            return
+        drawn = generator.choice(self._real_reserved, len(self._real_reserved))
+        # Virtual rows behind the real ones: a row that is drawn twice is two inputs.
+        self.reserved = len(self.truth) + np.arange(len(drawn))
+        self._real = np.concatenate([np.arange(len(self.truth)), drawn])
+        self.order = np.concatenate([self.reserved, self._real_order[len(drawn) :]])
+
+    def loss(self, model: EarlyExitModel) -> tuple[float, float]:
+        """Return the true disagreement at the model's point, and the share of inputs that were or would be asked.
+
+        Args:
+            model: The model, at the point that the guarantee is of.
+        """
+        asked = self._asked()
+        about = np.setdiff1d(self.first, asked) if self.scope == "inputs" else np.unique(self._real_reserved)
+        ((_, answers),) = self._outcomes(model, about)
+        exits = simulate([model.point], answers)[0]
+        cheap = (exits < self.last_exit).numpy()
+        said = answers.predictions[0, torch.arange(len(about)), exits].numpy()
+        wrong = int((cheap & (said != self.truth[about])).sum())
+        if self.scope == "inputs":
+            return wrong / len(self.first), (len(asked) + int((~cheap).sum())) / len(self.first)
+        return wrong / len(about), float((~cheap).mean())
+
+    def _plan(self, candidates: Sequence[Candidate], unanswered: int, available: int) -> Plan | None:
+        key = (self.max_drop, tuple(candidates), unanswered, available)
+        if key not in self._plans:
+            self._plans[key] = super()._plan(candidates, unanswered, available)
+        return self._plans[key]
+
+    def buy(self, rows: Rows, what: str) -> Rows:
+        """Look the answers up."""
+        answers = np.eye(self.rows.cascade.num_classes, dtype=np.float32)[self.truth[self._real[rows]]]
+        self.scores.update(zip(rows.tolist(), answers, strict=True))
+        return np.sort(rows)
+
+    def _outcomes(self, model: EarlyExitModel, rows: Rows) -> Iterator[tuple[Rows, Outcomes]]:
+        yield rows, _take(self._known, torch.from_numpy(self._real[rows]))
+
+
+def _join(parts: list[Outcomes]) -> Outcomes:
+    """Join outcomes of different samples."""
+    joined: dict[str, Any] = {
+        name: torch.cat([getattr(part, name) for part in parts], dim=axis) for name, axis in SAMPLE_AXES.items()
+    }
+    return replace(parts[0], **joined)
+
+
+def _take(outcomes: Outcomes, rows: Tensor) -> Outcomes:
+    """Return the outcomes of some samples."""
+    taken: dict[str, Any] = {
+        name: getattr(outcomes, name).index_select(axis, rows) for name, axis in SAMPLE_AXES.items()
+    }
+    return replace(outcomes, **taken)
