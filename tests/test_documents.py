@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import offramp
+from offramp.annotation import Annotation
 from offramp.demo import PREPROCESSING, digits
 from offramp.demo._digits import Digits
 from tests.demo.examples import trained
@@ -43,6 +44,11 @@ def test_the_readme_runs_and_saves_without_losing_much(
     assert (answer.labels.numpy() == data.test.read(0, 497).labels).mean() > 0.95
     assert 0 < float(answer.relative_cost.mean()) < 0.22
     assert "frontier of digitscnn+digitstransformer" in capsys.readouterr().out
+    job = names["job"]
+    assert isinstance(job, Annotation)
+    assert job.guarantee is not None
+    assert job.guarantee.at_most == 0.05
+    assert job.bill.asked < 0.7 * job.bill.inputs
 
 
 @pytest.mark.slow

@@ -67,6 +67,8 @@ class Guarantee:
         }[self.loss]
         if self.loss == "accuracy":  # a loss below 0 is a gain, and is printed as one
             measured = f"{measured.removeprefix('-')} {'gained' if self.measured < 0 else 'lost'}"
+        if self.loss == "disagreement":
+            measured = f"{measured} %"
         return (
             f"with {100 * self.confidence:.4g} % confidence it {claim} "
             f"({measured} on {self.samples:,} calibrate samples)"

@@ -5,8 +5,8 @@
 The tuned MiniLM plays the expensive model: no language model can be reached from here. Banking77, CLINC150: calls,
 everything counted, beside BARGAIN's with the same cheap member; broken guarantees over a thousand samples drawn again;
 CPU of learning. Killed: a job over 10,000 inputs through a local server that fails one request in ten, killed ten
-times. Memory: 10,000 and 1,000,000 embeddings. Dry run: estimated bills beside real ones. Mixed: a network with exits, a
-function and a language model as one cascade. Parts are kept in FOLDER, so that each may be run by itself.
+times. Memory: 10,000 and 1,000,000 embeddings. Dry run: estimated bills beside real ones. Mixed: a network with exits,
+a function and a language model as one cascade. Parts are kept in FOLDER, so that each may be run by itself.
 """
 
 import json

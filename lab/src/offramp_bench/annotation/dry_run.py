@@ -1,0 +1,77 @@
+"""Bills estimated from the first 300 answers, beside the bills of whole jobs."""
+
+import json
+from pathlib import Path
+from statistics import fmean, median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from offramp.annotation._annotate import open_job
+from offramp.annotation._estimate import estimate_from_start
+from offramp_bench import places
+from offramp_bench.annotation.jobs import inputs_of, members_of
+from offramp_bench.annotation.rows import load_rows
+from offramp_bench.bars import Bar, say
+
+__all__ = ["dry_run"]
+
+REDRAWS = {"banking77": 200, "clinc150": 40}
+"""Dry runs per dataset, each on its own first answers."""
+
+FIRST_SEED = 1000
+"""Seeds that no job of the other parts has."""
+
+MAX_DROP = 0.05
+"""Share of answers that may differ."""
+
+
+def dry_run() -> tuple[dict[str, Any], list[Bar]]:
+    """Estimate again and again, and compare with the jobs of the parts banking77 and clinc150, which must be there.
+
+    Estimates and jobs have different seeds, so that the answers of one are not those of the other.
+    """
+    figures = {task: _measure(task, count) for task, count in REDRAWS.items()}
+    found = figures["banking77"]
+    return figures, [
+        Bar("banking77: bills outside the 90 % interval", 1 - found["covered"], 0.15),
+        Bar("banking77: median half-width of the interval over the bill", found["half_width"], 0.25),
+    ]
+
+
+def _measure(task: str, count: int) -> dict[str, Any]:
+    kept = json.loads((places.CACHE / "annotation" / f"{task}.json").read_text())["figures"]
+    bills = kept["inputs"][str(MAX_DROP)]["draws"]
+    rows = load_rows(task)
+    covered, widths, errors = [], [], []
+    for number in range(count):
+        with (
+            TemporaryDirectory() as folder,
+            open_job(
+                inputs_of(rows),
+                members_of(rows),
+                max_drop=MAX_DROP,
+                confidence=0.95,
+                scope="inputs",
+                classes=(),
+                max_spend=None,
+                anyway=True,
+                store=Path(folder),
+                seed=FIRST_SEED + number,
+                progress=False,
+            ) as job,
+        ):
+            estimate = estimate_from_start(job, 1000)
+        share = bills[number * len(bills) // count]
+        bill = estimate.inputs if share is None else round(share * estimate.inputs)
+        low, high = estimate.interval
+        covered.append(low <= bill <= high)
+        widths.append((high - low) / 2 / bill)
+        errors.append(estimate.asked / bill - 1)
+        if number % 10 == 9:
+            say(f"{task}: {number + 1} dry runs, {100 * fmean(covered):.0f} % covered")
+    return {
+        "dry_runs": count,
+        "covered": fmean(covered),
+        "half_width": median(widths),
+        "error": {"mean": fmean(errors), "median_size": median(map(abs, errors))},
+    }
