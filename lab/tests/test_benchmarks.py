@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from offramp_bench.bars import Bar, report
-from offramp_bench.evidence import networks, page, results, with_guarantees, with_headline, with_plan
+from offramp_bench.evidence import networks, page, results, with_calls, with_guarantees, with_headline, with_plan
 from offramp_bench.guarantees.tables import BLOCKS
 from offramp_bench.places import RESULTS
 from tests.cases import each
@@ -52,7 +52,11 @@ def test_the_evidence_is_what_the_results_say() -> None:
     assert networks(results("architectures")) == (ROOT / "docs" / "networks.md").read_text(), (
         "run python -m offramp_bench.evidence"
     )
-    pages: dict[str, Callable[[str], str]] = {"README.md": with_headline, "docs/scale.md": with_plan}
+    pages: dict[str, Callable[[str], str]] = {
+        "README.md": with_headline,
+        "docs/scale.md": with_plan,
+        "docs/cascades.md": with_calls,
+    }
     pages |= {name: partial(with_guarantees, name) for name in BLOCKS}
     for name, filled in pages.items():
         document = (ROOT / name).read_text()

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from offramp.cost._unit import CostUnit
 from offramp.model._evaluation import Measured
 from offramp.report._answers import Coverage
 from offramp.report._findings import Findings
@@ -29,6 +30,11 @@ def test_the_verdict_is_one_sentence_with_intervals(findings: Findings) -> None:
         "At 55.1 % of the full network's cost (counted Mul-Adds) it is right 93.1 % of the time (92.5 to 93.7); the "
         "full network 93.4 %: change \N{MINUS SIGN}0.3 points (\N{MINUS SIGN}0.6 to 0.0)."
     )
+
+
+def test_the_bill_comes_first_if_costs_are_money(findings: Findings) -> None:
+    told = verdict(replace(findings, unit=CostUnit("EUR", 0.002), cost_kind="EUR"))
+    assert told.startswith("The bill: 2 EUR per 1,000 before, 1.102 EUR per 1,000 after. At 55.1")
 
 
 def test_what_beats_the_point_is_told_first_and_plainly(findings: Findings) -> None:

@@ -9,6 +9,7 @@ import json
 from statistics import fmean, median
 from typing import Any
 
+from offramp_bench.annotation.tables import measured_block
 from offramp_bench.guarantees import evidence as guarantees
 from offramp_bench.guarantees.tables import BLOCKS
 from offramp_bench.page import read_results
@@ -497,6 +498,15 @@ def with_guarantees(page: str, document: str) -> str:
     return document
 
 
+def with_calls(document: str) -> str:
+    """Return the page about called models with the present figures between its marks.
+
+    Args:
+        document: Its content.
+    """
+    return _between_marks(document, measured_block(results("annotation")))
+
+
 def _between_marks(document: str, content: str, opens: str = OPENS, closes: str = CLOSES) -> str:
     before, rest = document.split(opens)
     _, after = rest.split(closes)
@@ -508,7 +518,7 @@ if __name__ == "__main__":
     runtime.draw(results("runtime"))
     (ROOT / "docs" / "networks.md").write_text(networks(results("architectures")))
     (ROOT / "docs" / "evidence.md").write_text(page())
-    for name, filled in (("README.md", with_headline), ("docs/scale.md", with_plan)):
+    for name, filled in (("README.md", with_headline), ("docs/scale.md", with_plan), ("docs/cascades.md", with_calls)):
         (ROOT / name).write_text(filled((ROOT / name).read_text()))
     for name in BLOCKS:
         (ROOT / name).write_text(with_guarantees(name, (ROOT / name).read_text()))
