@@ -94,6 +94,58 @@ def test_inputs_of_the_same_content_are_asked_once() -> None:
     assert len(expensive.asked) == len(set(expensive.asked))
     assert (job.labels[:1000] == job.labels[1000:]).all()
     assert job.bill.inputs == 1000
+    assert len(expensive.asked) == job.bill.asked
+
+
+@each("scope", ["inputs", "future"])
+def test_copies_of_a_wrong_answer_count_as_often_as_they_occur(scope: Any) -> None:
+    points, answers = embeddings(3000, noise=0.4)
+    expensive = Expensive(np.append(answers, (answers[0] + 1) % 4))
+    copies = np.append(np.arange(3000), np.full(2000, 3000))  # row 3000 looks like row 0, and is of another class
+    doubled = {"embedding": np.vstack([points, points[:1] + 1e-3])[copies], "row": copies}
+    job = offramp.annotate(doubled, noisy_cascade(expensive), scope=scope, anyway=True, **QUICK)
+    assert (job.labels != expensive.answers[copies]).mean() <= 0.05
+
+
+def test_the_sample_does_not_come_from_the_pool_that_was_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offramp.annotation._job.POOL_ROWS", 400)
+    points, answers = embeddings(4000, noise=1.1)
+    expensive = Expensive(answers)
+    broken = 0
+    for seed in range(5):
+        job = offramp.annotate(
+            inputs(points), noisy_cascade(expensive), seed=seed, label_budget=300, max_drop=0.05, progress=False
+        )
+        broken += (job.labels != answers).mean() > 0.05
+    assert broken == 0
+
+
+def test_inputs_without_an_answer_are_not_covered() -> None:
+    points, answers = embeddings(3000)
+    expensive = Expensive(answers, fail=lambda row: row % 20 == 0)
+    job = offramp.annotate(inputs(points), noisy_cascade(expensive), **QUICK)
+    assert isinstance(job.guarantee, SetGuarantee)
+    failed = int(job.failed.sum())
+    assert failed
+    assert job.guarantee.inputs == 3000 - failed
+    assert job.guarantee.at_most == pytest.approx(0.05 * 3000 / (3000 - failed))
+
+
+def test_a_model_that_never_answers() -> None:
+    points, answers = embeddings(1000)
+    silent = Expensive(answers, fail=lambda _: True)
+    with pytest.raises(CallError, match="gave no answer to 70 inputs in a row"):
+        offramp.annotate(inputs(points), noisy_cascade(silent), **QUICK)
+    late = Expensive(answers, fail=lambda _: len(late.asked) <= 30)
+    with pytest.raises(CallError, match="answered 20 of the first 50 inputs: there is nothing to learn from"):
+        offramp.annotate(inputs(points), noisy_cascade(late), **{**QUICK, "label_budget": 100})
+
+
+def test_no_inputs() -> None:
+    with pytest.raises(InputError, match="at least one"):
+        offramp.annotate(
+            {"embedding": np.zeros((0, 8)), "row": np.arange(0)}, noisy_cascade(Expensive(np.zeros(1, np.int64)))
+        )
 
 
 def test_a_spending_cap_ends_the_job_and_a_higher_one_continues_it(tmp_path: Path) -> None:

@@ -93,14 +93,18 @@ def test_another_version_of_a_model_is_asked_anew(tmp_path: Path) -> None:
     assert len(model.asked) == 6
 
 
-def test_kept_answers_of_other_classes_are_refused(tmp_path: Path) -> None:
+def test_kept_answers_of_other_classes_are_not_taken(tmp_path: Path) -> None:
     store = AnswerStore(tmp_path / "answers.sqlite")
-    three = Caller(lambda texts: [0] * len(texts), 3, name="parity", price=CALLS)
-    with three.keeping(store):
-        three.ask(TEXTS[:1])
-    two = caller(Model())
-    with two.keeping(store), pytest.raises(InputError):
-        two.ask(TEXTS[:1])
+    for classes in (("cat", "dog"), ("dog", "cat")):
+        one = Caller(lambda texts: ["cat"] * len(texts), 2, name="same", price=CALLS, classes=classes)
+        with one.keeping(store):
+            assert one.ask(TEXTS[:1]).argmax(1).tolist() == [classes.index("cat")]
+
+
+def test_a_model_that_answers_nothing_any_more_ends_the_work() -> None:
+    silent = caller(lambda texts: [None] * len(texts), batch_size=1)
+    with pytest.raises(CallError, match="gave no answer to 50 inputs in a row"):
+        silent.ask([str(number) for number in range(200)])
 
 
 class Flaky(Model):
@@ -202,12 +206,12 @@ def test_the_cap_is_passed_by_what_is_under_way_at_most(tmp_path: Path, concurre
     asking = caller(model, batch_size=1, concurrency=concurrency)
     with asking.keeping(store, max_spend=7.0), pytest.raises(CallError, match="spending cap"):
         asking.ask(TEXTS)
-    spent = store.usage("parity").spent
+    spent = store.usage(asking.identity).spent
     assert 7 <= spent <= 7 + concurrency - 1
     again = caller(model, batch_size=1)
     with again.keeping(store, max_spend=7.0), pytest.raises(CallError, match="spending cap"):
         again.ask(TEXTS)  # what an earlier run spent counts
-    assert store.usage("parity").spent == spent
+    assert store.usage(asking.identity).spent == spent
     with again.keeping(store, max_spend=100.0):
         assert labels(again.ask(TEXTS)) == [number % 2 for number in range(20)]
     assert sorted(model.asked) == sorted(TEXTS)

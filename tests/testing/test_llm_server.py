@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from offramp.errors import InputError
 from offramp.testing import serve_llm
 
 
@@ -52,5 +53,5 @@ def test_failures_are_as_frequent_as_asked() -> None:
 
 
 def test_an_unknown_failure() -> None:
-    with pytest.raises(ValueError, match="expected rate_limit, server_error"), serve_llm(str.upper, failures={"x": 1}):
+    with pytest.raises(InputError, match="expected rate_limit, server_error"), serve_llm(str.upper, failures={"x": 1}):
         pass

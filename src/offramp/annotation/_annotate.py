@@ -58,7 +58,7 @@ def annotate(
         classes: Class names, if no member knows them.
         max_spend: Spending cap for the last member, in its currency.
         on_failure: The answer to an input for which all attempts failed: "cheap", that of the cheap members; "later",
-            none, so that the next run asks again. `Annotation.failed` marks both.
+            none, so that the next run asks again. `Annotation.failed` marks both; the guarantee does not cover them.
         anyway: Ask the last member for everything where nothing cheaper can be guaranteed, rather than refuse.
         store: Folder for answers and features: a job that was interrupted goes on from there and asks nothing twice. A
             temporary one if left out.
@@ -66,8 +66,9 @@ def annotate(
         progress: Show progress bars.
 
     Raises:
-        BudgetError: If it does not pay: no guarantee is possible that spares a call. Answers so far are kept.
-        CallError: If a call fails for good, or the spending cap is reached. Answers so far are kept.
+        BudgetError: If it does not pay: no guarantee is possible that spares a tenth of the calls.
+        CallError: If the last member does not answer any more, or the spending cap is reached. With a `store`, answers
+            so far are kept.
     """
     if loss != "disagreement":
         raise InputError(
@@ -115,7 +116,13 @@ def open_job(
     for name, share in (("max_drop", max_drop), ("confidence", confidence)):
         if not 0 < share < 1:
             raise InputError(expected=f"{name} above 0 and below 1", got=share)
+    if scope not in ("inputs", "future"):
+        raise InputError("scope", expected="'inputs' or 'future'", got=scope)
+    if max_spend is not None and not max_spend > 0:
+        raise InputError("max_spend", expected="a number above 0", got=max_spend)
     backbone = cascade if isinstance(cascade, Backbone) else make_cascade(*cascade, classes=classes)
+    if classes and not backbone.classes and len(classes) == backbone.num_classes:
+        backbone.classes = tuple(classes)
     if not isinstance(backbone, Cascade) or not isinstance(backbone.members[-1], CalledModel):
         raise InputError(
             "cascade",

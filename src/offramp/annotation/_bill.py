@@ -23,7 +23,7 @@ class Bill:
     sent: int
     """Inputs asked after that, because the cheap members are not sure enough of them."""
     spent: float
-    """Price of all answers, those of cheap members and malformed ones included."""
+    """Price of all answers in the store, those of earlier runs, of cheap members and malformed ones included."""
     full: float
     """Price of asking the last member for every input, estimated where prices vary."""
     currency: str

@@ -23,7 +23,7 @@ from offramp.annotation._sampling import (
     plan_sample,
 )
 from offramp.backbone.adapters._callable import CalledModel
-from offramp.errors import BudgetError, InputError
+from offramp.errors import BudgetError, CallError, InputError
 from offramp.features._ids import rank_ids
 from offramp.model._fitting import fit_features
 from offramp.model._model import EarlyExitModel
@@ -79,6 +79,8 @@ class Annotation:
     @property
     def names(self) -> list[str]:
         """`N` class names; empty texts where there is no answer."""
+        if not self.classes:
+            raise InputError(expected="class names", got="none", hint="give annotate(..., classes=[...])")
         return [self.classes[label] if label >= 0 else "" for label in self.labels.tolist()]
 
 
@@ -100,15 +102,19 @@ class Job:
     ) -> None:
         self.rows, self.max_drop, self.confidence = rows, max_drop, confidence
         self.scope, self.anyway, self.seed, self.progress = scope, anyway, seed, progress
-        unique, first, self.place = np.unique(rows.ids, return_index=True, return_inverse=True)
-        # In a random order that depends on content and seed alone, so that a job that starts again goes the same way.
-        order = np.argsort(rank_ids(unique, seed=seed), kind="stable")
-        self.order: Rows = first[order]
-        self.first: Rows = first
+        unique, first, place = np.unique(rows.ids, return_index=True, return_inverse=True)
+        # The row that stands for each row, and the rows that stand for others.
+        self.stands_for: Rows = first[place]
+        self.first: Rows = np.sort(first)
+        # Random orders by seed alone, so that a job that starts again goes the same way: contents to learn from, and
+        # rows to test with, which must not depend on what was learned from.
+        self.order: Rows = first[np.argsort(rank_ids(unique, seed=seed), kind="stable")]
+        self.drawing_order: Rows = np.random.default_rng(seed).permutation(len(rows))
         self.scores: dict[int, npt.NDArray[np.float32]] = {}
         self.failures: set[int] = set()
         self.learning = 0
         self.sampled = 0
+        self.reserved = self.drawn = 0
 
     @property
     def last_exit(self) -> int:
@@ -164,20 +170,27 @@ class Job:
         self._check_budget(label_budget)
         tune_count = max(FEWEST_TUNE, round(TUNE_SHARE * label_budget))
         first_count = round(RANDOM_SHARE * label_budget)
-        reserved = 0
+        free = self.order
         if self.scope == "future":
-            reserved = min(MOST_RESERVED, round(RESERVED_SHARE * len(self.order)))
-        self.reserved, free = self.order[:reserved], self.order[reserved:]
+            self.reserved = min(MOST_RESERVED, round(RESERVED_SHARE * len(self.rows)))
+            free = free[np.isin(free, self.stands_for[self.drawing_order[self.reserved :]])]
         if len(free) < label_budget:
             raise InputError(
                 expected=f"a label_budget of at most {len(free):,}, as the guarantee about future inputs keeps "
-                f"{reserved:,} inputs from learning",
+                f"{self.reserved:,} inputs from learning",
                 got=label_budget,
+                hint="give fewer answers to learn from, more inputs, or scope='inputs'",
             )
         self.learning = tune_count + first_count
         tune = self.buy(free[:tune_count], "to tune on")
         fit = self.buy(free[tune_count : self.learning], "to learn from")
-        return tune, fit, free[self.learning : tune_count + POOL_ROWS]
+        if not len(tune) or not len(fit):
+            raise CallError(
+                f"'{self.rows.last.name}' answered {len(tune) + len(fit)} of the first {self.learning:,} inputs: there "
+                "is nothing to learn from",
+                hint="run again when it answers",
+            )
+        return tune, fit, free[self.learning : max(label_budget, POOL_ROWS)]
 
     def learn(self, label_budget: int) -> EarlyExitModel:
         """Spend the label budget and fit the cheap members on the answers.
@@ -192,7 +205,7 @@ class Job:
         while True:
             model = self.fit(fit, tune)
             more = min(step, label_budget - self.learning)
-            if more < 1:
+            if more < 1 or not len(pool):
                 return model
             pool = np.sort(pool)
             order = np.argsort(self._margins(model, pool), kind="stable")
@@ -247,31 +260,32 @@ class Job:
         for _ in range(TESTS):
             about, drawn = self._guaranteed()
             candidates = self._count(model, points, about)
+            total = len(about)
             if tested:
                 candidates = [expect_errors(new, old) for new, old in zip(candidates, tested, strict=True)]
-            plan = self._plan(candidates, len(about), len(drawn))
-            if plan is None or (best is not None and plan.asked >= len(about) - candidates[best.place].accepted):
+            plan = self._plan(candidates, total, len(drawn))
+            if plan is None or (best is not None and plan.asked >= total - candidates[best.place].accepted):
                 break
-            sample = np.sort(drawn[: plan.size])
-            self.sampled += len(sample)
-            answered = self.buy(sample, "for the guarantee")
-            tested = self._test(model, points, candidates, answered)
+            sample = self._buy_sample(drawn[: plan.size])
+            if not len(sample):
+                break
+            tested = self._test(model, points, candidates, sample)
             place = last_passing_point(
                 tested,
                 scope=self.scope,
                 allowed=self._allowed,
-                samples=len(answered),
+                samples=len(sample),
                 confidence=self._test_confidence,
             )
             if place is not None and (best is None or place > best.place):
-                best = Passed(place, tested[place], len(answered))
+                best = Passed(place, tested[place], len(sample))
             if best is not None and tested[best.place].accepted >= plan.accepted:
                 break
-        if best is None or best.candidate.accepted <= WORTH * len(about):
-            return self._give_up(model, tested or candidates, len(about))
+        if best is None or best.candidate.accepted <= WORTH * total:
+            return self._give_up(model, tested or candidates, total)
         measured, chosen = best.candidate.errors / best.samples, points[best.place]
         if self.scope == "inputs":
-            bound = SetGuarantee(self.max_drop, self.confidence, len(self.first), best.samples, measured)
+            bound = SetGuarantee(self.max_drop, self.confidence, len(self.rows), best.samples, measured)
             return replace(model, chosen=chosen), bound
         future = Guarantee("disagreement", self.max_drop, self.confidence, "ltt", best.samples, measured)
         return replace(model, chosen=replace(chosen, guarantee=future)), future
@@ -309,7 +323,7 @@ class Job:
     @property
     def _allowed(self) -> float:
         """Errors that may be left in the set, or the error rate of inputs to come."""
-        return self.max_drop * len(self.first) if self.scope == "inputs" else self.max_drop
+        return self.max_drop * len(self.rows) if self.scope == "inputs" else self.max_drop
 
     @property
     def _test_confidence(self) -> float:
@@ -328,11 +342,22 @@ class Job:
         )
 
     def _guaranteed(self) -> tuple[Rows, Rows]:
-        """Return the rows that a test is about, ascending, and those that its sample is drawn from, in random order."""
-        asked = self._asked()
+        """Return the rows that a test is about, and those that its sample is drawn from, in random order.
+
+        A row with copies is there as often as it occurs: what is guaranteed is a share of rows, not of contents.
+        """
+        in_order = self.stands_for[self.drawing_order]
         if self.scope == "inputs":
-            return np.setdiff1d(self.first, asked), self.order[~np.isin(self.order, asked)]
-        return np.sort(self.order[len(self.reserved) :]), self.reserved[~np.isin(self.reserved, asked)]
+            left = in_order[~np.isin(in_order, self._asked())]
+            return np.sort(left), left
+        return np.sort(in_order[self.reserved :]), in_order[self.drawn : self.reserved]
+
+    def _buy_sample(self, rows: Rows) -> Rows:
+        """Ask for rows, each content once; return those that were answered, ascending, as often as they occur."""
+        self.drawn += len(rows)
+        contents = np.unique(rows)
+        self.sampled += len(np.setdiff1d(contents, self._asked()))
+        return np.sort(rows[np.isin(rows, self.buy(contents, "for the guarantee"))])
 
     def _asked(self) -> Rows:
         return np.array(sorted({*self.scores, *self.failures}), np.int64)
@@ -340,10 +365,12 @@ class Job:
     def _count(self, model: EarlyExitModel, points: Sequence[OperatingPoint], rows: Rows) -> list[Candidate]:
         """Count the rows that each point accepts, and the errors that its confidences expect among them."""
         accepted, errors = np.zeros(len(points), np.int64), np.zeros(len(points))
-        for _, answers in self._outcomes(model, rows):
+        contents, copies = np.unique(rows, return_counts=True)
+        for some, answers in self._outcomes(model, contents):
             leaves, doubts = self._accepted(points, answers)
-            accepted += leaves.sum(1)
-            errors += (leaves * doubts).sum(1)
+            counts = copies[np.searchsorted(contents, some)]
+            accepted += leaves @ counts
+            errors += (leaves * doubts) @ counts
         return [
             Candidate(accepted=int(count), expected_errors=doubt)
             for count, doubt in zip(accepted.tolist(), errors.tolist(), strict=True)
@@ -362,7 +389,7 @@ class Job:
         model: EarlyExitModel,
         points: Sequence[OperatingPoint],
         candidates: Sequence[Candidate],
-        answered: Rows,
+        sample: Rows,
     ) -> list[Candidate]:
         """Return the candidates with the errors in the answered part of the sample.
 
@@ -370,13 +397,15 @@ class Job:
         the test is on the safe side with more rows accepted than there are of those.
         """
         sampled, errors = np.zeros(len(points), np.int64), np.zeros(len(points), np.int64)
-        for some, answers in self._outcomes(model, answered):
+        contents, copies = np.unique(sample, return_counts=True)
+        for some, answers in self._outcomes(model, contents):
+            counts = copies[np.searchsorted(contents, some)]
             exits = simulate(points, answers)
             leaves = (exits < self.last_exit).numpy()
             said = answers.predictions[0].gather(1, exits.T).T.numpy()
             truth = np.array([self.scores[row].argmax() for row in some.tolist()])
-            sampled += leaves.sum(1)
-            errors += (leaves & (said != truth)).sum(1)
+            sampled += leaves @ counts
+            errors += (leaves & (said != truth)) @ counts
         return [
             replace(candidate, sampled=int(count), errors=int(wrong))
             for candidate, count, wrong in zip(candidates, sampled, errors, strict=True)
@@ -389,13 +418,13 @@ class Job:
             return model, None
         most = max(candidates, key=lambda candidate: candidate.accepted)
         rate = most.expected_errors / max(1, most.accepted)
-        finding = f"about {100 * rate:.1f} % wrong by their own confidence"
+        finding = f"about {100 * rate:.1f} % of them wrong by their own confidence"
         if most.sampled:
-            finding = f"{most.errors:,} of {most.sampled:,} sampled answers wrong"
+            finding = f"{most.errors:,} of {most.sampled:,} wrong in a sample"
         raise BudgetError(
-            f"it does not pay: after {self.learning:,} answers the cheap members would answer {most.accepted:,} of "
-            f"{rows:,} inputs with {finding}, which is too much, or too few samples, to spare a tenth of the calls "
-            f"with at most {100 * self.max_drop:g} % guaranteed",
+            f"it does not pay: expected a guarantee of at most {100 * self.max_drop:g} % that spares a tenth of the "
+            f"calls; after {self.learning:,} answers the cheap members would answer {most.accepted:,} of {rows:,} "
+            f"inputs, {finding}",
             hint="give a larger label_budget, a better encoder or a larger max_drop; or anyway=True to ask the last "
             "member for everything",
         )
@@ -432,12 +461,14 @@ class Job:
                 labels[some] = answers.predictions[0, :, self.last_exit - 1].numpy()
                 exits[some] = self.last_exit - 1
         bill = self._bill(len(sent))
-        stands_for = self.first[self.place]
+        failed = failed[self.stands_for]
+        if isinstance(guarantee, SetGuarantee) and failed.any():
+            guarantee = guarantee.without(int(failed.sum()))
         return Annotation(
-            labels=labels[stands_for],
+            labels=labels[self.stands_for],
             classes=self.rows.cascade.classes,
-            exits=exits[stands_for],
-            failed=failed[stands_for],
+            exits=exits[self.stands_for],
+            failed=failed,
             bill=bill,
             guarantee=guarantee,
             model=replace(model, classes=self.rows.cascade.classes),
@@ -450,7 +481,7 @@ class Job:
         full = base * len(self.first)
         if slope:
             for start in range(0, len(self.first), READ_ROWS):
-                some = np.sort(self.first[start : start + READ_ROWS])
+                some = self.first[start : start + READ_ROWS]
                 full += slope * float(last.sizes(self.rows.read(some)).sum())
         return full
 
@@ -463,7 +494,7 @@ class Job:
             if member.caller is last or (member.price is not None and member.price.currency == last.price.currency)
         ]
         assert last.answers is not None
-        spent = sum(last.answers.usage(caller.name).spent for caller in priced)
+        spent = sum(last.answers.usage(caller.identity).spent for caller in priced)
         return Bill(len(self.first), self.learning, self.sampled, sent, spent, self.full_price(), last.price.currency)
 
 

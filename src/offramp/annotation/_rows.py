@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from offramp.backbone import Cascade
 from offramp.backbone.adapters._callable import CalledModel
 from offramp.data import as_source
+from offramp.errors import InputError
 from offramp.features import Source, StoreSource, extract
 from offramp.features._batch import Batch, MemorySource
 from offramp.features._ids import Ids
@@ -40,6 +41,8 @@ def as_inputs(inputs: Any) -> Source:
         return Unlabelled(inputs)
     arrays = {key: to_sliceable(part) for key, part in inputs.items()} if isinstance(inputs, dict) else inputs
     arrays = to_sliceable(arrays)
+    if not pytree.tree_leaves(arrays) or not len(pytree.tree_leaves(arrays)[0]):
+        raise InputError("inputs", expected="at least one", got="none")
     return as_source((arrays, np.zeros(len(pytree.tree_leaves(arrays)[0]), np.int64)), "inputs")
 
 

@@ -56,6 +56,15 @@ class SetGuarantee:
     measured: float
     """Share of the sample on which the cheap members' answers differ."""
 
+    def without(self, failed: int) -> "SetGuarantee":
+        """Return the guarantee about the other inputs, if some got no answer: as many errors among fewer inputs.
+
+        Args:
+            failed: Number of inputs without an answer.
+        """
+        left = self.inputs - failed
+        return replace(self, at_most=min(1.0, self.at_most * self.inputs / max(1, left)), inputs=left)
+
     def __str__(self) -> str:
         """Return one line to show."""
         return (

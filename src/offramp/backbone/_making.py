@@ -12,6 +12,7 @@ from typing import Any
 from offramp._registry import Registry, import_trusted
 from offramp.backbone._backbone import Backbone
 from offramp.backbone._factory import Factory, count_towards_bounds, share_bounds, within_bounds
+from offramp.backbone.adapters._llm import KEY_VARIABLE
 from offramp.errors import InputError, MissingExtraError, SplitRefusedError, UntrustedNameError
 
 __all__ = [
@@ -101,7 +102,8 @@ def name_to_trust(name: str, options: Mapping[str, Any]) -> str | None:
         options: Its options.
 
     Returns:
-        Third-party code `package.module:function`, or the address that a language model sends inputs and keys to.
+        Third-party code `package.module:function`, or the address that a language model sends inputs to ("openai": the
+        client's own), with the variable of the key unless it is the usual one.
 
     Example:
         >>> name_to_trust("llm", {"base_url": "http://127.0.0.1:8000/v1"}), name_to_trust("cifar_resnet", {})
@@ -109,8 +111,10 @@ def name_to_trust(name: str, options: Mapping[str, Any]) -> str | None:
     """
     if ":" in name:
         return name
-    key = {"callable_model": "function", "encoder": "function", "llm": "base_url"}.get(name)
-    value = None if key is None else options.get(key)
+    if name == "llm":
+        variable = options.get("key_variable", KEY_VARIABLE)
+        return str(options.get("base_url") or "openai") + ("" if variable == KEY_VARIABLE else f" with {variable}")
+    value = options.get("function") if name in ("callable_model", "encoder") else None
     return None if value is None else str(value)
 
 

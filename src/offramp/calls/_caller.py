@@ -1,5 +1,7 @@
 """Calls of a model that can only be called: batches, concurrency, retries, a spending cap, and kept answers."""
 
+import hashlib
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +24,12 @@ from offramp.preprocessing._row_hashes import hash_rows
 
 __all__ = ["Caller"]
 
+CAPPED_BATCH = 10
+"""Inputs per call where a spending cap is given and no batch size: the cap is passed by one batch at most."""
+
+MOST_WITHOUT_ANSWER = 50
+"""Inputs in a row without an answer after which a model counts as gone."""
+
 
 class Caller:
     """A function that is asked for the classes of inputs, and the record of what it was asked.
@@ -30,9 +38,9 @@ class Caller:
         function: A batch of inputs (a list of texts, or arrays) to one reply per input; see `read_replies`.
         num_classes: K.
         classes: Class names in the order of the scores; empty if unknown.
-        name: Identity of the model, with its version: answers are kept under it.
+        name: Name of the model, with its version.
         price: Price of an answer.
-        batch_size: Inputs per call; None: all at once.
+        batch_size: Inputs per call; None: all at once, or ten if there is a spending cap.
         concurrency: Calls at the same time, each in a thread.
         timeout_s: Seconds after which a call counts as failed; its thread is left behind.
         attempts: Attempts at each call, with exponential waits between them.
@@ -42,6 +50,7 @@ class Caller:
         max_spend: Spending cap, over all answers of this model in the store; None: no cap. It is passed by the price of
             the calls under way at most.
         usage: The use of the model by this object.
+        identity: Name and classes of the model: answers are kept under it.
     """
 
     def __init__(
@@ -66,7 +75,8 @@ class Caller:
         self.answers: AnswerStore | None = None
         self.max_spend: float | None = None
         self.usage = Usage()
-        self.labels_only = False
+        self.identity = f"{name} {_digest([num_classes, *self.classes])}"
+        self._without_answer = 0  # inputs in a row
         self._sums = np.zeros(5)  # of 1, size, size squared, price, size times price, over answered inputs
         self._not_before = 0.0  # monotonic time: a rate limit that one call met holds for all
         self._lock = threading.Lock()
@@ -100,14 +110,14 @@ class Caller:
             return scores
         keys = hash_rows(inputs) if self.answers is not None else np.arange(count)
         unique, first, place = np.unique(keys, return_index=True, return_inverse=True)
-        known = {} if self.answers is None else self.answers.get(self.name, unique.tolist())
+        known = {} if self.answers is None else self.answers.get(self.identity, unique.tolist())
         found = np.full((len(unique), self.num_classes), np.nan, np.float32)
         for row, key in enumerate(unique.tolist()):
             if key in known:
-                found[row] = self._check_width(known[key].scores)
+                found[row] = known[key].scores
         self._learn_prices(_take(inputs, first), [known.get(key) for key in unique.tolist()])
         pending = np.flatnonzero(np.isnan(found[:, 0]))
-        step = self.batch_size or max(1, len(pending))
+        step = self.batch_size or (max(1, len(pending)) if self.max_spend is None else CAPPED_BATCH)
         batches = [pending[start : start + step] for start in range(0, len(pending), step)]
         for rows, answered in self._ask_batches([(rows, unique[rows], _take(inputs, first[rows])) for rows in batches]):
             found[rows] = answered
@@ -193,7 +203,22 @@ class Caller:
         except CallError as error:
             if not error.temporary:
                 raise
+            self._count_failures(scores, error)
+        else:
+            self._without_answer = 0
         return scores
+
+    def _count_failures(self, scores: Scores, error: CallError) -> None:
+        """Stop if the model answers nothing any more: the other inputs would fail one by one."""
+        missing = int(np.isnan(scores[:, 0]).sum())
+        with self._lock:
+            self._without_answer = self._without_answer + missing if missing == len(scores) else 0
+        if self._without_answer >= MOST_WITHOUT_ANSWER:
+            raise CallError(
+                f"'{self.name}' gave no answer to {self._without_answer} inputs in a row; the last time: {error}",
+                temporary=False,
+                hint="run again when it answers: answers so far are kept",
+            ) from error
 
     def _call(self, keys: npt.NDArray[np.int64], inputs: Any) -> Scores:
         """Call the function once; keep answers and record the usage."""
@@ -212,7 +237,6 @@ class Caller:
                 retry_after_s=getattr(error, "retry_after_s", None),
                 temporary=self.attempts > 1,
             ) from error
-        self.labels_only |= answers.labels_only
         samples = _samples(inputs) if self.price.per_input is not None else [None] * len(keys)
         kept, usage = {}, Usage()
         for key, row, reply, sample in zip(keys.tolist(), answers.scores, answers.replies, samples, strict=True):
@@ -252,12 +276,12 @@ class Caller:
         with self._lock:
             self.usage += usage
         if self.answers is not None:
-            self.answers.put(self.name, kept, usage)
+            self.answers.put(self.identity, kept, usage)
 
     def _check_spending(self) -> None:
         if self.max_spend is None:
             return
-        spent = self.usage.spent if self.answers is None else self.answers.usage(self.name).spent
+        spent = self.usage.spent if self.answers is None else self.answers.usage(self.identity).spent
         if spent >= self.max_spend:
             raise CallError(
                 f"the spending cap of {self.max_spend:g} {self.price.currency} for '{self.name}' is reached: {spent:g} "
@@ -271,15 +295,9 @@ class Caller:
         with self._lock:
             self._not_before = max(self._not_before, time.monotonic() + seconds)
 
-    def _check_width(self, scores: Scores) -> Scores:
-        if len(scores) != self.num_classes:
-            raise InputError(
-                f"kept answers of '{self.name}'",
-                expected=f"scores of {self.num_classes} classes",
-                got=str(len(scores)),
-                hint="give a model with other classes another version=...",
-            )
-        return scores
+
+def _digest(parts: Sequence[Any]) -> str:
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=4).hexdigest()
 
 
 def _count(inputs: Any) -> int:

@@ -11,6 +11,10 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
 """Waits between attempts double from the first to the longest, each with jitter."""
 
 
+LONGEST_REQUESTED_WAIT_S = 600.0
+"""Longest wait that a model may ask for; a longer one is cut, and the next attempt tells."""
+
+
 def retry(attempt: Callable[[], None], *, attempts: int, on_wait: Callable[[float], None]) -> None:
     """Run a function until it raises no temporary `CallError`, or its attempts are used up.
 
@@ -37,8 +41,9 @@ def retry(attempt: Callable[[], None], *, attempts: int, on_wait: Callable[[floa
         error = state.outcome.exception()
         if error.retry_after_s is None:
             return float(backoff(state))
-        on_wait(error.retry_after_s)
-        return float(error.retry_after_s)
+        waited = min(error.retry_after_s, LONGEST_REQUESTED_WAIT_S)
+        on_wait(waited)
+        return float(waited)
 
     tenacity.Retrying(
         stop=tenacity.stop_after_attempt(attempts),

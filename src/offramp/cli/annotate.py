@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["annotate"]
 
-_BILL, _PROMISE = "The bill", "The guarantee"
+_BILL, _GUARANTEE = "The bill", "The guarantee"
 
 
 def annotate(
@@ -68,11 +68,11 @@ def annotate(
             "--max-drop",
             metavar="SHARE",
             help="Largest share of the answers that may differ from the last member's.",
-            rich_help_panel=_PROMISE,
+            rich_help_panel=_GUARANTEE,
         ),
     ] = 0.02,
     confidence: Annotated[
-        float, typer.Option(metavar="SHARE", help="Confidence of the guarantee.", rich_help_panel=_PROMISE)
+        float, typer.Option(metavar="SHARE", help="Confidence of the guarantee.", rich_help_panel=_GUARANTEE)
     ] = 0.95,
     scope: Annotated[
         Literal["inputs", "future"],
@@ -80,7 +80,7 @@ def annotate(
             metavar="NAME",
             help="Subject of the guarantee: inputs, those of --data; or future, inputs to come that are drawn as these "
             "were, for an artifact that goes into production.",
-            rich_help_panel=_PROMISE,
+            rich_help_panel=_GUARANTEE,
         ),
     ] = "inputs",
     anyway: Annotated[
@@ -90,7 +90,7 @@ def annotate(
             metavar="",
             help="Ask the last member for every input if nothing cheaper can be guaranteed. [dim]Without it: an error "
             "that says what it would take.[/dim]",
-            rich_help_panel=_PROMISE,
+            rich_help_panel=_GUARANTEE,
         ),
     ] = False,
     on_failure: Annotated[
@@ -148,6 +148,7 @@ def annotate(
         "max_drop": max_drop,
         "confidence": confidence,
         "scope": scope,
+        "classes": names,
         "max_spend": max_spend,
         "store": folder,
         "seed": seed,
@@ -160,7 +161,8 @@ def annotate(
         if dry_run:
             estimate = estimate_bill(source, network, **job_options)
             if as_json:
-                print_json(asdict(estimate))
+                prices = [estimate.price(count) for count in (estimate.asked, *estimate.interval)]
+                print_json({**asdict(estimate), "price": prices[0], "price_interval": prices[1:]})
             else:
                 say(f"Estimated: {estimate}.")
             return
@@ -174,10 +176,12 @@ def annotate(
         print_json({"out": str(out), "bill": bill, "guarantee": guarantee, "failed": int(job.failed.sum())})
         return
     say(f"{len(job.labels):,} answers in {out}. {job.bill}, {100 * job.bill.share:.1f} %.")
-    say(f"Guaranteed: {job.guarantee}." if job.guarantee is not None else "Every input was asked: nothing differs.")
+    say(f"Guaranteed: {job.guarantee}." if job.guarantee is not None else "Every input was asked: no answer differs.")
     if job.failed.any():
-        say(f"{int(job.failed.sum()):,} inputs got no answer from '{network.name}', marked in the column failed.")
+        say(f"{int(job.failed.sum()):,} inputs got no valid class from the last member (column failed): not covered.")
     if artifact is not None:
+        if scope == "inputs":
+            say("The guarantee is about these inputs. For one about new inputs: --scope future.")
         say(f"For new inputs: offramp predict {artifact} --data NEW --out more.csv{trust_options(job.model)}")
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from offramp.errors import InputError
+
 __all__ = ["LLMServer", "serve_llm"]
 
 FAILURES = ("rate_limit", "server_error", "reset", "malformed", "slow")
@@ -64,7 +66,7 @@ def serve_llm(
     """
     unknown = set(failures or {}) - set(FAILURES)
     if unknown:
-        raise ValueError(f"failures: expected {', '.join(FAILURES)}, got {sorted(unknown)}")
+        raise InputError("failures", expected=", ".join(FAILURES), got=sorted(unknown))
     draw, lock = random.Random(seed), threading.Lock()
     record = LLMServer("")
 

@@ -99,6 +99,24 @@ def test_classes_that_cannot_be_asked_for(classes: list[str], descriptions: dict
         offramp.llm("large", classes, descriptions=descriptions)
 
 
+def test_a_text_that_the_endpoint_refuses_gets_no_answer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offramp.backbone.adapters._llm.REFUSED_INPUT", (500,))
+    with serve_llm(classify, failures={"server_error": 0.5}) as server:
+        member = offramp.llm("large", CLASSES, base_url=server.base_url, attempts=1, concurrency=1)
+        scores = member.caller.ask(TEXTS)
+    assert 0 < int(np.isnan(scores[:, 0]).sum()) < len(TEXTS)
+
+
+def test_the_default_endpoint_and_another_key_need_trust_too() -> None:
+    member = offramp.llm("large", CLASSES, key_variable="OTHER_KEY")
+    assert member.factory is not None
+    with pytest.raises(UntrustedNameError, match="openai with OTHER_KEY"):
+        build(member.factory, trust=("openai",))
+    assert build(member.factory, trust=("openai with OTHER_KEY",)).name == member.name
+    with pytest.raises(InputError, match="an address without a user name or key"):
+        offramp.llm("large", CLASSES, base_url="https://me:secret@example.org/v1")
+
+
 def test_another_prompt_is_another_model() -> None:
     names = {offramp.llm("large", CLASSES, instructions=text).name for text in ("one", "another")}
     assert len(names) == 2

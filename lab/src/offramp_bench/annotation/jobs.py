@@ -76,8 +76,8 @@ def learn(
 class Redraw(Job):
     """A job that has learned, with the sample of its guarantee drawn again; nothing is computed or asked twice.
 
-    The pool that a guarantee about future inputs draws from is drawn with replacement: the rows that were kept from
-    learning are then the whole distribution, and the truth is known.
+    A guarantee about future inputs draws with replacement: the rows that were kept from learning are then the whole
+    distribution, and the truth is known.
 
     Args:
         job: The job, after it learned.
@@ -88,11 +88,8 @@ class Redraw(Job):
     def __init__(self, job: Job, model: EarlyExitModel, truth: Rows) -> None:
         self.__dict__.update(job.__dict__)
         self.truth = truth
-        self._learned = dict(job.scores)
-        parts = [part for _, part in job._outcomes(model, np.arange(len(truth)))]
-        self._known = _join(parts)
-        self._real_order, self._real_reserved = job.order, job.reserved
-        self._real = np.arange(len(truth))
+        self._learned, self._order = dict(job.scores), job.drawing_order
+        self._known = _join([part for _, part in job._outcomes(model, np.arange(len(truth)))])
         self._plans: dict[Any, Plan | None] = {}
 
     def draw(self, seed: int, *, max_drop: float) -> None:
@@ -103,16 +100,13 @@ class Redraw(Job):
             max_drop: Largest disagreement.
         """
         generator = np.random.default_rng(seed)
-        self.max_drop, self.sampled = max_drop, 0
+        self.max_drop, self.sampled, self.drawn = max_drop, 0, 0
         self.scores, self.failures = dict(self._learned), set()
         if self.scope == "inputs":
-            self.order = generator.permutation(self._real_order)
+            self.drawing_order = generator.permutation(self._order)
             return
-        drawn = generator.choice(self._real_reserved, len(self._real_reserved))
-        # Virtual rows behind the real ones: a row that is drawn twice is two inputs.
-        self.reserved = len(self.truth) + np.arange(len(drawn))
-        self._real = np.concatenate([np.arange(len(self.truth)), drawn])
-        self.order = np.concatenate([self.reserved, self._real_order[len(drawn) :]])
+        reserved, others = self._order[: self.reserved], self._order[self.reserved :]
+        self.drawing_order = np.concatenate([generator.choice(reserved, self.reserved), others])
 
     def loss(self, model: EarlyExitModel) -> tuple[float, float]:
         """Return the true disagreement at the model's point, and the share of inputs that were or would be asked.
@@ -121,7 +115,7 @@ class Redraw(Job):
             model: The model, at the point that the guarantee is of.
         """
         asked = self._asked()
-        about = np.setdiff1d(self.first, asked) if self.scope == "inputs" else np.unique(self._real_reserved)
+        about = np.setdiff1d(self.first, asked) if self.scope == "inputs" else np.sort(self._order[: self.reserved])
         ((_, answers),) = self._outcomes(model, about)
         exits = simulate([model.point], answers)[0]
         cheap = (exits < self.last_exit).numpy()
@@ -139,12 +133,12 @@ class Redraw(Job):
 
     def buy(self, rows: Rows, what: str) -> Rows:
         """Look the answers up."""
-        answers = np.eye(self.rows.cascade.num_classes, dtype=np.float32)[self.truth[self._real[rows]]]
+        answers = np.eye(self.rows.cascade.num_classes, dtype=np.float32)[self.truth[rows]]
         self.scores.update(zip(rows.tolist(), answers, strict=True))
         return np.sort(rows)
 
     def _outcomes(self, model: EarlyExitModel, rows: Rows) -> Iterator[tuple[Rows, Outcomes]]:
-        yield rows, _take(self._known, torch.from_numpy(self._real[rows]))
+        yield rows, _take(self._known, torch.from_numpy(rows))
 
 
 def _join(parts: list[Outcomes]) -> Outcomes:

@@ -49,7 +49,7 @@ def callable_model(
         price: Price of an answer; free if left out, but of the last member of a cascade calls are then counted.
         mul_adds: Mul-Adds per sample, for a cascade whose last member is a network.
         field: Key of the inputs that the function takes, if inputs are dictionaries.
-        batch_size: Inputs per call; all that are there if left out.
+        batch_size: Inputs per call; all that are there if left out, or ten if there is a spending cap.
         concurrency: Calls at the same time.
         timeout_s: Seconds after which a call counts as failed.
         attempts: Attempts at each call, with growing waits between them; 2 or more need `pip install offramp[llm]`.

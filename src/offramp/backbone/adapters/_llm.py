@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from offramp.backbone._factory import Factory
 from offramp.backbone.adapters._callable import CalledModel, callable_model, describe_price
@@ -18,6 +19,9 @@ __all__ = ["llm"]
 
 INSTRUCTIONS = "Classify the text that the user sends. Answer with exactly one of the classes."
 """Instructions if the user gives none."""
+
+REFUSED_INPUT = (400, 413, 422)
+"""Statuses of a text that the endpoint does not take, such as one that is too long: it gets no answer, others do."""
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 """Environment variable of the key, unless the user names another."""
@@ -64,6 +68,8 @@ def llm(
     if len(set(classes)) != len(classes) or len(classes) < 2 or unknown:
         got = f"descriptions of {unknown}" if unknown else classes
         raise InputError("classes of a language model", expected="two or more different names", got=got)
+    if base_url is not None and "@" in urlsplit(base_url).netloc:
+        raise InputError("base_url", expected="an address without a user name or key", got="one that has them")
     described = [f"- {name}: {descriptions[name]}" for name in classes if descriptions and name in descriptions]
     prompt = "\n".join([instructions, *(["The classes:", *described] if described else [])])
     client = _Client(model, classes, prompt, base_url, key_variable, log_probabilities, timeout_s)
@@ -138,6 +144,8 @@ class _Client:
                 **more,
             )
         except openai.APIStatusError as error:
+            if error.status_code in REFUSED_INPUT:
+                return Reply(None)
             raise self._failure(error) from None  # the original holds the request, and with it the text
         except openai.APIConnectionError as error:
             raise CallError(f"'{self.model}' cannot be reached: {type(error).__name__}") from None
@@ -164,6 +172,8 @@ class _Client:
         try:
             retry_after_s = float(error.response.headers.get("retry-after"))
         except (TypeError, ValueError):
+            retry_after_s = None
+        if retry_after_s is not None and not 0 <= retry_after_s < math.inf:
             retry_after_s = None
         hint = f"check the key in the environment variable {self.key_variable}" if status in (401, 403) else ""
         temporary = status in (408, 409, 425, 429) or status >= 500
