@@ -3,6 +3,7 @@
 import pytest
 
 from offramp.calls import Price
+from offramp.calls._price import as_price
 from offramp.errors import InputError
 from tests.cases import each
 
@@ -31,3 +32,10 @@ def test_inputs_differ_in_price_if_what_they_hold_is_billed(price: Price, varies
 def test_a_price_below_nothing_or_without_end_is_refused(part: str, wrong: float) -> None:
     with pytest.raises(InputError):
         Price(**{part: wrong})  # type: ignore[arg-type]
+
+
+def test_parts_by_name() -> None:
+    assert as_price({"per_call": 2.0, "currency": "EUR"}) == Price(per_call=2.0, currency="EUR")
+    assert as_price(None) is None
+    with pytest.raises(InputError, match=r"expected per_call, .*currency, got per_token"):
+        as_price({"per_token": 1.0})

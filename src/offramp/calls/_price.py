@@ -1,12 +1,12 @@
 """Prices of called models, as their user gives them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from offramp.errors import InputError
 
-__all__ = ["CALLS", "Price"]
+__all__ = ["CALLS", "Price", "as_price"]
 
 
 @dataclass(frozen=True)
@@ -55,3 +55,18 @@ class Price:
 
 CALLS = Price(per_call=1.0, currency="calls")
 """The price of a model without one: calls are counted."""
+
+
+def as_price(price: "Price | Mapping[str, Any] | None") -> Price | None:
+    """Return a price from its parts by name.
+
+    Args:
+        price: A price, a mapping of its parts, or None.
+    """
+    if not isinstance(price, Mapping):
+        return price
+    known = [field.name for field in fields(Price)]
+    unknown = sorted(set(price) - set(known))
+    if unknown:
+        raise InputError("price", expected=", ".join(known), got=", ".join(unknown))
+    return Price(**price)

@@ -13,7 +13,7 @@ from offramp.backbone._backbone import Backbone
 from offramp.backbone._factory import Factory
 from offramp.backbone._hidden import Hidden
 from offramp.calls._caller import Caller
-from offramp.calls._price import CALLS, Price
+from offramp.calls._price import CALLS, Price, as_price
 from offramp.errors import CallError, InputError
 from offramp.preprocessing._preprocessing import AS_IS, Preprocessing
 
@@ -61,7 +61,7 @@ def callable_model(
         [1, 0]
     """
     function, origin = _resolve(function)
-    price = Price(**price) if isinstance(price, Mapping) else price
+    price = as_price(price)
     names = () if isinstance(classes, int) else tuple(classes)
     num_classes = classes if isinstance(classes, int) else len(names)
     name = getattr(function, "__name__", type(function).__name__) if name is None else name

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from offramp.backbone._factory import Factory
 from offramp.backbone.adapters._callable import CalledModel, callable_model, describe_price
-from offramp.calls._price import Price
+from offramp.calls._price import Price, as_price
 from offramp.calls._replies import Reply
 from offramp.errors import CallError, InputError, MissingExtraError
 
@@ -62,7 +62,7 @@ def llm(
         timeout_s: Seconds after which a request counts as failed.
         attempts: Attempts at each request, with growing waits between them; `Retry-After` is honoured.
     """
-    price = Price(**price) if isinstance(price, Mapping) else price
+    price = as_price(price)
     classes = tuple(classes)
     unknown = sorted(set(descriptions or {}) - set(classes))
     if len(set(classes)) != len(classes) or len(classes) < 2 or unknown:
