@@ -61,7 +61,7 @@ def test_a_benchmark_that_fails_writes_none(benchmark: Path, tmp_path: Path) -> 
 
 
 def test_an_unknown_benchmark() -> None:
-    with pytest.raises(InputError, match="expected one of architectures, artifact"):
+    with pytest.raises(InputError, match="expected one of annotate, architectures"):
         CliRunner().invoke(cli.app, ["check", "speed"], catch_exceptions=False)
 
 

@@ -57,7 +57,7 @@ class TestOperatingPoint:
             "with 95 % confidence it loses at most 1 point of accuracy to the full network (0.5 lost on 2,000",
         ),
         ("accuracy", 0.005, "at most 0.5 points of accuracy"),
-        ("disagreement", 0.02, "it answers at most 2 % of the samples otherwise than the full network (0.5 on 2,000"),
+        ("disagreement", 0.02, "it answers at most 2 % of the samples otherwise than the full network (0.5 % on 2,000"),
         ("brier", 0.02, "it has a Brier score at most 0.02 above the full network's (0.005 on 2,000"),
     ],
 )
