@@ -141,6 +141,21 @@ def test_a_model_that_never_answers() -> None:
         offramp.annotate(inputs(points), noisy_cascade(late), **{**QUICK, "label_budget": 100})
 
 
+def test_the_path_of_a_file(tmp_path: Path) -> None:
+    texts = [f"{number} {'x' * (number % 40)}" for number in range(1000)]
+    (tmp_path / "texts.csv").write_text("\n".join(["text", *texts]))
+
+    def embed(rows: Any) -> Any:
+        return np.array([[len(text) % 2, 1.0] for text in rows], np.float32)
+
+    def large(rows: Any) -> Any:
+        return [len(text) % 2 for text in rows]
+
+    members = [offramp.encoder(embed), offramp.callable_model(large, 2)]
+    job = offramp.annotate(tmp_path / "texts.csv", members, **QUICK)
+    assert (job.labels == [len(text) % 2 for text in texts]).mean() >= 0.95
+
+
 def test_no_inputs() -> None:
     with pytest.raises(InputError, match="at least one"):
         offramp.annotate(

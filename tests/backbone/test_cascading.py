@@ -511,9 +511,9 @@ class TestCosts:
 
 class TestRefusals:
     def test_one_network(self) -> None:
-        with pytest.raises(InputError, match="at least two networks, got 1"):
+        with pytest.raises(InputError, match="at least two members, got 1"):
             cascade(vectors("a", 3))
-        with pytest.raises(InputError, match="at least two networks, got 0"):
+        with pytest.raises(InputError, match="at least two members, got 0"):
             cascade()
 
     def test_different_classes(self) -> None:

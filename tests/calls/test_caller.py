@@ -101,6 +101,11 @@ def test_kept_answers_of_other_classes_are_not_taken(tmp_path: Path) -> None:
             assert one.ask(TEXTS[:1]).argmax(1).tolist() == [classes.index("cat")]
 
 
+def test_replies_that_do_not_fit_name_the_model() -> None:
+    with pytest.raises(InputError, match="replies of 'parity': expected one per input, 20, got 1"):
+        caller(lambda _: [0]).ask(TEXTS)
+
+
 def test_a_model_that_answers_nothing_any_more_ends_the_work() -> None:
     silent = caller(lambda texts: [None] * len(texts), batch_size=1)
     with pytest.raises(CallError, match="gave no answer to 50 inputs in a row"):

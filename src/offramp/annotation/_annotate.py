@@ -45,8 +45,8 @@ def annotate(
     random sample, which bounds the disagreement; and for the inputs that the cheap members are not sure enough of.
 
     Args:
-        inputs: N inputs: a list of texts, an array, a dictionary of them (members then name their `field`), or a
-            source.
+        inputs: N inputs: a list of texts, an array, a dictionary of them (members then name their `field`), the path
+            of a file or folder, or a source.
         cascade: The cascade, or its members: encoders, networks and functions, the last one a function or
             `offramp.llm`.
         label_budget: Answers to buy for learning, at most.

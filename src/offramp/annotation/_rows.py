@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from offramp.backbone import Cascade
 from offramp.backbone.adapters._callable import CalledModel
-from offramp.data import as_source
+from offramp.data import as_source, open_data
 from offramp.errors import InputError
 from offramp.features import Source, StoreSource, extract
 from offramp.features._batch import Batch, MemorySource
@@ -35,8 +35,10 @@ def as_inputs(inputs: Any) -> Source:
     """Return inputs without labels as a source.
 
     Args:
-        inputs: A list of texts, an array, a dictionary of them, or a source.
+        inputs: A list of texts, an array, a dictionary of them, the path of a file or folder, or a source.
     """
+    if isinstance(inputs, str | Path):
+        inputs = open_data(inputs)
     if hasattr(inputs, "read"):
         return Unlabelled(inputs)
     arrays = {key: to_sliceable(part) for key, part in inputs.items()} if isinstance(inputs, dict) else inputs

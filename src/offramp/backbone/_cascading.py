@@ -64,7 +64,7 @@ def _from_function(function: Any, classes: Sequence[str] | int) -> Backbone:
         raise InputError(
             expected="the classes that the functions of a cascade answer with",
             got="none",
-            hint="give offramp.cascade(..., classes=[...])",
+            hint="give classes=[...]",
         )
     return callable_model(function, classes)
 
@@ -158,7 +158,7 @@ class Cascade(Backbone):
 
     def __init__(self, members: Sequence[Backbone], *, name: str) -> None:
         if len(members) < 2:
-            raise InputError("a cascade", expected="at least two networks", got=f"{len(members)}")
+            raise InputError("a cascade", expected="at least two members", got=f"{len(members)}")
         if not members[-1].heads:
             raise InputError(
                 f"last member '{members[-1].name}'", expected="a model that answers", got="an encoder without a head"

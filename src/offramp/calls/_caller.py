@@ -227,6 +227,9 @@ class Caller:
         self._check_spending()
         try:
             answers = read_replies(self._run(inputs), len(keys), self.classes, self.num_classes)
+        except InputError as error:
+            self._record({}, Usage(failures=1))
+            raise InputError(f"replies of '{self.name}'", expected=error.expected, got=error.got) from error
         except OfframpError:
             self._record({}, Usage(failures=1))
             raise

@@ -65,7 +65,7 @@ def read_replies(replies: Any, count: int, classes: Sequence[str], num_classes: 
         replies = replies.detach().float().cpu().numpy() if replies.is_floating_point() else replies.cpu().numpy()
     if not hasattr(replies, "__len__") or isinstance(replies, str) or len(replies) != count:
         got = f"{len(replies)}" if hasattr(replies, "__len__") and not isinstance(replies, str) else type(replies)
-        raise InputError("replies of the function", expected=f"one per input, {count}", got=got)
+        raise InputError("replies", expected=f"one per input, {count}", got=got)
     if isinstance(replies, np.ndarray) and replies.ndim == 2 and replies.dtype.kind == "f":
         read = _read_scores(replies, num_classes)
         return Answers(read, [Reply(None)] * count, labels_only=False)
@@ -96,7 +96,7 @@ def _read_answer(answer: Any, numbers: dict[str, int], num_classes: int) -> tupl
 def _read_scores(scores: npt.NDArray[Any], num_classes: int) -> Scores:
     """Return `n x K` scores, logarithms where rows are probabilities, NaN where a row is not finite."""
     if scores.shape[1] != num_classes:
-        raise InputError("replies of the function", expected=f"n x {num_classes} scores", got=scores.shape)
+        raise InputError("replies", expected=f"n x {num_classes} scores", got=scores.shape)
     rows = scores.astype(np.float32)
     probabilities = ((rows >= 0) & (rows <= 1)).all(1) & (np.abs(rows.sum(1) - 1) < 1e-3)
     with np.errstate(divide="ignore"):
