@@ -124,19 +124,19 @@ def estimate_from_start(job: Job, label_budget: int) -> BillEstimate:
     if job.trains:
         learning, more = label_budget, (label_budget - len(tune)) / len(fit)
         fits = [(np.setdiff1d(answered, part), np.sort(part)) for part in np.array_split(answered, FITS)]
-        models = [job.fit(rows, tuned) for rows, tuned in fits]
+        candidates = [job.candidates(job.fit(rows, tuned)) for rows, tuned in fits]
+        by_half = [job.candidates(job.fit(np.sort(rows[::2]), tuned)) for rows, tuned in fits]
         # The share that is not spared after n answers is taken to be exp(-a n^k).
-        spared = [job.count_spared(model) for model in models]
-        spared_by_half = [job.count_spared(job.fit(np.sort(rows[::2]), tuned)) for rows, tuned in fits]
-        decay, decay_by_half = (-np.log(1 - min(0.999, max(1e-3, fmean(some)))) for some in (spared, spared_by_half))
+        spared, spared_by_half = (fmean(map(job.count_spared, some)) for some in (candidates, by_half))
+        decay, decay_by_half = (-np.log(1 - min(0.999, max(1e-3, some))) for some in (spared, spared_by_half))
         speed = SPEED + SPEED_GAIN * np.clip(np.log2(decay / decay_by_half), 1.0, 2.5)
         grown = 1 - np.exp(-decay * more**speed)
         # Planned samples turn out too large, for they have a margin; those of exact confidences need none.
-        planned = fmean(job.foresee(model, growth=grown / max(1e-3, fmean(spared))) for model in models)
+        planned = fmean(job.foresee(some, growth=grown / max(1e-3, spared)) for some in candidates)
         share = (planned + 1 - grown) / 2
     else:
         learning = job.learning
-        share = job.foresee(job.fit(None, np.sort(answered)), growth=1.0)
+        share = job.foresee(job.candidates(job.fit(None, np.sort(answered))), growth=1.0)
     rest = len(job.first) - learning
     expected, low, high = (learning + round(min(1.0, share * factor) * rest) for factor in (1.0, 1 / SPREAD, SPREAD))
     last = job.rows.last.caller

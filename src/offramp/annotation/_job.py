@@ -290,29 +290,34 @@ class Job:
         future = Guarantee("disagreement", self.max_drop, self.confidence, "ltt", best.samples, measured)
         return replace(model, chosen=replace(chosen, guarantee=future)), future
 
-    def count_spared(self, model: EarlyExitModel) -> float:
-        """Return the share of the inputs not asked yet that could be spared, if the confidences were exact.
+    def candidates(self, model: EarlyExitModel) -> list[Candidate]:
+        """Return the operating points of a model, counted over the inputs that a test would be about now.
 
         Args:
             model: A model that has learned from some answers.
         """
         about, _ = self._guaranteed()
-        candidates = self._count(model, _sort_points(model), about)
+        return self._count(model, _sort_points(model), about)
+
+    def count_spared(self, candidates: Sequence[Candidate]) -> float:
+        """Return the share of the inputs not asked yet that could be spared, if the confidences were exact.
+
+        Args:
+            candidates: As `candidates` returns them.
+        """
+        about, _ = self._guaranteed()
         errors, accepted = zip(*((each.expected_errors, each.accepted) for each in candidates), strict=True)
         return float(np.interp(self._allowed_of(len(about)), errors, accepted)) / len(about)
 
-    def foresee(self, model: EarlyExitModel, *, growth: float) -> float:
+    def foresee(self, candidates: Sequence[Candidate], *, growth: float) -> float:
         """Return the share of the inputs not asked yet that would be asked after learning, the guarantee included.
 
         Args:
-            model: A model that has learned from some answers.
+            candidates: As `candidates` returns them.
             growth: Factor by which learning goes on to raise the number of inputs with a given number of errors.
         """
         about, drawn = self._guaranteed()
-        grown = [
-            replace(each, accepted=min(len(about), round(growth * each.accepted)))
-            for each in self._count(model, _sort_points(model), about)
-        ]
+        grown = [replace(each, accepted=min(len(about), round(growth * each.accepted))) for each in candidates]
         plan = self._plan(grown, len(about), len(drawn))
         return 1.0 if plan is None else plan.asked / len(about)
 

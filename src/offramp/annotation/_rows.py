@@ -19,7 +19,7 @@ from offramp.features._batch import Batch, MemorySource
 from offramp.features._ids import Ids
 from offramp.features._source import read_ids
 from offramp.features._store import Store
-from offramp.model._recalibrate import Unlabelled
+from offramp.model._recalibrate import Unlabelled, with_zeros
 from offramp.preprocessing._raw import to_sliceable
 
 __all__ = ["InputRows", "as_inputs"]
@@ -45,7 +45,7 @@ def as_inputs(inputs: Any) -> Source:
     arrays = to_sliceable(arrays)
     if not pytree.tree_leaves(arrays) or not len(pytree.tree_leaves(arrays)[0]):
         raise InputError("inputs", expected="at least one", got="none")
-    return as_source((arrays, np.zeros(len(pytree.tree_leaves(arrays)[0]), np.int64)), "inputs")
+    return as_source(with_zeros(arrays), "inputs")
 
 
 class InputRows:

@@ -24,7 +24,7 @@ from offramp.uncertainty._conformal import ConformalVariant
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
 
-__all__ = ["Unlabelled", "recalibrate"]
+__all__ = ["Unlabelled", "recalibrate", "with_zeros"]
 
 
 def recalibrate(
@@ -40,7 +40,7 @@ def recalibrate(
     if any(not point.losses for points in model.points.values() for point in points):
         raise InputError(expected="points with losses on the tune split", got="points without", hint="fit again")
     if not labelled and not hasattr(data, "in_order"):
-        data = Unlabelled(data) if hasattr(data, "read") else _with_zeros(data)
+        data = Unlabelled(data) if hasattr(data, "read") else with_zeros(data)
     with extracted(model, data, "calibrate", store=store, progress=progress) as source:
         return _calibrate(model, source, labelled=labelled, conformal=conformal)
 
@@ -80,7 +80,7 @@ def _calibrate(
     )
 
 
-def _with_zeros(inputs: Any) -> tuple[Any, Any]:
+def with_zeros(inputs: Any) -> tuple[Any, Any]:
     """Return raw inputs with labels that are not looked at."""
     arrays = to_sliceable(inputs)
     return arrays, np.zeros(len(pytree.tree_leaves(arrays)[0]), dtype=np.int64)

@@ -5,10 +5,9 @@ from statistics import fmean, median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from offramp.annotation._annotate import open_job
 from offramp.annotation._estimate import estimate_from_start
 from offramp_bench.annotation.calls import SEEDS, kept_fit
-from offramp_bench.annotation.jobs import inputs_of, members_of
+from offramp_bench.annotation.jobs import job_on
 from offramp_bench.annotation.rows import load_rows
 from offramp_bench.bars import Bar, say
 
@@ -45,19 +44,7 @@ def _measure(task: str, count: int) -> dict[str, Any]:
     for number in range(count):
         with (
             TemporaryDirectory() as folder,
-            open_job(
-                inputs_of(rows),
-                members_of(rows),
-                max_drop=MAX_DROP,
-                confidence=0.95,
-                scope="inputs",
-                classes=(),
-                max_spend=None,
-                anyway=True,
-                store=Path(folder),
-                seed=FIRST_SEED + number,
-                progress=False,
-            ) as job,
+            job_on(rows, Path(folder), seed=FIRST_SEED + number, scope="inputs", max_drop=MAX_DROP) as job,
         ):
             estimate = estimate_from_start(job, 1000)
         share = bills[number * len(bills) // count]

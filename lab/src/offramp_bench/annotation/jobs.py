@@ -1,6 +1,7 @@
 """Annotation jobs of the benchmark: one that has learned, and its guarantee drawn again."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from offramp.model._model import EarlyExitModel
 from offramp.model._outcomes import Outcomes, simulate
 from offramp_bench.annotation.rows import AnnotationRows
 
-__all__ = ["Redraw", "inputs_of", "learn", "members_of"]
+__all__ = ["Redraw", "inputs_of", "job_on", "learn", "members_of"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -57,10 +58,26 @@ def learn(
         scope: Scope of the guarantee.
         label_budget: Answers to buy.
     """
-    with open_job(
+    with job_on(rows, folder, seed=seed, scope=scope) as job:
+        return job, job.learn(label_budget)
+
+
+def job_on(
+    rows: AnnotationRows, folder: Path, *, seed: int, scope: Scope, max_drop: float = 0.05
+) -> AbstractContextManager[Job]:
+    """Open a job that has not asked for anything yet.
+
+    Args:
+        rows: The rows.
+        folder: Folder for features and answers.
+        seed: Seed of the job.
+        scope: Scope of the guarantee.
+        max_drop: Share of answers that may differ.
+    """
+    return open_job(
         inputs_of(rows),
         members_of(rows),
-        max_drop=0.05,
+        max_drop=max_drop,
         confidence=0.95,
         scope=scope,
         classes=(),
@@ -69,8 +86,7 @@ def learn(
         store=folder,
         seed=seed,
         progress=False,
-    ) as job:
-        return job, job.learn(label_budget)
+    )
 
 
 class Redraw(Job):
