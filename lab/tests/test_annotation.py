@@ -40,7 +40,7 @@ def test_a_sample_drawn_again(scope: Any, tmp_path: Path) -> None:
     assert all(sampled)
     if scope == "inputs":
         assert len(set(map(frozenset, sampled))) == 5
-        assert set().union(*sampled) <= set(job.first.tolist())
+        assert set().union(*sampled) <= set(np.flatnonzero(job.contents.copies).tolist())
 
 
 def test_the_peer_asks_for_everything_if_the_cheap_model_knows_nothing() -> None:

@@ -137,7 +137,7 @@ def estimate_from_start(job: Job, label_budget: int) -> BillEstimate:
     else:
         learning = job.learning
         share = job.foresee(job.candidates(job.fit(None, np.sort(answered))), growth=1.0)
-    rest = len(job.first) - learning
+    rest = len(job.contents) - learning
     expected, low, high = (learning + round(min(1.0, share * factor) * rest) for factor in (1.0, 1 / SPREAD, SPREAD))
     last = job.rows.last.caller
-    return BillEstimate(len(job.first), job.learning, expected, (low, high), job.full_price(), last.price.currency)
+    return BillEstimate(len(job.contents), job.learning, expected, (low, high), job.full_price(), last.price.currency)

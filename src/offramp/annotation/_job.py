@@ -10,6 +10,7 @@ import torch
 
 from offramp._progress import progress_bar
 from offramp.annotation._bill import Bill
+from offramp.annotation._contents import Contents, Counts, nonzero_rows
 from offramp.annotation._rows import READ_ROWS, InputRows
 from offramp.annotation._sampling import (
     WORTH,
@@ -24,7 +25,6 @@ from offramp.annotation._sampling import (
 )
 from offramp.backbone.adapters._callable import CalledModel
 from offramp.errors import BudgetError, CallError, InputError
-from offramp.features._ids import rank_ids
 from offramp.model._fitting import fit_features
 from offramp.model._model import EarlyExitModel
 from offramp.model._outcomes import Outcomes, compute_outcomes, simulate
@@ -46,6 +46,9 @@ POOL_ROWS = 50_000
 RESERVED_SHARE, MOST_RESERVED = 0.5, 20_000
 """Rows kept from learning, if the guarantee is to be about future inputs: its sample must be a random one of all."""
 
+MOST_DRAWN = 100_000
+"""Rows that a guarantee's samples may be drawn from: more than are ever drawn, and fewer than a large job has."""
+
 TESTS = 2
 """Tests of a guarantee, each at an equal part of the risk."""
 
@@ -60,7 +63,7 @@ FEWEST_LABELS = 100
 class Annotation:
     """The answers of a job, its bill, its guarantee, and the model to go on with."""
 
-    labels: Rows
+    labels: npt.NDArray[np.int32]
     """`N` class numbers; -1 where the last member gave no answer and `on_failure` is "later"."""
     classes: tuple[str, ...]
     """Class names; empty if unknown."""
@@ -102,14 +105,12 @@ class Job:
     ) -> None:
         self.rows, self.max_drop, self.confidence = rows, max_drop, confidence
         self.scope, self.anyway, self.seed, self.progress = scope, anyway, seed, progress
-        unique, first, place = np.unique(rows.ids, return_index=True, return_inverse=True)
-        # The row that stands for each row, and the rows that stand for others.
-        self.stands_for: Rows = first[place]
-        self.first: Rows = np.sort(first)
-        # Random orders by seed alone, so that a job that starts again goes the same way: contents to learn from, and
-        # rows to test with, which must not depend on what was learned from.
-        self.order: Rows = first[np.argsort(rank_ids(unique, seed=seed), kind="stable")]
-        self.drawing_order: Rows = np.random.default_rng(seed).permutation(len(rows))
+        self.contents = Contents(rows.ids, len(rows))
+        # Rows to test with, by seed alone: a job that starts again goes the same way, and they must not depend on what
+        # is learned from.
+        order = np.arange(len(rows), dtype=np.int32)
+        np.random.default_rng(seed).shuffle(order)
+        self.drawing_order: Counts = order[:MOST_DRAWN].copy()
         self.scores: dict[int, npt.NDArray[np.float32]] = {}
         self.failures: set[int] = set()
         self.learning = 0
@@ -123,10 +124,10 @@ class Job:
 
     def _check_budget(self, label_budget: int) -> None:
         """Refuse a label budget that leaves nothing to learn from, or nothing to save."""
-        if not FEWEST_LABELS <= label_budget < len(self.order):
+        if not FEWEST_LABELS <= label_budget < len(self.contents):
             raise InputError(
                 expected=f"a label_budget of {FEWEST_LABELS} or more that is smaller than the number of different "
-                f"inputs, {len(self.order):,}",
+                f"inputs, {len(self.contents):,}",
                 got=label_budget,
                 hint="for few inputs, ask the last member for all of them",
             )
@@ -170,17 +171,17 @@ class Job:
         self._check_budget(label_budget)
         tune_count = max(FEWEST_TUNE, round(TUNE_SHARE * label_budget))
         first_count = round(RANDOM_SHARE * label_budget)
-        free = self.order
         if self.scope == "future":
             self.reserved = min(MOST_RESERVED, round(RESERVED_SHARE * len(self.rows)))
-            free = free[np.isin(free, self.stands_for[self.drawing_order[self.reserved :]])]
-        if len(free) < label_budget:
+        among = self._unreserved()
+        if (most := np.count_nonzero(among)) < label_budget:
             raise InputError(
-                expected=f"a label_budget of at most {len(free):,}, as the guarantee about future inputs keeps "
+                expected=f"a label_budget of at most {most:,}, as the guarantee about future inputs keeps "
                 f"{self.reserved:,} inputs from learning",
                 got=label_budget,
                 hint="give fewer answers to learn from, more inputs, or scope='inputs'",
             )
+        free = self.contents.draw(among, max(label_budget, POOL_ROWS), seed=self.seed)
         self.learning = tune_count + first_count
         tune = self.buy(free[:tune_count], "to tune on")
         fit = self.buy(free[tune_count : self.learning], "to learn from")
@@ -190,7 +191,7 @@ class Job:
                 "is nothing to learn from",
                 hint="run again when it answers",
             )
-        return tune, fit, free[self.learning : max(label_budget, POOL_ROWS)]
+        return tune, fit, free[self.learning :]
 
     def learn(self, label_budget: int) -> EarlyExitModel:
         """Spend the label budget and fit the cheap members on the answers.
@@ -260,7 +261,7 @@ class Job:
         for _ in range(TESTS):
             about, drawn = self._guaranteed()
             candidates = self._count(model, points, about)
-            total = len(about)
+            total = int(about.sum())
             if tested:
                 candidates = [expect_errors(new, old) for new, old in zip(candidates, tested, strict=True)]
             plan = self._plan(candidates, total, len(drawn))
@@ -305,9 +306,9 @@ class Job:
         Args:
             candidates: As `candidates` returns them.
         """
-        about, _ = self._guaranteed()
+        total = int(self._guaranteed()[0].sum())
         errors, accepted = zip(*((each.expected_errors, each.accepted) for each in candidates), strict=True)
-        return float(np.interp(self._allowed_of(len(about)), errors, accepted)) / len(about)
+        return float(np.interp(self._allowed_of(total), errors, accepted)) / total
 
     def foresee(self, candidates: Sequence[Candidate], *, growth: float) -> float:
         """Return the share of the inputs not asked yet that would be asked after learning, the guarantee included.
@@ -317,9 +318,10 @@ class Job:
             growth: Factor by which learning goes on to raise the number of inputs with a given number of errors.
         """
         about, drawn = self._guaranteed()
-        grown = [replace(each, accepted=min(len(about), round(growth * each.accepted))) for each in candidates]
-        plan = self._plan(grown, len(about), len(drawn))
-        return 1.0 if plan is None else plan.asked / len(about)
+        total = int(about.sum())
+        grown = [replace(each, accepted=min(total, round(growth * each.accepted))) for each in candidates]
+        plan = self._plan(grown, total, len(drawn))
+        return 1.0 if plan is None else plan.asked / total
 
     def _allowed_of(self, inputs: int) -> float:
         """Return the errors that a number of inputs may have."""
@@ -346,16 +348,27 @@ class Job:
             confidence=self._test_confidence,
         )
 
-    def _guaranteed(self) -> tuple[Rows, Rows]:
-        """Return the rows that a test is about, and those that its sample is drawn from, in random order.
+    def _guaranteed(self) -> tuple[Counts, Rows]:
+        """Return how often a test is about each row, and the rows that its sample is drawn from, in random order.
 
         A row with copies is there as often as it occurs: what is guaranteed is a share of rows, not of contents.
         """
-        in_order = self.stands_for[self.drawing_order]
+        in_order = self.contents.stands_for[self.drawing_order].astype(np.int64)
         if self.scope == "inputs":
-            left = in_order[~np.isin(in_order, self._asked())]
-            return np.sort(left), left
-        return np.sort(in_order[self.reserved :]), in_order[self.drawn : self.reserved]
+            return self._unasked(), in_order[~np.isin(in_order, self._asked())]
+        return self._unreserved(), in_order[self.drawn : self.reserved]
+
+    def _unasked(self) -> Counts:
+        """Return how many rows each row stands for, 0 if it was asked."""
+        left = self.contents.copies.copy()
+        left[self._asked()] = 0
+        return left
+
+    def _unreserved(self) -> Counts:
+        """Return how many of the rows that each row stands for are not kept from learning."""
+        left = self.contents.copies.copy()
+        np.subtract.at(left, self.contents.stands_for[self.drawing_order[: self.reserved]], 1)
+        return left
 
     def _buy_sample(self, rows: Rows) -> Rows:
         """Ask for rows, each content once; return those that were answered, ascending, as often as they occur."""
@@ -367,15 +380,14 @@ class Job:
     def _asked(self) -> Rows:
         return np.array(sorted({*self.scores, *self.failures}), np.int64)
 
-    def _count(self, model: EarlyExitModel, points: Sequence[OperatingPoint], rows: Rows) -> list[Candidate]:
+    def _count(self, model: EarlyExitModel, points: Sequence[OperatingPoint], about: Counts) -> list[Candidate]:
         """Count the rows that each point accepts, and the errors that its confidences expect among them."""
         accepted, errors = np.zeros(len(points), np.int64), np.zeros(len(points))
-        contents, copies = np.unique(rows, return_counts=True)
-        for some, answers in self._outcomes(model, contents):
-            leaves, doubts = self._accepted(points, answers)
-            counts = copies[np.searchsorted(contents, some)]
-            accepted += leaves @ counts
-            errors += (leaves * doubts) @ counts
+        for rows in nonzero_rows(about):
+            for some, answers in self._outcomes(model, rows):
+                leaves, doubts = self._accepted(points, answers)
+                accepted += leaves @ about[some]
+                errors += (leaves * doubts) @ about[some]
         return [
             Candidate(accepted=int(count), expected_errors=doubt)
             for count, doubt in zip(accepted.tolist(), errors.tolist(), strict=True)
@@ -444,13 +456,16 @@ class Job:
     ) -> Annotation:
         """Answer every input: by what is known, by the cheap members, or by asking."""
         count = len(self.rows)
-        labels, exits = np.full(count, -1, np.int64), np.full(count, self.last_exit, np.int16)
+        labels, exits = np.full(count, -1, np.int32), np.full(count, self.last_exit, np.int16)
         failed = np.zeros(count, np.bool_)
         for row, scores in self.scores.items():
             labels[row] = scores.argmax()
-        unasked = np.setdiff1d(self.first, self._asked())
-        send: list[Rows] = [] if guarantee is not None else [unasked]
-        if guarantee is not None:
+        asked, send = self._asked(), []
+        for rows in nonzero_rows(self.contents.copies):
+            unasked = np.setdiff1d(rows, asked, assume_unique=True)
+            if guarantee is None:
+                send.append(unasked)
+                continue
             for some, answers in self._outcomes(model, unasked):
                 left = simulate([model.point], answers)[0]
                 cheap = (left < self.last_exit).numpy()
@@ -465,16 +480,16 @@ class Job:
             if on_failure == "cheap":
                 labels[some] = answers.predictions[0, :, self.last_exit - 1].numpy()
                 exits[some] = self.last_exit - 1
-        bill = self._bill(len(sent))
-        failed = failed[self.stands_for]
+        for values in (labels, exits, failed):
+            self.contents.copy_to_all(values)
         if isinstance(guarantee, SetGuarantee) and failed.any():
             guarantee = guarantee.without(int(failed.sum()))
         return Annotation(
-            labels=labels[self.stands_for],
+            labels=labels,
             classes=self.rows.cascade.classes,
-            exits=exits[self.stands_for],
+            exits=exits,
             failed=failed,
-            bill=bill,
+            bill=self._bill(len(sent)),
             guarantee=guarantee,
             model=replace(model, classes=self.rows.cascade.classes),
         )
@@ -483,11 +498,11 @@ class Job:
         """Return the price of asking the last member for every input, estimated where prices vary."""
         last = self.rows.last.caller
         base, slope = last.price_line
-        full = base * len(self.first)
+        full = base * len(self.contents)
         if slope:
-            for start in range(0, len(self.first), READ_ROWS):
-                some = self.first[start : start + READ_ROWS]
-                full += slope * float(last.sizes(self.rows.read(some)).sum())
+            for rows in nonzero_rows(self.contents.copies):
+                for start in range(0, len(rows), READ_ROWS):
+                    full += slope * float(last.sizes(self.rows.read(rows[start : start + READ_ROWS])).sum())
         return full
 
     def _bill(self, sent: int) -> Bill:
@@ -500,7 +515,8 @@ class Job:
         ]
         assert last.answers is not None
         spent = sum(last.answers.usage(caller.identity).spent for caller in priced)
-        return Bill(len(self.first), self.learning, self.sampled, sent, spent, self.full_price(), last.price.currency)
+        inputs, full = len(self.contents), self.full_price()
+        return Bill(inputs, self.learning, self.sampled, sent, spent, full, last.price.currency)
 
 
 def _sort_points(model: EarlyExitModel) -> list[OperatingPoint]:

@@ -17,7 +17,6 @@ from offramp.errors import InputError
 from offramp.features import Source, StoreSource, extract
 from offramp.features._batch import Batch, MemorySource
 from offramp.features._ids import Ids
-from offramp.features._source import read_ids
 from offramp.features._store import Store
 from offramp.model._recalibrate import Unlabelled, with_zeros
 from offramp.preprocessing._raw import to_sliceable
@@ -57,14 +56,10 @@ class InputRows:
         folder: Folder for the cached features.
         pooling: Name of the pooling.
         progress: Show progress bars.
-
-    Attributes:
-        ids: `N` ids: inputs of the same content share one.
     """
 
     def __init__(self, source: Source, cascade: Cascade, folder: Path, *, pooling: str, progress: bool) -> None:
         self.source, self.cascade, self._pooling = source, cascade, pooling
-        self.ids: Ids = read_ids(source, progress=progress)
         front = cascade.front
         self._store: Store = extract(
             front,
@@ -77,7 +72,12 @@ class InputRows:
         self.widths = (*self._store.widths(pooling), cascade.num_classes)
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return self._store.num_rows
+
+    def ids(self) -> Iterator[Ids]:
+        """Yield the ids of all rows in order, some at a time: inputs of the same content share one."""
+        for keys in StoreSource(self._store, pooling=self._pooling).keys():
+            yield keys.ids
 
     @property
     def last(self) -> CalledModel:
@@ -116,7 +116,7 @@ class InputRows:
             {**heads, len(self.widths) - 1: last},
             last.argmax(1),
             self.widths,
-            ids=torch.from_numpy(self.ids[rows]),
+            ids=torch.cat([batch.ids for batch in batches]),
             sizes=torch.from_numpy(self.last.caller.sizes(self.read(rows))),
         )
 

@@ -110,10 +110,11 @@ def _peer(redraw: Redraw, job: Job, model: EarlyExitModel, seed: int, max_drop: 
     The errors that all inputs may have are allowed among those that were not asked to learn from.
     """
     redraw.draw(0, max_drop=max_drop)
-    left = np.setdiff1d(redraw.first, np.array(sorted(redraw.scores), np.int64))
+    left = np.flatnonzero(redraw._unasked())
     ((_, answers),) = redraw._outcomes(model, left)
     said, confidence = answers.predictions[0, :, -2].numpy(), answers.confidence[0, :, -2].double().numpy()
-    allowed, total = max_drop * len(redraw.first) / len(left), len(redraw.first)
+    total = len(redraw.contents)
+    allowed = max_drop * total / len(left)
     shares = {}
     for thresholds in TRIED:
         asked, _ = calls_of(said, confidence, redraw.truth[left], max_drop=allowed, thresholds=thresholds, seed=seed)

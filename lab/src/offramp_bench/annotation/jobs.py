@@ -13,6 +13,7 @@ from torch import Tensor
 
 import offramp
 from offramp.annotation._annotate import open_job
+from offramp.annotation._contents import Counts
 from offramp.annotation._job import Job
 from offramp.annotation._sampling import Candidate, Plan, Scope
 from offramp.backbone import Cascade
@@ -107,6 +108,7 @@ class Redraw(Job):
         self._learned, self._order = dict(job.scores), job.drawing_order
         self._known = _join([part for _, part in job._outcomes(model, np.arange(len(truth)))])
         self._plans: dict[Any, Plan | None] = {}
+        self._others = job._unreserved()
 
     def draw(self, seed: int, *, max_drop: float) -> None:
         """Draw the sample again.
@@ -131,15 +133,21 @@ class Redraw(Job):
             model: The model, at the point that the guarantee is of.
         """
         asked = self._asked()
-        about = np.setdiff1d(self.first, asked) if self.scope == "inputs" else np.sort(self._order[: self.reserved])
+        inputs = len(self.contents)
+        about = np.sort(self._order[: self.reserved]).astype(np.int64)
+        if self.scope == "inputs":
+            about = np.flatnonzero(self._unasked())
         ((_, answers),) = self._outcomes(model, about)
         exits = simulate([model.point], answers)[0]
         cheap = (exits < self.last_exit).numpy()
         said = answers.predictions[0, torch.arange(len(about)), exits].numpy()
         wrong = int((cheap & (said != self.truth[about])).sum())
         if self.scope == "inputs":
-            return wrong / len(self.first), (len(asked) + int((~cheap).sum())) / len(self.first)
+            return wrong / inputs, (len(asked) + int((~cheap).sum())) / inputs
         return wrong / len(about), float((~cheap).mean())
+
+    def _unreserved(self) -> Counts:
+        return self._others
 
     def _plan(self, candidates: Sequence[Candidate], unanswered: int, available: int) -> Plan | None:
         key = (self.max_drop, tuple(candidates), unanswered, available)
