@@ -1,7 +1,7 @@
 """The protocol of a backend, and the registry of backends."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -10,11 +10,12 @@ from offramp._registry import Registry
 from offramp.backbone._backbone import Backbone
 from offramp.backbone._hidden import Hidden
 from offramp.exits import ExitSet
+from offramp.policy import OperatingPoint, Policy
 from offramp.pooling import Pooling
 from offramp.runtime._eager import EagerBackend
 from offramp.runtime._processor import warn_if_slow
 
-__all__ = ["BACKENDS", "Backend", "BackendFactory"]
+__all__ = ["BACKENDS", "Backend", "BackendFactory", "FusedBackend", "Step"]
 
 
 class Backend(Protocol):
@@ -42,6 +43,61 @@ class Backend(Protocol):
 
         Returns:
             `n x K` logits in full precision, or None if they are not needed, and the new state.
+        """
+
+
+class Step(NamedTuple):
+    """n samples after a stage, its exit and a decision."""
+
+    hidden: Hidden
+    """The output of the stage."""
+    state: Any
+    """The new state of the exits."""
+    probabilities: Tensor
+    """`n x K`, calibrated."""
+    leave: Tensor | None
+    """`n` flags of the samples that the policy lets leave; None if no policy was asked."""
+    carry: Any
+    """The new carry of the policy."""
+
+
+@runtime_checkable
+class FusedBackend(Backend, Protocol):
+    """A backend that can run a stage, its exit and a policy together."""
+
+    def step(
+        self,
+        index: int,
+        hidden: Hidden,
+        state: Any,
+        classifier: Tensor | None,
+        policy: Policy | None,
+        parameters: Mapping[str, Tensor],
+        carry: Any,
+    ) -> Step | None:
+        """Run one stage, its exit and a policy.
+
+        Args:
+            index: The stage.
+            hidden: Its input for n samples.
+            state: As for `exit`.
+            classifier: As for `exit`.
+            policy: The policy of all samples, which draws nothing at random; None if all leave here.
+            parameters: `n x 1` temperatures as "temperature", and the policy's parameters, n of each.
+            carry: The policy's carry.
+
+        Returns:
+            The result; None if this stage can only be run part by part.
+        """
+
+    def single(self, point: OperatingPoint) -> Callable[[Hidden], tuple[Tensor, Tensor]] | None:
+        """Return a function that runs the whole network for one sample, where that is possible.
+
+        Args:
+            point: The operating point.
+
+        Returns:
+            A function from the inputs of one sample to `1 x K` probabilities and its exit.
         """
 
 

@@ -1,7 +1,8 @@
 """The engine: run a stage, run its exit, decide who leaves, and continue with the others."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from offramp.exits import ExitSet
 from offramp.policy import OperatingPoint, Policy
 from offramp.policy._observation import observe
 from offramp.pooling import Pooling
-from offramp.runtime._backend import Backend
+from offramp.runtime._backend import Backend, FusedBackend
 from offramp.runtime._batch import ActiveBatch, Compaction, FinishedSamples
 from offramp.runtime._eager import EagerBackend
 from offramp.runtime._points import PointTable
@@ -62,7 +63,8 @@ class Engine:
                 got=f"{self.points.num_exits}",
                 hint="give points that were fitted for this network",
             )
-        self.backend = EagerBackend(backbone, pooling, exits) if backend is None else backend
+        self.backend: Backend = EagerBackend(backbone, pooling, exits) if backend is None else backend
+        self._fused = self.backend if isinstance(self.backend, FusedBackend) else None
         self.compaction = Compaction() if compaction is None else compaction
         self._last = backbone.num_exits - 1
         self._plans: dict[tuple[int, tuple[int, ...]], _StagePlan] = {}
@@ -150,6 +152,8 @@ class Engine:
         """
         batch = self.start(hidden, point=point)
         count, parts = len(batch), []
+        if count == 1 and batch.points == (0,) and self._single is not None:
+            return self._single(hidden)
         while len(batch):
             batch, finished = self._advance(batch, self._plan(batch.depth, batch.points).next_stage, generator)
             if finished is not None:
@@ -157,6 +161,11 @@ class Engine:
         if len(parts) == 1:  # all left together, and so in their order
             return parts[0].probabilities.float(), torch.full_like(parts[0].rows, parts[0].exit)
         return self.gather(parts, count)
+
+    @cached_property
+    def _single(self) -> Callable[[Hidden], tuple[Tensor, Tensor]] | None:
+        """The whole network for one sample at the first point, if the backend can run it at once."""
+        return None if self._fused is None else self._fused.single(self.points.points[0])
 
     def gather(self, parts: Sequence[FinishedSamples], count: int) -> tuple[Tensor, Tensor]:
         """Put the results of `count` finished samples in the order of their rows."""
@@ -172,25 +181,24 @@ class Engine:
     ) -> tuple[ActiveBatch, FinishedSamples | None]:
         """Run the stages through `stage`, then its exit; the exits before it have nothing to do."""
         plan = self._plan(stage, batch.points)
-        hidden = batch.hidden
-        for index in range(batch.depth, stage + 1):
+        hidden, finished, riders = batch.hidden, batch.finished, batch.riders
+        for index in range(batch.depth, stage):
             hidden = self.backend.stage(index, hidden)
         classifier = None if self.exits.stacked == 1 else self.points.classifiers(batch.point, len(batch))
-        logits, state = self.backend.exit(stage, hidden, batch.state, classifier, answer=plan.answer, carry=plan.carry)
-        finished, riders = batch.finished, batch.riders
         after = ActiveBatch(
-            stage + 1, batch.points, hidden, batch.rows, batch.point, finished, riders, state, batch.carries
+            stage + 1, batch.points, hidden, batch.rows, batch.point, finished, riders, batch.state, batch.carries
         )
-        if logits is None:
+        decision = self._decide_at_once(plan, after, classifier) if plan.fused else None
+        if decision is None:
+            decision = self._decide_in_parts(plan, after, classifier, generator)
+        if decision is None:
             return after, None
-        temperatures = plan.temperature if plan.one_point else self.points.temperatures[batch.point, stage][:, None]
-        probabilities = torch.softmax(logits / temperatures, dim=1)
+        probabilities, leave = decision
         if stage == self._last:
             if finished is None:
                 return _empty(after), FinishedSamples(stage, batch.rows, probabilities)
             staying = finished.argsort(stable=True)[: len(batch) - riders]
             return _empty(after), FinishedSamples(stage, batch.rows[staying], probabilities[staying])
-        leave, after.carries = self._decide(plan, batch, logits, probabilities, generator)
         leave = leave if finished is None else leave & ~finished
         # The only synchronisation with the device; a single sample need not be counted.
         num_leaving = int(leave) if len(batch) == 1 else int(leave.count_nonzero())
@@ -205,6 +213,77 @@ class Engine:
         after.finished, after.riders = leave if finished is None else leave | finished, riders + num_leaving
         return self._compact(after, order), left
 
+    def _decide_at_once(
+        self, plan: "_StagePlan", batch: ActiveBatch, classifier: Tensor | None
+    ) -> tuple[Tensor, Tensor] | None:
+        """Run a stage, its exit and the policy together; None if the backend cannot.
+
+        Args:
+            plan: The plan of the stage.
+            batch: The samples before the stage; their hidden state, state and carries become those after it.
+            classifier: `n` indices into stacked classifiers, if there are several sets.
+
+        Returns:
+            `n x K` probabilities and `n` flags of the samples that leave.
+        """
+        assert self._fused is not None
+        last = plan.stage == self._last
+        policy = None if last else plan.policies[0]
+        carry = () if policy is None else batch.carries[policy.name]
+        parameters = self._parameters(plan, policy, batch)
+        step = self._fused.step(plan.stage, batch.hidden, batch.state, classifier, policy, parameters, carry)
+        if step is None:
+            return None
+        batch.hidden, batch.state = step.hidden, step.state
+        if policy is None:
+            return step.probabilities, torch.ones_like(batch.rows, dtype=torch.bool)
+        leave, new_carry = step.leave, step.carry
+        assert leave is not None
+        if not plan.one_point:
+            own = self.points.active_under(policy)[batch.point, plan.stage]
+            leave, new_carry = leave & own, _update_carry(carry, new_carry, own)
+        batch.carries = {**batch.carries, policy.name: new_carry}
+        return step.probabilities, leave
+
+    def _parameters(self, plan: "_StagePlan", policy: Policy | None, batch: ActiveBatch) -> Mapping[str, Tensor]:
+        """Return temperatures and the policy's parameters at a stage for each sample; those of one point are kept."""
+        count = len(batch)
+        if not plan.one_point or not plan.inputs or len(plan.inputs["temperature"]) < count:
+            point = torch.full_like(batch.rows, plan.points[0]) if plan.one_point else batch.point
+            assert point is not None
+            inputs = {"temperature": self.points.temperatures[point, plan.stage][:, None]}
+            if policy is not None:
+                inputs |= self.points.parameters(policy, plan.stage, point)
+            if not plan.one_point:
+                return inputs
+            plan.inputs.update(inputs)
+        return {name: values[:count] for name, values in plan.inputs.items()}
+
+    def _decide_in_parts(
+        self, plan: "_StagePlan", batch: ActiveBatch, classifier: Tensor | None, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor] | None:
+        """Run a stage, its exit and the policy one after the other; None if nobody may leave here.
+
+        Args:
+            plan: As for `_decide_at_once`; so are batch, classifier and the result.
+            batch: The samples.
+            classifier: Indices of classifiers.
+            generator: The random generator of policies that draw.
+        """
+        stage = plan.stage
+        batch.hidden = self.backend.stage(stage, batch.hidden)
+        logits, batch.state = self.backend.exit(
+            stage, batch.hidden, batch.state, classifier, answer=plan.answer, carry=plan.carry
+        )
+        if logits is None:
+            return None
+        temperatures = plan.temperature if plan.one_point else self.points.temperatures[batch.point, stage][:, None]
+        probabilities = torch.softmax(logits / temperatures, dim=1)
+        if stage == self._last:
+            return probabilities, torch.ones_like(batch.rows, dtype=torch.bool)
+        leave, batch.carries = self._decide(plan, batch, logits, probabilities, generator)
+        return probabilities, leave
+
     def _plan(self, stage: int, points: tuple[int, ...]) -> "_StagePlan":
         """Return the cached plan for a stage and the points of a batch."""
         key = stage, points
@@ -217,14 +296,18 @@ class Engine:
     def _make_plan(self, stage: int, points: tuple[int, ...]) -> "_StagePlan":
         policies = self.points.policies_of(points)
         one_point = len(points) == 1
+        answer = stage == self._last or self.points.is_active(stage, points)
+        reads = frozenset(name for policy in policies for name in policy.reads)
         return _StagePlan(
             stage=stage,
+            points=points,
+            fused=self._fused is not None and answer and len(policies) == 1 and "noise" not in reads,
             next_stage=next(later for later in range(stage, self._last + 1) if self._has_work(later, points)),
-            answer=stage == self._last or self.points.is_active(stage, points),
+            answer=answer,
             carry=self.points.is_carried(stage),
             one_point=one_point,
             policies=policies,
-            reads=frozenset(name for policy in policies for name in policy.reads),
+            reads=reads,
             temperature=float(self.points.temperatures[points[0], stage]),
             parameters=self.points.parameters(policies[0], stage, points[0]) if one_point else {},
         )
@@ -296,6 +379,9 @@ class _StagePlan:
     """The work after one stage for samples at certain points."""
 
     stage: int
+    points: tuple[int, ...]
+    fused: bool
+    """True if the backend is asked to run stage, exit and policy at once."""
     next_stage: int
     """The first stage from this one on whose exit has work to do."""
     answer: bool
@@ -308,6 +394,8 @@ class _StagePlan:
     reads: frozenset[str]
     temperature: float
     parameters: Mapping[str, Tensor]
+    inputs: dict[str, Tensor] = field(default_factory=dict)
+    """Of one point, the temperature and the parameters, repeated for the largest batch so far."""
 
 
 def _finished_flags(batch: ActiveBatch) -> Tensor:

@@ -1,6 +1,7 @@
 """The engine answers alike with ONNX Runtime and with torch."""
 
 import copy
+import gc
 from typing import Any
 
 import pytest
@@ -54,6 +55,56 @@ def test_points_mix_and_batches_join(kind: str) -> None:
             found[finished.rows], left[finished.rows] = finished.probabilities, finished.exit
     assert torch.equal(left, exits)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_sample_runs_as_one_graph(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = example(kind)
+    made, backbone = backend(given), given.frontier.backbone
+    for point in given.points:
+        plain, runs = engine(given, point), engine(given, point, backend=made)
+        for sample in range(0, COUNT, 7):
+            one = backbone.select(given.inputs, torch.tensor([sample]), 0)
+            expected, exits = plain.run(one)
+            found, left = runs.run(one)
+            assert torch.equal(left, exits)
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+        monkeypatch.setattr(made, "stage", _refuse)
+        monkeypatch.setattr(made, "step", _refuse)
+        runs.run(one)  # neither is called
+        with pytest.raises(AssertionError):
+            runs.run(given.inputs)
+        monkeypatch.undo()
+
+
+def _refuse(*_: Any) -> Any:
+    raise AssertionError
+
+
+def test_stage_exit_and_policy_run_as_one_graph_also_at_many_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = example("ladder")
+    name = given.points[0].policy
+    points = [point for point in given.frontier.points[name] if point.classifier == given.points[0].classifier]
+    chosen = [points[0], points[len(points) // 2], points[-1]]
+    rows = torch.arange(COUNT) % 3
+    expected, exits = engine(given, *chosen).run(given.inputs, point=rows)
+    frontier = given.frontier
+    made = onnx_backend(frontier.backbone, frontier.pooling, frontier.exits, given.inputs)
+    monkeypatch.setattr(made, "exit", _refuse)
+    found, left = engine(given, *chosen, backend=made).run(given.inputs, point=rows)
+    assert len(set(left.tolist())) > 1
+    assert torch.equal(left, exits)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_the_graphs_are_removed_with_the_backend() -> None:
+    backbone, exits, pooling = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10), POOLINGS.get("mean")
+    made = onnx_backend(backbone, pooling, exits, torch.randn(1, 3, 32, 32))
+    folder = made._folder
+    assert folder.exists()
+    del made
+    gc.collect()
+    assert not folder.parent.exists()
 
 
 def test_made_from_the_parts_alone_with_all_exits() -> None:

@@ -17,7 +17,7 @@ from offramp.policy import POLICIES, OperatingPoint
 from offramp.pooling import POOLINGS
 from offramp.runtime._engine import Engine
 from offramp.runtime.onnx import export_onnx
-from offramp.runtime.onnx._single import write_single
+from offramp.runtime.onnx._composing import write_single
 from tests.cases import each
 from tests.policy.examples import drawn
 

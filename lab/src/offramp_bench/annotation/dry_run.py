@@ -1,15 +1,18 @@
 """Bills estimated from the first 300 answers, beside the bills of whole jobs."""
 
+import json
 from pathlib import Path
 from statistics import fmean, median
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from offramp.annotation._estimate import estimate_from_start
+from offramp_bench import places
 from offramp_bench.annotation.calls import SEEDS, kept_fit
 from offramp_bench.annotation.jobs import job_on
 from offramp_bench.annotation.rows import load_rows
 from offramp_bench.bars import Bar, say
+from offramp_bench.json_files import write_json
 
 __all__ = ["dry_run"]
 
@@ -39,20 +42,15 @@ def dry_run() -> tuple[dict[str, Any], list[Bar]]:
 def _measure(task: str, count: int) -> dict[str, Any]:
     fits = [kept_fit(task, seed, "inputs") for seed in range(SEEDS)]
     bills = [draw["asked"] for fit in fits for draw in fit["levels"][str(MAX_DROP)]["draws"]]
-    rows = load_rows(task)
     covered, widths, errors = [], [], []
     for number in range(count):
-        with (
-            TemporaryDirectory() as folder,
-            job_on(rows, Path(folder), seed=FIRST_SEED + number, scope="inputs", max_drop=MAX_DROP) as job,
-        ):
-            estimate = estimate_from_start(job, 1000)
+        estimate = kept_estimate(task, number)
         share = bills[number * len(bills) // count]
-        bill = estimate.inputs if share is None else round(share * estimate.inputs)
-        low, high = estimate.interval
+        bill = estimate["inputs"] if share is None else round(share * estimate["inputs"])
+        low, high = estimate["interval"]
         covered.append(low <= bill <= high)
         widths.append((high - low) / 2 / bill)
-        errors.append(estimate.asked / bill - 1)
+        errors.append(estimate["asked"] / bill - 1)
         if number % 10 == 9:
             say(f"{task}: {number + 1} dry runs, {100 * fmean(covered):.0f} % covered")
     return {
@@ -61,3 +59,22 @@ def _measure(task: str, count: int) -> dict[str, Any]:
         "half_width": median(widths),
         "error": {"mean": fmean(errors), "median_size": median(map(abs, errors))},
     }
+
+
+def kept_estimate(task: str, number: int) -> dict[str, Any]:
+    """Return an estimated bill; estimate it only if no earlier run did. Delete the files to estimate again.
+
+    Args:
+        task: "banking77" or "clinc150".
+        number: Number of the dry run.
+    """
+    file = places.CACHE / "annotation" / "estimates" / f"{task}-{number}.json"
+    if not file.exists():
+        with (
+            TemporaryDirectory() as folder,
+            job_on(load_rows(task), Path(folder), seed=FIRST_SEED + number, scope="inputs", max_drop=MAX_DROP) as job,
+        ):
+            estimate = estimate_from_start(job, 1000)
+        write_json(file, {name: getattr(estimate, name) for name in ("inputs", "asked", "interval")})
+    kept: dict[str, Any] = json.loads(file.read_text())
+    return kept

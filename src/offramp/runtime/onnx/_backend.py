@@ -1,10 +1,12 @@
 """The ONNX Runtime backend."""
 
-from collections.abc import Sequence
+import shutil
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from tempfile import TemporaryDirectory, mkdtemp
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,11 +16,16 @@ from offramp.backbone._backbone import Backbone
 from offramp.backbone._hidden import Hidden
 from offramp.errors import InputError
 from offramp.exits import ExitSet
+from offramp.policy import OperatingPoint, Policy
 from offramp.pooling import Pooling
+from offramp.runtime._backend import Step
 from offramp.runtime._eager import EagerBackend
 from offramp.runtime._processor import warn_if_slow
-from offramp.runtime.onnx._export import export_onnx, fingerprint_parts
+from offramp.runtime.onnx._composing import compose_single, fuse_stage
+from offramp.runtime.onnx._export import describe_point, export_onnx, fingerprint_parts
+from offramp.runtime.onnx._graphs import LARGEST_GRAPH
 from offramp.runtime.onnx._int8 import check_int8
+from offramp.runtime.onnx._pieces import write_policy
 from offramp_onnx import FolderError, open_session, read_manifest
 
 __all__ = ["OnnxBackend", "onnx_backend"]
@@ -27,10 +34,12 @@ __all__ = ["OnnxBackend", "onnx_backend"]
 class OnnxBackend:
     """Stages and exits computed by ONNX Runtime.
 
-    Tensors are passed without copying. It uses as many threads as torch does when it is made.
+    A stage with its exit and the policy is one graph; so is the whole network, for a single sample. These graphs are
+    made when they are first needed. Tensors are passed without copying. It uses as many threads as torch does when it
+    is made.
 
     Args:
-        folder: A folder that `export_onnx` wrote for the same network.
+        folder: A folder that `export_onnx` wrote for the same network. It has to stay.
         backbone: The network.
         pooling: The features that exits see of a stage.
         exits: The trained exits.
@@ -51,8 +60,12 @@ class OnnxBackend:
         if not self.exact:
             check_int8(backbone)
             warn_if_slow("int8")
+        self._folder, self._manifest, self._num_classes = folder, manifest, backbone.num_classes
+        self._threads = torch.get_num_threads()
         self._stages: list[_GraphCall] = []
         self._exits: dict[int, _GraphCall] = {}
+        self._fused: dict[tuple[int, str | None], _GraphCall] = {}
+        self._policies: dict[str, dict[str, Any]] = {}
         eager = EagerBackend(backbone, pooling, exits)
         names = [leaf["name"] for leaf in manifest["inputs"]]
         state_names = {True: list(manifest["initial_state"]), False: []}  # of trained exits, and of own heads
@@ -65,7 +78,8 @@ class OnnxBackend:
                 hidden = eager.stage(index, hidden)
                 self._specs.append(pytree.tree_structure(hidden))
                 new_names = [leaf["name"] for leaf in stage["hidden"]]
-                self._stages.append(_open_call(folder, stage, names, new_names, hidden))
+                after = _Tree(new_names, self._specs[-1])
+                self._stages.append(self._open(stage, names, [after]))
                 names = new_names
                 if str(index) not in manifest["exits"]:
                     continue
@@ -73,14 +87,15 @@ class OnnxBackend:
                 _, state = eager.exit(index, hidden, state, classifier, answer=True, carry=True)
                 trained = index in self._trained
                 own = state[0] if trained else state[1] if index in self._read else ()
-                inputs = [*names, *state_names[trained], "classifier"]
                 carried = [name for name in exit["state"] if name not in state_names[not trained]]
-                self._exits[index] = _open_call(folder, exit, inputs, carried, own)
+                carry = _Tree(carried, pytree.tree_structure(own))
+                self._exits[index] = self._open(exit, [*names, *state_names[trained], "classifier"], [carry])
                 state_names[trained] = carried
 
     def stage(self, index: int, hidden: Hidden) -> Hidden:
         """Run one stage."""
-        return self._stages[index](_leaves(hidden, self._specs[index]))[1]
+        _, (after,) = self._stages[index](_leaves(hidden, self._specs[index]))
+        return after
 
     def exit(
         self, index: int, hidden: Hidden, state: Any, classifier: Tensor | None, *, answer: bool, carry: bool
@@ -98,8 +113,93 @@ class OnnxBackend:
         leaves = _leaves(hidden, self._specs[index + 1]) + pytree.tree_leaves(exits if trained else heads)
         if classifier is not None:
             leaves.append(classifier)
-        (logits,), new_state = graph(leaves)
+        (logits,), (new_state,) = graph(leaves)
         return (logits if answer else None), ((new_state, heads) if trained else (exits, new_state))
+
+    def step(
+        self,
+        index: int,
+        hidden: Hidden,
+        state: Any,
+        classifier: Tensor | None,
+        policy: Policy | None,
+        parameters: Mapping[str, Tensor],
+        carry: Any,
+    ) -> Step | None:
+        """Run one stage, its exit and the policy as one graph, as `FusedBackend` says."""
+        name = None if policy is None else policy.name
+        graph = self._fused.get((index, name))
+        if graph is None:
+            if index not in self._exits:
+                return None
+            graph = self._fused[index, name] = self._fuse(index, policy)
+        exits, heads = state
+        trained = index in self._trained
+        leaves = _leaves(hidden, self._specs[index]) + pytree.tree_leaves(exits if trained else heads)
+        leaves += [parameters[parameter] for parameter in _parameters(policy)] + pytree.tree_leaves(carry)
+        if classifier is not None:
+            leaves.append(classifier)
+        (probabilities, *leave), (after, new_state, new_carry) = graph(leaves)
+        states = (new_state, heads) if trained else (exits, new_state)
+        return Step(after, states, probabilities, leave[0] if leave else None, new_carry)
+
+    def single(self, point: OperatingPoint) -> Callable[[Hidden], tuple[Tensor, Tensor]] | None:
+        """Return the network at a point as one graph, as `FusedBackend` says."""
+        size = sum((self._folder / file).stat().st_size for file in self._manifest["files"])
+        missing = set(point.active) - self._exits.keys()
+        if "noise" in point.rule.reads or size > LARGEST_GRAPH or missing:
+            return None
+        policy = self._write_policy(point.policy)
+        model = compose_single(self._folder, self._manifest, describe_point(point), policy)
+        session = open_session(model.SerializeToString(), threads=self._threads)
+        places = {leaf["name"]: place for place, leaf in enumerate(self._manifest["inputs"])}
+        reads = [(given.name, places[given.name]) for given in session.get_inputs()]
+        outputs, spec = ("probabilities", "exit"), self._specs[0]
+
+        def run(hidden: Hidden) -> tuple[Tensor, Tensor]:
+            leaves = _leaves(hidden, spec)
+            probabilities, exit = session.run(outputs, {name: leaves[place].numpy() for name, place in reads})
+            return torch.from_numpy(probabilities), torch.from_numpy(exit)
+
+        return run
+
+    def _fuse(self, index: int, policy: Policy | None) -> "_GraphCall":
+        """Make the graph of a stage, its exit and a policy."""
+        entry = None if policy is None else self._write_policy(policy.name)
+        graph = fuse_stage(self._folder, self._manifest, index, entry)
+        stage, exit = self._stages[index], self._exits[index]
+        carries = [] if entry is None else entry["carry"]
+        names = [*stage.names, *exit.names[len(stage.trees[0].names) : -1]]
+        names += [f"policy/{name}" for name in (*_parameters(policy), *(carry["name"] for carry in carries))]
+        first = () if policy is None else policy.initial_carry(torch.zeros(1))
+        carry = _Tree([f"policy/{carry['becomes']}" for carry in carries], pytree.tree_structure(first))
+        fused = {"file": graph.model, "reads": graph.reads, "writes": graph.writes}
+        return self._open(fused, [*names, "classifier"], [*stage.trees, *exit.trees, carry])
+
+    def _write_policy(self, name: str) -> dict[str, Any]:
+        """Return the entry of a policy, as in a manifest but with its graph, made when it is first needed."""
+        if name not in self._policies:
+            with TemporaryDirectory() as place:
+                entry = write_policy(Path(place), name, self._num_classes)
+                self._policies[name] = {**entry, "file": (Path(place) / entry["file"]).read_bytes()}
+        return self._policies[name]
+
+    def _open(self, entry: Mapping[str, Any], names: Sequence[str], trees: Sequence["_Tree"]) -> "_GraphCall":
+        """Open a graph, given the names of the leaves it is called with, and the trees it returns."""
+        writes, file = entry["writes"], entry["file"]
+        places = {name: (False, place) for place, name in enumerate(names)}
+        places |= {name: (True, place) for place, name in enumerate(writes)}
+        in_trees = {name for tree in trees for name in tree.names}
+        graph = self._folder / file if isinstance(file, str) else file
+        return _GraphCall(
+            session=None if graph is None else open_session(graph, threads=self._threads),
+            names=names,
+            reads=[(name, places[name][1]) for name in entry["reads"]],
+            writes=writes,
+            extra=[place for place, name in enumerate(writes) if name not in in_trees],
+            trees=trees,
+            places=[[places[name] for name in tree.names] for tree in trees],
+        )
 
 
 def onnx_backend(backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden | None) -> OnnxBackend:
@@ -115,9 +215,15 @@ def onnx_backend(backbone: Backbone, pooling: Pooling, exits: ExitSet, example: 
         raise InputError(
             "example", expected="inputs to export the network with", got="none", hint="give some: example=..."
         )
-    with TemporaryDirectory() as place:
-        export_onnx(backbone, pooling, exits, example, Path(place) / "graphs")
-        return OnnxBackend(Path(place) / "graphs", backbone, pooling, exits, example)
+    place = Path(mkdtemp(prefix="offramp-"))
+    try:
+        export_onnx(backbone, pooling, exits, example, place / "graphs")
+        backend = OnnxBackend(place / "graphs", backbone, pooling, exits, example)
+    except BaseException:
+        shutil.rmtree(place)
+        raise
+    weakref.finalize(backend, shutil.rmtree, place, ignore_errors=True)
+    return backend
 
 
 def _read_manifest(folder: Path, backbone: Backbone, pooling: Pooling, exits: ExitSet) -> dict[str, Any]:
@@ -149,45 +255,47 @@ def _leaves(hidden: Hidden, spec: pytree.TreeSpec) -> list[Tensor]:
     return [hidden] if spec.is_leaf() else spec.flatten_up_to(hidden)
 
 
+def _parameters(policy: Policy | None) -> list[str]:
+    """Return the names of what a decision depends on beside the logits and the carry."""
+    return ["temperature", *([] if policy is None else sorted(policy.parameters))]
+
+
+class _Tree(NamedTuple):
+    """A tree of tensors that a graph returns."""
+
+    names: Sequence[str]
+    """Names of its leaves."""
+    spec: pytree.TreeSpec
+    """Its structure."""
+
+
 @dataclass(frozen=True)
 class _GraphCall:
     """A graph with the sources of its inputs and the places of its outputs."""
 
     session: Any
     """The session; None if all leaves are passed on."""
+    names: Sequence[str]
+    """Names of the leaves it is called with."""
     reads: Sequence[tuple[str, int]]
     """Names of the graph's inputs, and the index of each among the leaves."""
     writes: Sequence[str]
     """Names of the graph's outputs."""
-    num_extra: int
-    """Number of outputs, the first ones, that are not part of the tree."""
-    tree: Sequence[tuple[bool, int]]
-    """For each leaf of the tree: True and its index among the outputs, or False and its index among the leaves."""
-    spec: pytree.TreeSpec
-    """The structure of the tree."""
+    extra: Sequence[int]
+    """Indices of the outputs that are not part of a tree."""
+    trees: Sequence[_Tree]
+    """The trees that it returns."""
+    places: Sequence[Sequence[tuple[bool, int]]]
+    """For each leaf of each tree: True and its index among the outputs, or False and its index among the leaves."""
 
-    def __call__(self, leaves: Sequence[Tensor]) -> tuple[Sequence[Tensor], Any]:
-        """Return the outputs that are not part of the tree, and the tree."""
+    def __call__(self, leaves: Sequence[Tensor]) -> tuple[list[Tensor], list[Any]]:
+        """Return the outputs that are not part of a tree, and the trees."""
         outputs: list[Tensor] = []
         if self.session is not None:
             feeds = {name: leaves[place].numpy() for name, place in self.reads}
             outputs = [torch.from_numpy(array) for array in self.session.run(self.writes, feeds)]
-        values = [outputs[place] if new else leaves[place] for new, place in self.tree]
-        tree = values[0] if self.spec.is_leaf() else pytree.tree_unflatten(values, self.spec)
-        return outputs[: self.num_extra], tree
-
-
-def _open_call(folder: Path, entry: Any, names: Sequence[str], tree_names: Sequence[str], tree: Any) -> _GraphCall:
-    """Open a graph, given the names of the leaves it is called with and of the leaves of its tree."""
-    writes = entry["writes"]
-    places = {name: (False, place) for place, name in enumerate(names)}
-    places |= {name: (True, place) for place, name in enumerate(writes)}
-    file = entry["file"]
-    return _GraphCall(
-        session=None if file is None else open_session(folder / file, threads=torch.get_num_threads()),
-        reads=[(name, places[name][1]) for name in entry["reads"]],
-        writes=writes,
-        num_extra=len([name for name in writes if name not in tree_names]),
-        tree=[places[name] for name in tree_names],
-        spec=pytree.tree_structure(tree),
-    )
+        trees = []
+        for (_, spec), places in zip(self.trees, self.places, strict=True):
+            values = [outputs[place] if new else leaves[place] for new, place in places]
+            trees.append(values[0] if spec.is_leaf() else pytree.tree_unflatten(values, spec))
+        return [outputs[place] for place in self.extra], trees

@@ -21,12 +21,12 @@ from offramp.policy import OperatingPoint
 from offramp.pooling import Pooling
 from offramp.runtime._points import PointTable
 from offramp.runtime._processor import warn_if_slow
+from offramp.runtime.onnx._composing import write_single
 from offramp.runtime.onnx._int8 import check_int8, quantize_graph
 from offramp.runtime.onnx._pieces import PieceWriter, write_policy
-from offramp.runtime.onnx._single import write_single
 from offramp_onnx import FORMAT, VERSION, open_session
 
-__all__ = ["export_onnx", "fingerprint_parts"]
+__all__ = ["describe_point", "export_onnx", "fingerprint_parts"]
 
 CALIBRATION_BATCH = 64
 """Samples per batch when the ranges of activations are measured."""
@@ -144,11 +144,7 @@ def _describe_points(points: Sequence[OperatingPoint], costs: Mapping[str, Costs
         )
     return [
         {
-            "policy": point.policy,
-            "parameters": {name: value.tolist() for name, value in sorted(point.parameters.items())},
-            "active": list(point.active),
-            "temperatures": point.temperatures.tolist(),
-            "classifier": point.classifier,
+            **describe_point(point),
             "conformal_thresholds": {
                 # The largest float instead of infinity, which JSON does not have: no score is above it either.
                 str(key): value.nan_to_num(posinf=torch.finfo(value.dtype).max).tolist()
@@ -161,6 +157,17 @@ def _describe_points(points: Sequence[OperatingPoint], costs: Mapping[str, Costs
         }
         for point in points
     ]
+
+
+def describe_point(point: OperatingPoint) -> dict[str, Any]:
+    """Return what the decisions of an operating point depend on, as in a manifest."""
+    return {
+        "policy": point.policy,
+        "parameters": {name: value.tolist() for name, value in sorted(point.parameters.items())},
+        "active": list(point.active),
+        "temperatures": point.temperatures.tolist(),
+        "classifier": point.classifier,
+    }
 
 
 def _needed_exits(exits: ExitSet, points: Sequence[OperatingPoint], num_exits: int) -> frozenset[int]:
