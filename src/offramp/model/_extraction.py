@@ -56,5 +56,6 @@ def extract_for(model: "EarlyExitModel", source: Source, folder: Path, *, progre
         progress: Show a progress bar.
     """
     pooling, views = model.pooling.name, (model.preprocessing,)
-    store = extract(model.backbone, source, folder / source.name, poolings=(pooling,), views=views, progress=progress)
+    backbone = model.feature_backbone
+    store = extract(backbone, source, folder / source.name, poolings=(pooling,), views=views, progress=progress)
     return StoreSource(store, pooling=pooling)

@@ -37,7 +37,6 @@ from offramp.methods._method import default_settings
 from offramp.methods._settings import JointSettings
 from offramp.model._extraction import feature_folder
 from offramp.model._frontier import Contribution, area
-from offramp.model._guarantees import with_losses, with_tuned_losses
 from offramp.model._guessing import check_full_network
 from offramp.model._model import EarlyExitModel
 from offramp.model._networks import (
@@ -49,13 +48,11 @@ from offramp.model._networks import (
     preprocessing_of_part,
 )
 from offramp.model._options import CalibrationOptions, CostOptions, FittingOptions
-from offramp.model._outcomes import Outcomes, compute_outcomes, tune_temperatures
-from offramp.model._points import LEVELS, paying_exits, thin, tuning_of, with_sets
 from offramp.model._times import check_measured, latency_of_part, latency_provenance
-from offramp.policy import POLICIES, OperatingPoint
-from offramp.policy._checking import check_points, check_policy
+from offramp.model._tuning import tune_points
+from offramp.policy import POLICIES
+from offramp.policy._checking import check_policy
 from offramp.policy._policy import DEFAULT_POLICIES, OFFERED_POLICIES
-from offramp.policy._threshold import threshold_candidates
 from offramp.pooling import POOLINGS
 from offramp.preprocessing import Preprocessing
 from offramp.runtime._latency import LatencyPrices
@@ -402,34 +399,9 @@ def fit_features(
     costs = {
         policy: prices.price(exits, POLICIES.get(policy)) for policy in dict.fromkeys((*DEFAULT_POLICIES, *policies))
     }
-    # Tune the points.
-    temperatures = tune_temperatures(exits, tune)
-    probabilities = any("probabilities" in POLICIES.get(policy).reads for policy in policies)
-    tuned = compute_outcomes(exits, tune, temperatures, probabilities=probabilities)
-    # A dial should stay with one set of classifiers: the one whose whole curve is best.
-    curves = [
-        threshold_candidates(tuned.confidence[place], temperatures[place], place, levels=LEVELS)
-        for place in range(exits.stacked)
-    ]
-    best = max(range(exits.stacked), key=lambda place: area(thin(curves[place], tuned, costs["threshold"])))
-    active, contributions = paying_exits(tuned, temperatures, best, costs["threshold"], needed=exits.averaging.read)
-    points: dict[str, list[OperatingPoint]] = {}
-    for policy in policies:
-        rule = POLICIES.get(policy)
-        candidates: list[OperatingPoint] = []
-        every = tuple(range(backbone.num_exits))
-        for choice in dict.fromkeys((every, active) if rule.counts_earlier else (active,)):
-            seed = getattr(settings, "seed", 0)
-            view = tuning_of(fitted, tuned, temperatures, costs[policy], classifier=best, active=choice, seed=seed)
-            with run_third_party(rule.candidates, f"policy '{policy}'", "mend its candidates"):
-                offered = rule.candidates(view)
-            candidates += check_points(rule, offered, num_exits=backbone.num_exits, num_classes=backbone.num_classes)
-        points[policy] = thin(candidates, tuned, costs[policy])
-    # Calibrate.
-    calibrated = {policy: with_tuned_losses(kept, tuned) for policy, kept in points.items()}
-    if calibrate is not None:
-        held_out = compute_outcomes(exits, calibrate, temperatures, probabilities=probabilities)
-        calibrated = {policy: _calibrate(kept, held_out, tuned, calibration) for policy, kept in points.items()}
+    # Tune the points, calibrate.
+    seed = getattr(settings, "seed", 0)
+    tuned = tune_points(fitted, policies, costs, tune, calibrate, calibration=calibration, seed=seed)
     provenance = _provenance(METHODS.name_of(method), settings, **splits)
     if cost.latency is not None:
         provenance["latency"] = latency_provenance(cost.latency)
@@ -439,10 +411,10 @@ def fit_features(
         pooling=POOLINGS.get(pooling),
         exits=exits,
         costs=costs,
-        points=calibrated,
-        temperatures=temperatures,
-        full_accuracy=float(tuned.full_correct.double().mean()),
-        contributions=contributions,
+        points=tuned.points,
+        temperatures=tuned.temperatures,
+        full_accuracy=tuned.full_accuracy,
+        contributions=tuned.contributions,
         splits={name: IdSketch.of(keys.ids for keys in source.keys()) for name, source in splits.items()},
         provenance=provenance,
         unit=CostUnit(unit, None if unit == MUL_ADDS else float(costs["threshold"].average(tuned.sizes).full)),
@@ -474,16 +446,6 @@ def _fit_exits(
     if not isinstance(fitted, FittedExits):
         raise InputError(called, expected="offramp.methods.FittedExits", got=f"a {type(fitted).__name__}")
     return fitted
-
-
-def _calibrate(
-    points: Sequence[OperatingPoint], held_out: Outcomes, tuned: Outcomes, options: CalibrationOptions
-) -> list[OperatingPoint]:
-    """Return points with prediction sets and losses of the calibrate split."""
-    with_thresholds = with_sets(
-        points, held_out, options.conformal, options.miscoverages, by_class=options.sets_by_class
-    )
-    return with_losses(with_tuned_losses(with_thresholds, tuned), held_out)
 
 
 def _provenance(method: str, settings: Any, **splits: BatchSource) -> dict[str, Any]:

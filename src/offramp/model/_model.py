@@ -21,6 +21,7 @@ from offramp.exits import ExitSet
 from offramp.features import BatchSource
 from offramp.features._ids import IdSketch
 from offramp.model._answer import Answer
+from offramp.model._backends import with_backend
 from offramp.model._choose import Request, choose_point
 from offramp.model._evaluation import Evaluation, evaluate
 from offramp.model._frontier import Contribution, Frontier
@@ -37,6 +38,7 @@ from offramp.runtime._budget import WINDOW
 from offramp.runtime._dense import run_dense
 from offramp.runtime._dial import same_decisions
 from offramp.runtime._engine import Engine
+from offramp.runtime._view import BackendView
 from offramp.uncertainty import prediction_set
 from offramp.uncertainty._conformal import ConformalVariant
 from offramp.uncertainty._risk import RiskBound
@@ -107,6 +109,8 @@ class EarlyExitModel:
     """Computation of stages and exits; plain torch if left out."""
     compaction: Compaction | None = None
     """Rule for removing finished samples from a batch; at once if left out."""
+    tuned_on: BackendView | None = None
+    """The network as its backend computes it, if temperatures and points were tuned on that: `with_backend`."""
 
     def __repr__(self) -> str:
         points = ", ".join(f"{len(points)} points by {policy}" for policy, points in self.points.items())
@@ -337,6 +341,35 @@ class EarlyExitModel:
         """
         save(self, path, factory=factory, weights=weights)
 
+    def with_backend(
+        self,
+        backend: str,
+        validation: "LabelledData",
+        *,
+        store: str | Path | None = None,
+        anyway: bool = False,
+        progress: bool = True,
+    ) -> "EarlyExitModel":
+        """Return the model on another backend, with temperatures, points and guarantees tuned on its numbers.
+
+        Points that were chosen in float32 lose accuracy in eight bits, those of texts most. The exits stay as they are;
+        the network runs once over the validation samples, on the backend, and these are halved as in `fit`. The model
+        cannot be saved: make it where it runs.
+
+        Args:
+            backend: One of `offramp.runtime.BACKENDS`: "int8", "bfloat16", "onnx" or "eager". "int8" takes the ranges
+                of activations from 256 of the samples that it tunes on.
+            validation: Samples that neither the network nor the exits were trained on, as for `fit`.
+            store: Folder for the cached features; a temporary one if left out.
+            anyway: Continue with a warning where the full network is no better than guessing.
+            progress: Show progress bars.
+
+        Returns:
+            The model at its default point, with points of "threshold" and "stopping" as far as it had them: gates would
+            have to be trained again. `evaluate` and `recalibrate` of it run on the backend.
+        """
+        return with_backend(self, backend, validation, store=store, anyway=anyway, progress=progress)
+
     def controller(self, budget: float, *, window: int = WINDOW) -> BudgetController:
         """Return a controller that keeps an average budget on a stream of batches, whatever the inputs.
 
@@ -358,27 +391,43 @@ class EarlyExitModel:
         """Return the same model on another backend.
 
         Args:
-            backend: One of `offramp.runtime.BACKENDS` ("eager", "bfloat16", "onnx"), or a backend made for this
-                model's backbone, pooling and exits.
-            example: Raw inputs, at least one, for a backend that is compiled with them: "onnx" needs them.
+            backend: One of `offramp.runtime.BACKENDS` ("eager", "bfloat16", "onnx", "int8"), or a backend made for
+                this model's backbone, pooling and exits.
+            example: Raw inputs, at least one, for a backend that is compiled with them: "onnx" needs one, "int8" a few
+                hundred.
             latency: Times measured on this machine. Finished samples are then removed from a batch only where the next
                 stage gains more time than the removal takes; by default at once.
 
         Returns:
             A model with the same answers, up to rounding. Where rounding is coarser than in calibration (bfloat16,
-            eight bits, a backend without a true attribute `exact`) its point has no guarantee.
+            eight bits, a backend without a true attribute `exact`) its point has no guarantee: `with_backend` tunes
+            and calibrates on the backend.
         """
         self.backbone.eval()  # as for `predict`: the backend may hold a copy
+        if backend == "int8" and self.backbone.varies_in_size:
+            raise InputError(
+                "int8",
+                expected="a network of images",
+                got=f"'{self.backbone.name}', whose points were chosen in float32",
+                hint="tune them in int8: model.with_backend('int8', validation); texts lose up to 3.5 points of "
+                "accuracy otherwise",
+            )
         if isinstance(backend, str):
             make, prepared = BACKENDS.get(backend), None
             if example is not None:
                 prepared = self.backbone.prepare(self.preprocessing(example))
             backend = make(self.backbone, self.pooling, self.exits_in_force, prepared)
         point = self.point
-        if point.guarantee is not None and not getattr(backend, "exact", False):
+        calibrated_so = getattr(backend, "exact", False) if self.tuned_on is None else backend is self.tuned_on.backend
+        if point.guarantee is not None and not calibrated_so:
             point = replace(point, guarantee=None)
         compaction = self.compaction if latency is None else Compaction(latency)
         return replace(self, chosen=point, backend=backend, compaction=compaction)
+
+    @property
+    def feature_backbone(self) -> Backbone:
+        """The network that features are extracted with: as its backend computes it, if the points were tuned on it."""
+        return self.backbone if self.tuned_on is None else self.tuned_on
 
     @cached_property
     def exits_in_force(self) -> ExitSet:
@@ -420,7 +469,7 @@ class EarlyExitModel:
             The points, each with the place of its classifiers in the outcomes; and the outcomes.
         """
         fingerprint = getattr(source, "backbone_fingerprint", None)
-        if fingerprint is not None and fingerprint != self.backbone.fingerprint():
+        if fingerprint is not None and fingerprint != self.feature_backbone.fingerprint():
             raise InputError(
                 expected=f"features of this model's network '{self.backbone.name}'",
                 got="features of another network",

@@ -29,6 +29,12 @@ __all__ = ["save"]
 def save(model: "EarlyExitModel", path: str | Path, *, factory: Factory | None, weights: bool | None) -> None:
     """Write a model into a folder; `EarlyExitModel.save` describes the arguments."""
     backbone = model.backbone
+    if model.tuned_on is not None:
+        raise InputError(
+            expected="a model whose points were tuned in the network's own precision",
+            got=f"one tuned on the backend '{model.provenance.get('backend')}'",
+            hint="save the model before with_backend, and call with_backend where it runs",
+        )
     model.preprocessing.check()
     if isinstance(factory, str):
         raise InputError("factory", expected="a Factory", got=f"'{factory}'", hint=f"give Factory('{factory}')")

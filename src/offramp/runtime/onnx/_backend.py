@@ -24,11 +24,10 @@ from offramp.runtime._processor import warn_if_slow
 from offramp.runtime.onnx._composing import compose_single, fuse_stage
 from offramp.runtime.onnx._export import describe_point, export_onnx, fingerprint_parts
 from offramp.runtime.onnx._graphs import LARGEST_GRAPH
-from offramp.runtime.onnx._int8 import check_int8
 from offramp.runtime.onnx._pieces import write_policy
 from offramp_onnx import FolderError, open_session, read_manifest
 
-__all__ = ["OnnxBackend", "onnx_backend"]
+__all__ = ["OnnxBackend", "int8_backend", "onnx_backend"]
 
 
 class OnnxBackend:
@@ -58,7 +57,6 @@ class OnnxBackend:
         self._read = exits.averaging.read
         self.exact = manifest["precision"] == "float32"
         if not self.exact:
-            check_int8(backbone)
             warn_if_slow("int8")
         self._folder, self._manifest, self._num_classes = folder, manifest, backbone.num_classes
         self._threads = torch.get_num_threads()
@@ -211,13 +209,29 @@ def onnx_backend(backbone: Backbone, pooling: Pooling, exits: ExitSet, example: 
         exits: The trained exits.
         example: Inputs of at least one sample, from `backbone.prepare`.
     """
+    return _made(backbone, pooling, exits, example, int8=False)
+
+
+def int8_backend(backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden | None) -> OnnxBackend:
+    """Make the same backend with the stages in int8.
+
+    Args:
+        backbone: The frozen network.
+        pooling: The features that exits see of a stage.
+        exits: The trained exits.
+        example: Inputs of a few hundred samples, from `backbone.prepare`: activations have their ranges.
+    """
+    return _made(backbone, pooling, exits, example, int8=True)
+
+
+def _made(backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden | None, *, int8: bool) -> OnnxBackend:
     if example is None:
         raise InputError(
             "example", expected="inputs to export the network with", got="none", hint="give some: example=..."
         )
     place = Path(mkdtemp(prefix="offramp-"))
     try:
-        export_onnx(backbone, pooling, exits, example, place / "graphs")
+        export_onnx(backbone, pooling, exits, example, place / "graphs", int8=example if int8 else None)
         backend = OnnxBackend(place / "graphs", backbone, pooling, exits, example)
     except BaseException:
         shutil.rmtree(place)

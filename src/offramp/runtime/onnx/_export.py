@@ -60,7 +60,7 @@ def export_onnx(
         classes: Names of the classes.
         int8: Inputs of a few hundred samples, from `backbone.prepare`, to run the stages in int8, calibrated on them.
             Exits stay in float32. Points lose their guarantees, which hold for the network in float32. Text networks
-            are refused: in int8 they lose too much at points that were chosen in float32.
+            with points are refused: in int8 they lose too much at points that were chosen in float32.
         single: Index of a point; at this point the graphs are also combined into one, `single.onnx`, for one sample at
             a time.
 
@@ -86,7 +86,8 @@ def export_onnx(
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty", hint="name a folder that does not exist yet")
     if int8 is not None:
-        check_int8(backbone)
+        if points:
+            check_int8(backbone)
         warn_if_slow("int8")
         points = [replace(point, guarantee=None) for point in points]
     described_points = _describe_points(points, costs or {})

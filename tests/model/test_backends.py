@@ -1,0 +1,126 @@
+"""Points tuned on a backend hold for its numbers: they are evaluated on it, and not offered elsewhere."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import offramp
+from offramp.errors import InputError
+from offramp.model._model import EarlyExitModel
+from offramp.runtime._eager import EagerBackend
+from offramp.runtime._view import BackendView
+from tests.cases import refuses
+from tests.model import text_examples
+from tests.model.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
+
+pytestmark = pytest.mark.filterwarnings("ignore:.* is slower than float32:offramp.errors.OfframpWarning")
+
+VALIDATION = images(400, seed=2)
+
+
+@cache
+def fitted() -> EarlyExitModel:
+    data = images(200, seed=1), VALIDATION
+    return offramp.fit(backbone(), *data, preprocessing=PREPROCESSING, settings=SMALL, progress=False)
+
+
+@cache
+def in_int8() -> EarlyExitModel:
+    return fitted().with_backend("int8", VALIDATION, progress=False)
+
+
+def test_tuning_on_the_same_numbers_changes_nothing() -> None:
+    again = fitted().with_backend("eager", VALIDATION, progress=False)
+    torch.testing.assert_close(again.temperatures, fitted().temperatures)
+    assert again.full_accuracy == fitted().full_accuracy
+    assert list(again.points) == ["threshold", "stopping"]
+    for policy, points in again.points.items():
+        before = fitted().points[policy]
+        assert [point.tune_metrics for point in points] == [point.tune_metrics for point in before]
+        assert [point.active for point in points] == [point.active for point in before]
+        for point, other in zip(points, before, strict=True):
+            for level, limits in other.conformal_thresholds.items():
+                assert torch.equal(point.conformal_thresholds[level], limits)
+
+
+def test_a_backend_that_computes_other_numbers_is_tuned_for_them() -> None:
+    model = in_int8()
+    assert not torch.equal(model.temperatures, fitted().temperatures)
+    test = images(150, seed=3)
+    fast = model.at(cost=0.9)
+    answer, measured = fast.predict(test[0]), fast.evaluate(test, progress=False)
+    right = np.mean(answer.labels.numpy() == test[1])
+    assert measured.rows[0].accuracy == pytest.approx(right, abs=0.01)
+    assert measured.rows[0].relative_cost == pytest.approx(float(answer.relative_cost.mean()), rel=0.01)
+
+
+def test_guarantees_hold_where_they_were_calibrated() -> None:
+    fast = in_int8().at(max_drop=0.2, loss="disagreement")
+    assert fast.point.guarantee is not None
+    assert fast.on(in_int8().backend).point.guarantee is not None  # type: ignore[arg-type]
+    assert fast.on("eager").point.guarantee is None
+    assert fitted().at(max_drop=0.2, loss="disagreement").on("eager").point.guarantee is not None
+
+
+def test_it_is_not_saved_as_if_it_held_in_float32(tmp_path: Path) -> None:
+    with refuses(InputError, got="tuned on the backend 'int8'"):
+        in_int8().save(tmp_path / "model")
+
+
+def test_samples_that_exits_were_fitted_on_are_refused() -> None:
+    with pytest.raises(offramp.errors.SplitError):
+        fitted().with_backend("eager", images(200, seed=1), progress=False)
+
+
+def test_one_sample_is_not_enough() -> None:
+    one = VALIDATION[0][:1], VALIDATION[1][:1]
+    with refuses(InputError, expected="2 samples", got="1"):
+        fitted().with_backend("eager", one, progress=False)
+
+
+def test_gates_would_have_to_be_trained_again() -> None:
+    model = offramp.fit(
+        backbone(),
+        images(200, seed=1),
+        VALIDATION,
+        preprocessing=PREPROCESSING,
+        method="paper",
+        settings=LINEAR,
+        policies=["gates"],
+        progress=False,
+    )
+    with refuses(InputError, expected="threshold or stopping", got="gates"):
+        model.with_backend("eager", VALIDATION, progress=False)
+
+
+def test_features_of_another_precision_are_not_mistaken_for_these() -> None:
+    model = in_int8()
+    plain = BackendView(model.backbone, EagerBackend(model.backbone, model.pooling, model.exits), "eager")
+    prints = {plain.fingerprint(), model.feature_backbone.fingerprint(), model.backbone.fingerprint()}
+    assert len(prints) == 3
+    hidden: Any = model.backbone.prepare(model.preprocessing(VALIDATION[0][:4]))
+    with torch.inference_mode():
+        torch.testing.assert_close(plain(hidden), model.backbone(hidden))
+        assert not torch.equal(model.feature_backbone(hidden), model.backbone(hidden))
+
+
+@pytest.mark.slow
+def test_texts_in_int8() -> None:
+    data = text_examples.sentences(300, seed=8)
+    model = text_examples.fitted()
+    with refuses(InputError, got="chosen in float32"):
+        model.on("int8", example=list(data[0][:8]))
+    with pytest.warns(offramp.errors.OfframpWarning, match="guessing"):
+        narrow = model.with_backend("int8", (list(data[0]), data[1]), anyway=True, progress=False)
+    test = text_examples.sentences(100, seed=9)
+    fast = narrow.at(cost=0.9)
+    answer = fast.predict(list(test[0]))
+    with pytest.warns(offramp.errors.OfframpWarning, match="guessing"):
+        measured = fast.evaluate((list(test[0]), test[1]), anyway=True, progress=False)
+    right = np.mean(answer.labels.numpy() == test[1])
+    assert measured.rows[0].accuracy == pytest.approx(right, abs=0.03)
+    assert measured.rows[0].relative_cost == pytest.approx(float(answer.relative_cost.mean()), rel=0.03)
