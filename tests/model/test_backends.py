@@ -71,6 +71,11 @@ def test_it_is_not_saved_as_if_it_held_in_float32(tmp_path: Path) -> None:
         in_int8().save(tmp_path / "model")
 
 
+def test_points_chosen_in_float32_are_not_offered_in_int8() -> None:
+    with refuses(InputError, got="int8", hint="with_backend"):
+        fitted().on("int8", example=VALIDATION[0][:8])
+
+
 def test_samples_that_exits_were_fitted_on_are_refused() -> None:
     with pytest.raises(offramp.errors.SplitError):
         fitted().with_backend("eager", images(200, seed=1), progress=False)
@@ -112,8 +117,6 @@ def test_features_of_another_precision_are_not_mistaken_for_these() -> None:
 def test_texts_in_int8() -> None:
     data = text_examples.sentences(300, seed=8)
     model = text_examples.fitted()
-    with refuses(InputError, got="chosen in float32"):
-        model.on("int8", example=list(data[0][:8]))
     with pytest.warns(offramp.errors.OfframpWarning, match="guessing"):
         narrow = model.with_backend("int8", (list(data[0]), data[1]), anyway=True, progress=False)
     test = text_examples.sentences(100, seed=9)

@@ -95,7 +95,7 @@ def inspect(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Backend to measure: eager, bfloat16 or onnx; use the one that predict will use. "
+            help="Backend to measure: eager, bfloat16, onnx or int8; use the one that will run. "
             "[dim]Without it: eager.[/dim]",
             rich_help_panel=TIMES,
         ),

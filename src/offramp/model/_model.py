@@ -391,10 +391,9 @@ class EarlyExitModel:
         """Return the same model on another backend.
 
         Args:
-            backend: One of `offramp.runtime.BACKENDS` ("eager", "bfloat16", "onnx", "int8"), or a backend made for
-                this model's backbone, pooling and exits.
-            example: Raw inputs, at least one, for a backend that is compiled with them: "onnx" needs one, "int8" a few
-                hundred.
+            backend: One of `offramp.runtime.BACKENDS` ("eager", "bfloat16", "onnx"), or a backend made for this
+                model's backbone, pooling and exits. For "int8" see `with_backend`.
+            example: Raw inputs, at least one, for a backend that is compiled with them: "onnx" needs them.
             latency: Times measured on this machine. Finished samples are then removed from a batch only where the next
                 stage gains more time than the removal takes; by default at once.
 
@@ -404,13 +403,12 @@ class EarlyExitModel:
             and calibrates on the backend.
         """
         self.backbone.eval()  # as for `predict`: the backend may hold a copy
-        if backend == "int8" and self.backbone.varies_in_size:
+        if backend == "int8":
             raise InputError(
-                "int8",
-                expected="a network of images",
-                got=f"'{self.backbone.name}', whose points were chosen in float32",
-                hint="tune them in int8: model.with_backend('int8', validation); texts lose up to 3.5 points of "
-                "accuracy otherwise",
+                "backend",
+                expected="eager, bfloat16 or onnx",
+                got="int8, in which points chosen in float32 lose accuracy",
+                hint="choose them in int8, in Python: model.with_backend('int8', validation)",
             )
         if isinstance(backend, str):
             make, prepared = BACKENDS.get(backend), None
