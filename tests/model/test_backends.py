@@ -1,5 +1,6 @@
 """Points tuned on a backend hold for its numbers: they are evaluated on it, and not offered elsewhere."""
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 import offramp
 from offramp.errors import InputError
 from offramp.model._model import EarlyExitModel
+from offramp.monitor._shadow import full_labels
 from offramp.runtime._eager import EagerBackend
 from offramp.runtime._view import BackendView
 from tests.cases import refuses
@@ -61,8 +63,12 @@ def test_a_backend_that_computes_other_numbers_is_tuned_for_them() -> None:
 def test_guarantees_hold_where_they_were_calibrated() -> None:
     fast = in_int8().at(max_drop=0.2, loss="disagreement")
     assert fast.point.guarantee is not None
-    assert fast.on(in_int8().backend).point.guarantee is not None  # type: ignore[arg-type]
-    assert fast.on("eager").point.guarantee is None
+    with refuses(InputError, got="tuned on the backend 'int8'"):
+        fast.on("eager")
+    with refuses(InputError, got="tuned on the backend 'int8'"):
+        fast.with_backend("eager", VALIDATION, progress=False)
+    with pytest.warns(offramp.errors.OfframpWarning, match="nothing is guaranteed"):
+        assert fitted().at(cost=0.9).on("bfloat16").at(max_drop=0.2, loss="disagreement").point.guarantee is None
     assert fitted().at(max_drop=0.2, loss="disagreement").on("eager").point.guarantee is not None
 
 
@@ -79,6 +85,35 @@ def test_points_chosen_in_float32_are_not_offered_in_int8() -> None:
 def test_samples_that_exits_were_fitted_on_are_refused() -> None:
     with pytest.raises(offramp.errors.SplitError):
         fitted().with_backend("eager", images(200, seed=1), progress=False)
+
+
+def test_samples_that_the_model_was_tuned_on_do_not_calibrate() -> None:
+    settings = replace(SMALL, seed=7)  # another split of the validation samples than that of seed 0
+    data = images(200, seed=1), VALIDATION
+    model = offramp.fit(backbone(), *data, preprocessing=PREPROCESSING, settings=settings, progress=False)
+    again = model.with_backend("eager", VALIDATION, progress=False)
+    assert not set(again.splits["calibrate"].ranks.tolist()) & set(model.splits["tune"].ranks.tolist())
+    assert again.splits["tune"].ranks.tolist() == model.splits["tune"].ranks.tolist()
+    new = images(100, seed=5)
+    larger = np.concatenate([VALIDATION[0], new[0]]), np.concatenate([VALIDATION[1], new[1]])
+    more = model.with_backend("eager", larger, progress=False)
+    assert not set(more.splits["calibrate"].ranks.tolist()) & set(model.splits["tune"].ranks.tolist())
+    assert len(more.splits["tune"].ranks) == len(more.splits["calibrate"].ranks) == 250
+
+
+def test_the_full_network_is_that_of_the_backend() -> None:
+    model, raw = in_int8(), images(60, seed=6)[0]
+    hidden: Any = model.backbone.prepare(model.preprocessing(raw))
+    with torch.inference_mode():
+        expected = model.feature_backbone(hidden).argmax(1)
+    assert torch.equal(full_labels(model, raw, torch.arange(60)), expected)
+
+
+def test_stores_of_two_precisions_share_a_folder(tmp_path: Path) -> None:
+    test = images(50, seed=3)
+    plain = fitted().at(cost=0.9).evaluate(test, store=tmp_path, progress=False)
+    narrow = in_int8().at(cost=0.9).evaluate(test, store=tmp_path, progress=False)
+    assert len(plain.rows) == len(narrow.rows) == 1
 
 
 def test_one_sample_is_not_enough() -> None:
@@ -104,7 +139,7 @@ def test_gates_would_have_to_be_trained_again() -> None:
 
 def test_features_of_another_precision_are_not_mistaken_for_these() -> None:
     model = in_int8()
-    plain = BackendView(model.backbone, EagerBackend(model.backbone, model.pooling, model.exits), "eager")
+    plain = BackendView(model.backbone, EagerBackend(model.backbone, model.pooling, model.exits), "eager").eval()
     prints = {plain.fingerprint(), model.feature_backbone.fingerprint(), model.backbone.fingerprint()}
     assert len(prints) == 3
     hidden: Any = model.backbone.prepare(model.preprocessing(VALIDATION[0][:4]))

@@ -17,7 +17,7 @@ BUCKETS = 16
 """Parts in which ids are compared, so that few of them are in memory at a time."""
 
 SPAN = 2**16
-"""Rows that are looked at at a time."""
+"""Rows per step."""
 
 
 class Contents:
@@ -39,11 +39,11 @@ class Contents:
 
     def __init__(self, pieces: Callable[[], Iterable[Ids]], count: int) -> None:
         self._pieces = pieces
-        self.stands_for: Counts = np.empty(count, np.int32)
+        self.stands_for: npt.NDArray[np.int32] = np.empty(count, np.int32)
         self.copies: Counts = np.zeros(count, np.int32)
         for bucket in range(BUCKETS):
-            found = [(ids[own], rows[own]) for ids, rows in self._spans() for own in [ids % BUCKETS == bucket]]
-            ids, rows = (np.concatenate(part) for part in zip(*found, strict=True))
+            parts = [(ids[own], rows[own]) for ids, rows in self._spans() for own in [ids % BUCKETS == bucket]]
+            ids, rows = (np.concatenate(part) for part in zip(*parts, strict=True))
             _, first, place, copies = np.unique(ids, return_index=True, return_inverse=True, return_counts=True)
             self.stands_for[rows] = rows[first][place]
             self.copies[rows[first]] = copies

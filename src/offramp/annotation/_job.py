@@ -47,7 +47,7 @@ RESERVED_SHARE, MOST_RESERVED = 0.5, 20_000
 """Rows kept from learning, if the guarantee is to be about future inputs: its sample must be a random one of all."""
 
 MOST_DRAWN = 100_000
-"""Rows that a guarantee's samples may be drawn from: more than are ever drawn, and fewer than a large job has."""
+"""Rows that a guarantee's samples may be drawn from, in a large job."""
 
 TESTS = 2
 """Tests of a guarantee, each at an equal part of the risk."""
@@ -110,7 +110,7 @@ class Job:
         # is learned from.
         order = np.arange(len(rows), dtype=np.int32)
         np.random.default_rng(seed).shuffle(order)
-        self.drawing_order: Counts = order[:MOST_DRAWN].copy()
+        self.drawing_order: npt.NDArray[np.int32] = order[:MOST_DRAWN].copy()
         self.scores: dict[int, npt.NDArray[np.float32]] = {}
         self.failures: set[int] = set()
         self.learning = 0

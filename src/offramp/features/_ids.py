@@ -73,6 +73,10 @@ class IdSketch:
             ranks = np.union1d(ranks, _sketch_ranks(piece))[:MOST_RANKS]
         return cls(ranks)
 
+    def union(self, other: "IdSketch") -> "IdSketch":
+        """Return the sketch of the ids of both."""
+        return IdSketch(np.union1d(self.ranks, other.ranks)[:MOST_RANKS])
+
     @property
     def is_complete(self) -> bool:
         """True if the sketch has all ids of the split."""

@@ -24,6 +24,7 @@ from offramp.model._tuning import tune_points
 from offramp.policy._policy import OFFERED_POLICIES
 from offramp.runtime import BACKENDS
 from offramp.runtime._view import BackendView
+from offramp.uncertainty._conformal import ConformalVariant
 
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
@@ -39,13 +40,20 @@ def with_backend(
     backend: str,
     validation: LabelledData,
     *,
+    conformal: ConformalVariant,
     store: str | Path | None,
     anyway: bool,
     progress: bool,
 ) -> "EarlyExitModel":
     """Tune a model for a backend; `EarlyExitModel.with_backend` describes the arguments."""
     make = BACKENDS.get(backend)
-    policies = [policy for policy in OFFERED_POLICIES if policy in model.points]
+    if model.tuned_on is not None:
+        raise InputError(
+            expected="a model whose points were tuned in the network's own precision",
+            got=f"one tuned on the backend '{model.tuned_on.kind}'",
+            hint="call with_backend of the model as it was before",
+        )
+    policies = [policy for policy in model.points if policy in OFFERED_POLICIES]
     if not policies:
         raise InputError(
             expected=f"a model with points of {' or '.join(OFFERED_POLICIES)}",
@@ -65,12 +73,12 @@ def with_backend(
     tune_rows, calibrate_rows = _halve(ids, model)
     examples = tune_rows[:MOST_EXAMPLES]
     model.backbone.eval()
-    made = make(model.backbone, model.pooling, exits, _prepare(model, source, examples))
+    runner = make(model.backbone, model.pooling, exits, _prepare(model, source, examples))
     # The ranges of int8 depend on the examples: features of other ones must not be taken for these.
-    view = BackendView(model.backbone, made, f"{backend} {ids[examples].tolist()}")
+    view = BackendView(model.backbone, runner, backend, made_from=str(ids[examples].tolist()))
     pooling = model.pooling.name
     with feature_folder(store) as folder:
-        kept = extract(
+        features = extract(
             view,
             source,
             folder / f"{source.name}-{backend}",
@@ -78,36 +86,37 @@ def with_backend(
             views=(model.preprocessing,),
             progress=progress,
         )
-        every = StoreSource(kept, pooling=pooling)
+        every = StoreSource(features, pooling=pooling)
         check_full_network(every, split="validation", classes=model.classes, anyway=anyway)
-        tune, calibrate = (StoreSource(kept, pooling=pooling, rows=rows) for rows in (tune_rows, calibrate_rows))
+        tune, calibrate = (StoreSource(features, pooling=pooling, rows=rows) for rows in (tune_rows, calibrate_rows))
         tuned = tune_points(
             FittedExits(exits),
             policies,
             model.costs,
             tune,
             calibrate,
-            calibration=_calibration(model),
+            calibration=_calibration(model, conformal),
             seed=0,
         )
         splits = {"tune": tune, "calibrate": calibrate}
         sketches = {name: IdSketch.of(keys.ids for keys in part.keys()) for name, part in splits.items()}
     sizes = {name: {"samples": part.num_samples} for name, part in splits.items()}
-    before = {name: part for name, part in model.splits.items() if name == "fit"}
+    earlier = {name: part for name, part in model.splits.items() if name in ("fit", "tune")}
+    if "tune" in earlier:
+        sketches["tune"] = sketches["tune"].union(earlier["tune"])
+    provenance = {name: entry for name, entry in model.provenance.items() if name != "recalibrated"}
+    members = [part for part in model.contributions if not part.name.isdigit()]
     return replace(
         model,
         exits=exits,
         points=tuned.points,
         temperatures=tuned.temperatures,
         full_accuracy=tuned.full_accuracy,
-        contributions=tuned.contributions,
-        splits={**before, **sketches},
-        provenance={
-            **model.provenance,
-            "backend": backend,
-            "splits": {**model.provenance.get("splits", {}), **sizes},
-        },
-        backend=made,
+        contributions=(*members, *tuned.contributions),
+        splits={**earlier, **sketches},
+        provenance={**provenance, "backend": backend, "splits": {**model.provenance.get("splits", {}), **sizes}},
+        backend=runner,
+        compaction=None,
         tuned_on=view,
         request=Request(),
         chosen=None,
@@ -115,16 +124,33 @@ def with_backend(
 
 
 def _halve(ids: Ids, model: "EarlyExitModel") -> tuple[Ids, Ids]:
-    """Return the rows to tune and to calibrate with, ascending, none of which the exits were fitted on."""
+    """Return the rows to tune and to calibrate with, ascending, none of which the exits were fitted on.
+
+    Rows that the model was tuned on, or may have been, are tuned on again: they must not calibrate.
+    """
     fitted_on = {name: sketch for name, sketch in model.splits.items() if name == "fit"}
     unseen = np.arange(len(ids))
     if fitted_on:
         unseen = np.delete(unseen, find_overlap(ids, fitted_on, name="validation"))
     if len(unseen) < 2:
         raise InputError("validation is halved into tune and calibrate", expected="2 samples or more", got=len(unseen))
-    half = len(unseen) // 2
-    tune, calibrate = split_by_id(ids[unseen], [half, len(unseen) - half], seed=0)
-    return np.sort(unseen[tune]), np.sort(unseen[calibrate])
+    earlier = model.splits.get("tune")
+    tuned = np.zeros(len(unseen), np.bool_)
+    if earlier is not None:
+        tuned = earlier.contains(ids[unseen]) | ~earlier.can_tell(ids[unseen])
+    again, rest = unseen[tuned], unseen[~tuned]
+    more = max(0, len(unseen) // 2 - len(again))
+    if len(rest) <= more:
+        raise InputError(
+            "validation",
+            expected="samples that the model was not tuned on, to calibrate with",
+            got=f"{len(rest):,} of {len(unseen):,}",
+            hint="give the validation samples of the fit, or new ones",
+        )
+    if not more:
+        return again, rest
+    tune, calibrate = split_by_id(ids[rest], [more, len(rest) - more], seed=0)
+    return np.union1d(again, rest[tune]), np.sort(rest[calibrate])
 
 
 def _prepare(model: "EarlyExitModel", source: Source, rows: Ids) -> Hidden:
@@ -133,9 +159,9 @@ def _prepare(model: "EarlyExitModel", source: Source, rows: Ids) -> Hidden:
     return model.backbone.concatenate(parts, 0)
 
 
-def _calibration(model: "EarlyExitModel") -> CalibrationOptions:
-    """Return the levels of the prediction sets that the model has."""
+def _calibration(model: "EarlyExitModel", conformal: ConformalVariant) -> CalibrationOptions:
+    """Return options for prediction sets of the levels that the model has."""
     points = [point for points in model.points.values() for point in points]
     levels = sorted(set[float]().union(*(point.conformal_thresholds for point in points)))
     by_class = any(limits.ndim == 2 for point in points for limits in point.conformal_thresholds.values())
-    return CalibrationOptions(sets_by_class=by_class, miscoverages=levels)
+    return CalibrationOptions(conformal, sets_by_class=by_class, miscoverages=levels)

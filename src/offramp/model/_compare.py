@@ -129,6 +129,12 @@ def on_backbone(model: EarlyExitModel, backbone: Backbone, inputs: Any) -> Early
         backbone: The updated network.
         inputs: At least one raw sample, to count costs on where they are Mul-Adds.
     """
+    if model.tuned_on is not None:
+        raise InputError(
+            expected="a model whose points were tuned in the network's own precision",
+            got="one from with_backend",
+            hint="give the model as it was before with_backend",
+        )
     shape = (model.backbone.num_exits, model.backbone.num_classes, model.backbone.own_heads)
     other_shape = (backbone.num_exits, backbone.num_classes, backbone.own_heads)
     if shape != other_shape:
@@ -153,6 +159,8 @@ def on_backbone(model: EarlyExitModel, backbone: Backbone, inputs: Any) -> Early
         costs=costs,
         points={policy: list(map(without_guarantee, points)) for policy, points in model.points.items()},
         embedded=False,
+        backend=None,
+        compaction=None,
         request=Request(),
         chosen=None,
     )

@@ -57,5 +57,6 @@ def extract_for(model: "EarlyExitModel", source: Source, folder: Path, *, progre
     """
     pooling, views = model.pooling.name, (model.preprocessing,)
     backbone = model.feature_backbone
-    store = extract(backbone, source, folder / source.name, poolings=(pooling,), views=views, progress=progress)
+    place = folder / (source.name if model.tuned_on is None else f"{source.name}-{model.tuned_on.kind}")
+    store = extract(backbone, source, place, poolings=(pooling,), views=views, progress=progress)
     return StoreSource(store, pooling=pooling)

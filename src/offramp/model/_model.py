@@ -144,7 +144,20 @@ class EarlyExitModel:
         )
         if choice.caution:
             warnings.warn(choice.caution, OfframpWarning, stacklevel=3)
-        return choice.point
+        if choice.point.guarantee is None or self._computes_as_calibrated:
+            return choice.point
+        warnings.warn(
+            "nothing is guaranteed: the network was calibrated in its own precision, and its backend is less precise; "
+            "model.with_backend(...) calibrates on a backend",
+            OfframpWarning,
+            stacklevel=3,
+        )
+        return replace(choice.point, guarantee=None)
+
+    @property
+    def _computes_as_calibrated(self) -> bool:
+        """True if guarantees hold for the numbers that the backend computes."""
+        return self.backend is None or self.tuned_on is not None or getattr(self.backend, "exact", False)
 
     @cached_property
     def frontier(self) -> Frontier:
@@ -346,6 +359,7 @@ class EarlyExitModel:
         backend: str,
         validation: "LabelledData",
         *,
+        conformal: ConformalVariant = "pooled",
         store: str | Path | None = None,
         anyway: bool = False,
         progress: bool = True,
@@ -359,7 +373,9 @@ class EarlyExitModel:
         Args:
             backend: One of `offramp.runtime.BACKENDS`: "int8", "bfloat16", "onnx" or "eager". "int8" takes the ranges
                 of activations from 256 of the samples that it tunes on.
-            validation: Samples that neither the network nor the exits were trained on, as for `fit`.
+            validation: Samples that neither the network nor the exits were trained on, as for `fit`. Those that the
+                model was tuned on are tuned on again, and do not calibrate.
+            conformal: As for `recalibrate`.
             store: Folder for the cached features; a temporary one if left out.
             anyway: Continue with a warning where the full network is no better than guessing.
             progress: Show progress bars.
@@ -368,7 +384,9 @@ class EarlyExitModel:
             The model at its default point, with points of "threshold" and "stopping" as far as it had them: gates would
             have to be trained again. `evaluate` and `recalibrate` of it run on the backend.
         """
-        return with_backend(self, backend, validation, store=store, anyway=anyway, progress=progress)
+        return with_backend(
+            self, backend, validation, conformal=conformal, store=store, anyway=anyway, progress=progress
+        )
 
     def controller(self, budget: float, *, window: int = WINDOW) -> BudgetController:
         """Return a controller that keeps an average budget on a stream of batches, whatever the inputs.
@@ -403,6 +421,12 @@ class EarlyExitModel:
             and calibrates on the backend.
         """
         self.backbone.eval()  # as for `predict`: the backend may hold a copy
+        if self.tuned_on is not None:
+            raise InputError(
+                expected="a model whose points were tuned in the network's own precision",
+                got=f"one tuned on the backend '{self.tuned_on.kind}'",
+                hint="call on(...) of the model as it was before with_backend",
+            )
         if backend == "int8":
             raise InputError(
                 "backend",
@@ -415,9 +439,15 @@ class EarlyExitModel:
             if example is not None:
                 prepared = self.backbone.prepare(self.preprocessing(example))
             backend = make(self.backbone, self.pooling, self.exits_in_force, prepared)
+        if getattr(backend, "precision", "") == "int8" and self.backbone.varies_in_size:
+            raise InputError(
+                "backend",
+                expected=f"float32 for '{self.backbone.name}', whose samples differ in length",
+                got="int8, in which points of texts chosen in float32 lose up to 3.5 points of accuracy",
+                hint="choose them in int8: model.with_backend('int8', validation)",
+            )
         point = self.point
-        calibrated_so = getattr(backend, "exact", False) if self.tuned_on is None else backend is self.tuned_on.backend
-        if point.guarantee is not None and not calibrated_so:
+        if point.guarantee is not None and not getattr(backend, "exact", False):
             point = replace(point, guarantee=None)
         compaction = self.compaction if latency is None else Compaction(latency)
         return replace(self, chosen=point, backend=backend, compaction=compaction)
@@ -471,7 +501,8 @@ class EarlyExitModel:
             raise InputError(
                 expected=f"features of this model's network '{self.backbone.name}'",
                 got="features of another network",
-                hint="extract them with model.backbone, which may have fewer members than the cascade that was fitted",
+                hint="extract them with model.feature_backbone, which may have fewer members than the cascade that was "
+                "fitted",
             )
         # Only the classifiers that the points ask: of sixteen sets, a threshold uses one.
         used = sorted({point.classifier for point in points})

@@ -23,7 +23,7 @@ __all__ = ["TunedPoints", "tune_points"]
 
 @dataclass(frozen=True)
 class TunedPoints:
-    """The operating points of trained exits, and what was found on the way."""
+    """The operating points of trained exits, with their temperatures, accuracy and contributions."""
 
     points: Mapping[str, Sequence[OperatingPoint]]
     """Points per policy, calibrated if there was a calibrate split."""

@@ -23,7 +23,7 @@ def full_labels(network: EarlyExitModel, inputs: object, rows: Tensor) -> Tensor
     rows = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
     if not len(rows):
         return torch.empty(0, dtype=torch.long)
-    backbone = network.backbone.eval()  # the caller may have put the model into training mode since
+    backbone = network.feature_backbone.eval()  # the caller may have put the model into training mode since
     prepared = network.preprocessing(inputs)
     with backbone.explain_errors(prepared):
         hidden = backbone.select(backbone.prepare(prepared), rows, 0)

@@ -187,7 +187,8 @@ def _check(model: EarlyExitModel, source: BatchSource, point: OperatingPoint) ->
         raise InputError(
             expected="cached features",
             got=type(source).__name__,
-            hint="extract(model.backbone, ...) the samples into a store and give StoreSource(store, pooling=...)",
+            hint="extract(model.feature_backbone, ...) the samples into a store, and give StoreSource(store, "
+            "pooling=...)",
         )
     if point.policy not in model.points or point.classifier >= model.exits.stacked:
         raise InputError(

@@ -1,7 +1,7 @@
 """The engine: run a stage, run its exit, decide who leaves, and continue with the others."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -68,6 +68,7 @@ class Engine:
         self.compaction = Compaction() if compaction is None else compaction
         self._last = backbone.num_exits - 1
         self._plans: dict[tuple[int, tuple[int, ...]], _StagePlan] = {}
+        self._repeated: dict[tuple[int, int], Mapping[str, Tensor]] = {}
 
     def start(self, hidden: Hidden, *, point: Tensor | None = None, rows: Tensor | None = None) -> ActiveBatch:
         """Begin a batch.
@@ -246,18 +247,22 @@ class Engine:
         return step.probabilities, leave
 
     def _parameters(self, plan: "_StagePlan", policy: Policy | None, batch: ActiveBatch) -> Mapping[str, Tensor]:
-        """Return temperatures and the policy's parameters at a stage for each sample; those of one point are kept."""
-        count = len(batch)
-        if not plan.one_point or not plan.inputs or len(plan.inputs["temperature"]) < count:
-            point = torch.full_like(batch.rows, plan.points[0]) if plan.one_point else batch.point
-            assert point is not None
-            inputs = {"temperature": self.points.temperatures[point, plan.stage][:, None]}
-            if policy is not None:
-                inputs |= self.points.parameters(policy, plan.stage, point)
-            if not plan.one_point:
-                return inputs
-            plan.inputs.update(inputs)
-        return {name: values[:count] for name, values in plan.inputs.items()}
+        """Return temperatures and the policy's parameters at a stage for each sample.
+
+        Those of one point are kept, repeated for the largest batch so far; other threads may do the same meanwhile.
+        """
+        key, count = (plan.stage, plan.points[0]), len(batch)
+        kept = self._repeated.get(key) if plan.one_point else None
+        if kept is not None and len(kept["temperature"]) >= count:
+            return {name: values[:count] for name, values in kept.items()}
+        point = torch.full_like(batch.rows, plan.points[0]) if plan.one_point else batch.point
+        assert point is not None
+        inputs = {"temperature": self.points.temperatures[point, plan.stage][:, None]}
+        if policy is not None:
+            inputs |= self.points.parameters(policy, plan.stage, point)
+        if plan.one_point:
+            self._repeated[key] = inputs
+        return inputs
 
     def _decide_in_parts(
         self, plan: "_StagePlan", batch: ActiveBatch, classifier: Tensor | None, generator: torch.Generator | None
@@ -394,8 +399,6 @@ class _StagePlan:
     reads: frozenset[str]
     temperature: float
     parameters: Mapping[str, Tensor]
-    inputs: dict[str, Tensor] = field(default_factory=dict)
-    """Of one point, the temperature and the parameters, repeated for the largest batch so far."""
 
 
 def _finished_flags(batch: ActiveBatch) -> Tensor:

@@ -1,6 +1,7 @@
-"""A network as a backend computes it: what its exits see there can be extracted, and they can be tuned for it."""
+"""A network whose stages are run by a backend. Its exits can be tuned on the features that are extracted with it."""
 
 import hashlib
+from typing import Self
 
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
@@ -19,22 +20,34 @@ class BackendView(MergedBackbone):
     Args:
         backbone: The frozen network.
         backend: The computation of its stages.
-        key: A text that tells backends apart that compute different numbers; part of the fingerprint.
+        kind: Name of the backend.
+        made_from: A text that tells backends of one name apart that compute different numbers.
+
+    Attributes:
+        backend: As above.
+        kind: As above.
     """
 
-    def __init__(self, backbone: Backbone, backend: Backend, key: str) -> None:
+    def __init__(self, backbone: Backbone, backend: Backend, kind: str, *, made_from: str = "") -> None:
         super().__init__(backbone, range(backbone.num_exits))
         self.stages = nn.ModuleList(_Stage(backend, index) for index in range(backbone.num_exits))
-        self.backend = backend
-        self._key = key
+        self.backend, self.kind = backend, kind
+        self._made_from = made_from
+
+    def train(self, mode: bool = True) -> Self:
+        """Keep the network in evaluation mode, too: a backend may share its modules."""
+        for base in vars(self).get("_base", ()):  # not there yet while this is made
+            base.eval()
+        return super().train(mode)
 
     def own_logits(self, hidden: Hidden, stage: int) -> Tensor:
         """Return the logits of the network's head, which computes in full precision."""
         return super().own_logits(pytree.tree_map(_in_full_precision, hidden), stage)
 
     def fingerprint(self) -> str:
-        """Hash the network and the backend's key."""
-        return hashlib.sha256(f"{self._base[0].fingerprint()} {self._key}".encode()).hexdigest()
+        """Hash the network, the name of the backend and what it was made from."""
+        parts = self._base[0].fingerprint(), self.kind, self._made_from
+        return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 
 class _Stage(nn.Module):

@@ -244,10 +244,17 @@ def _check_plan(plan: JobPlan, model: EarlyExitModel) -> None:
         raise InputError(
             "model",
             expected="a model without a backend of its own",
-            got="a model from model.on(...)",
-            hint="pass the model before .on(...), and backend='onnx' here",
+            got="a model from model.on(...) or model.with_backend(...)",
+            hint="pass the model before that, and backend='onnx' here",
         )
     BACKENDS.get(plan.backend)  # refuse an unknown name before any work
+    if plan.backend == "int8":
+        raise InputError(
+            "backend",
+            expected="eager, bfloat16 or onnx",
+            got="int8, in which points chosen in float32 lose accuracy",
+            hint="use 'onnx'",
+        )
 
 
 def _check_visible(file: Path, part: Part) -> None:

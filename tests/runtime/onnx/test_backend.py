@@ -15,7 +15,7 @@ from offramp.exits import LinearExits
 from offramp.exits._averaging import Averaging
 from offramp.pooling import POOLINGS
 from offramp.runtime._eager import EagerBackend
-from offramp.runtime.onnx._backend import OnnxBackend, onnx_backend
+from offramp.runtime.onnx._backend import MOST_SINGLES, OnnxBackend, onnx_backend
 from offramp.runtime.onnx._export import fingerprint_parts
 from tests.cases import each, refuses
 from tests.runtime.onnx.examples import COUNT, KINDS, Example, engine, example, mixed
@@ -95,6 +95,25 @@ def test_stage_exit_and_policy_run_as_one_graph_also_at_many_points(monkeypatch:
     assert len(set(left.tolist())) > 1
     assert torch.equal(left, exits)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_what_cannot_be_one_graph_runs_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = example("ladder")
+    made, point = backend(given), given.points[0]
+    monkeypatch.setattr("offramp.runtime.onnx._backend.write_policy", _refuse)
+    for inputs in (given.inputs, given.inputs[:1]):
+        expected, exits = engine(given, point).run(inputs)
+        found, left = engine(given, point, backend=made).run(inputs)
+        assert torch.equal(left, exits)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_graphs_of_the_last_few_points_are_kept() -> None:
+    given = example("ladder")
+    made = backend(given)
+    for point in given.points:
+        assert made.single(point) is not None
+    assert len(made._singles) == MOST_SINGLES
 
 
 def test_the_graphs_are_removed_with_the_backend() -> None:

@@ -1,5 +1,6 @@
 """The ONNX Runtime backend."""
 
+import json
 import shutil
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -23,11 +24,13 @@ from offramp.runtime._eager import EagerBackend
 from offramp.runtime._processor import warn_if_slow
 from offramp.runtime.onnx._composing import compose_single, fuse_stage
 from offramp.runtime.onnx._export import describe_point, export_onnx, fingerprint_parts
-from offramp.runtime.onnx._graphs import LARGEST_GRAPH
 from offramp.runtime.onnx._pieces import write_policy
 from offramp_onnx import FolderError, open_session, read_manifest
 
 __all__ = ["OnnxBackend", "int8_backend", "onnx_backend"]
+
+MOST_SINGLES = 2
+"""Points whose whole networks are kept as one graph: each holds all weights."""
 
 
 class OnnxBackend:
@@ -45,7 +48,8 @@ class OnnxBackend:
         example: Inputs of at least one sample, from `backbone.prepare`; one pass shows the tree of the hidden states.
 
     Attributes:
-        exact: True if it computes in float32, not in int8.
+        precision: "float32" or "int8".
+        exact: True if it computes in float32.
     """
 
     def __init__(
@@ -55,14 +59,16 @@ class OnnxBackend:
         manifest = _read_manifest(folder, backbone, pooling, exits)
         self._trained, self._carries_state = frozenset(exits.stages), exits.carries_state
         self._read = exits.averaging.read
-        self.exact = manifest["precision"] == "float32"
+        self.precision: str = manifest["precision"]
+        self.exact = self.precision == "float32"
         if not self.exact:
             warn_if_slow("int8")
         self._folder, self._manifest, self._num_classes = folder, manifest, backbone.num_classes
         self._threads = torch.get_num_threads()
         self._stages: list[_GraphCall] = []
         self._exits: dict[int, _GraphCall] = {}
-        self._fused: dict[tuple[int, str | None], _GraphCall] = {}
+        self._fused: dict[tuple[int, str | None], _GraphCall | None] = {}
+        self._singles: dict[str, Any] = {}
         self._policies: dict[str, dict[str, Any]] = {}
         eager = EagerBackend(backbone, pooling, exits)
         names = [leaf["name"] for leaf in manifest["inputs"]]
@@ -125,12 +131,12 @@ class OnnxBackend:
         carry: Any,
     ) -> Step | None:
         """Run one stage, its exit and the policy as one graph, as `FusedBackend` says."""
-        name = None if policy is None else policy.name
-        graph = self._fused.get((index, name))
+        key = index, None if policy is None else policy.name
+        if key not in self._fused:
+            self._fused[key] = self._fuse(index, policy) if index in self._exits else None
+        graph = self._fused[key]
         if graph is None:
-            if index not in self._exits:
-                return None
-            graph = self._fused[index, name] = self._fuse(index, policy)
+            return None
         exits, heads = state
         trained = index in self._trained
         leaves = _leaves(hidden, self._specs[index]) + pytree.tree_leaves(exits if trained else heads)
@@ -142,14 +148,27 @@ class OnnxBackend:
         return Step(after, states, probabilities, leave[0] if leave else None, new_carry)
 
     def single(self, point: OperatingPoint) -> Callable[[Hidden], tuple[Tensor, Tensor]] | None:
-        """Return the network at a point as one graph, as `FusedBackend` says."""
-        size = sum((self._folder / file).stat().st_size for file in self._manifest["files"])
-        missing = set(point.active) - self._exits.keys()
-        if "noise" in point.rule.reads or size > LARGEST_GRAPH or missing:
+        """Return the network at a point as one graph, as `FusedBackend` says; those of the last few points are kept."""
+        described = describe_point(point)
+        key = json.dumps(described, sort_keys=True)
+        if key not in self._singles:
+            missing = set(point.active) - self._exits.keys()
+            session = None if "noise" in point.rule.reads or missing else self._open_single(described)
+            self._singles[key] = session
+            for oldest in list(self._singles)[:-MOST_SINGLES]:
+                self._singles.pop(oldest, None)
+        return None if self._singles[key] is None else self._runner(self._singles[key])
+
+    def _open_single(self, point: Mapping[str, Any]) -> Any:
+        """Open the whole network at a point as one graph; None if it cannot be one."""
+        try:
+            model = compose_single(self._folder, self._manifest, point, self._write_policy(point["policy"]))
+            return open_session(model.SerializeToString(), threads=self._threads)
+        except Exception:  # of any of the libraries: types that differ, too large a file; the parts run by themselves
             return None
-        policy = self._write_policy(point.policy)
-        model = compose_single(self._folder, self._manifest, describe_point(point), policy)
-        session = open_session(model.SerializeToString(), threads=self._threads)
+
+    def _runner(self, session: Any) -> Callable[[Hidden], tuple[Tensor, Tensor]]:
+        """Return a function that runs a graph of the whole network."""
         places = {leaf["name"]: place for place, leaf in enumerate(self._manifest["inputs"])}
         reads = [(given.name, places[given.name]) for given in session.get_inputs()]
         outputs, spec = ("probabilities", "exit"), self._specs[0]
@@ -161,8 +180,14 @@ class OnnxBackend:
 
         return run
 
-    def _fuse(self, index: int, policy: Policy | None) -> "_GraphCall":
-        """Make the graph of a stage, its exit and a policy."""
+    def _fuse(self, index: int, policy: Policy | None) -> "_GraphCall | None":
+        """Make the graph of a stage, its exit and a policy; None if they cannot be one."""
+        try:
+            return self._open_fused(index, policy)
+        except Exception:  # of any of the libraries: types that differ, a policy that cannot be exported
+            return None
+
+    def _open_fused(self, index: int, policy: Policy | None) -> "_GraphCall":
         entry = None if policy is None else self._write_policy(policy.name)
         graph = fuse_stage(self._folder, self._manifest, index, entry)
         stage, exit = self._stages[index], self._exits[index]

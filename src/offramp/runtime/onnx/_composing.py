@@ -17,7 +17,7 @@ from offramp_onnx import SINGLE, FolderError, read_manifest
 __all__ = ["FusedGraph", "compose_single", "fuse_stage", "write_single"]
 
 ANSWER = ("probabilities", "exit", "leaves")
-"""What a decision gives: the answer, the number of the exit, and whether the sample leaves."""
+"""Outputs of a decision: the answer, the number of the exit, and true if the sample leaves."""
 
 
 def write_single(folder: str | Path, point: int) -> None:
@@ -71,8 +71,8 @@ class FusedGraph:
     reads: Sequence[str]
     """Names of its inputs; those of the policy begin with "policy/"."""
     writes: Sequence[str]
-    """Names of its outputs: new leaves of the hidden state and of the exits' state, "policy/probabilities" and, but
-    after the last stage, "policy/leave" and new carries of the policy."""
+    """Names of its outputs: new leaves of the hidden state and of the exits' state, "policy/probabilities" and,
+    except after the last stage, "policy/leave" and new carries of the policy."""
 
 
 def fuse_stage(folder: Path, manifest: Mapping[str, Any], index: int, policy: Mapping[str, Any] | None) -> FusedGraph:
@@ -142,7 +142,7 @@ class _Composer:
         for opset in model.opset_import:
             if self._opsets.setdefault(opset.domain, opset.version) != opset.version:
                 raise InputError(
-                    f"{entry['file']}",
+                    prefix,
                     expected=f"version {self._opsets[opset.domain]} of the operators",
                     got=f"{opset.version}",
                     hint="export the network again",
@@ -160,6 +160,10 @@ class _Composer:
             weight.name = rename(weight.name)
             self.weights.append(weight)
         for node in model.graph.node:
+            if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+                raise InputError(
+                    prefix, expected="a graph without branches or loops", got=node.op_type, hint="run it in parts"
+                )
             node.name = f"{prefix}/{node.name}"
             node.input[:] = [rename(name) for name in node.input]
             node.output[:] = [rename(name) for name in node.output]
@@ -279,7 +283,7 @@ class _SingleComposer(_Composer):
             name: Its name.
             nodes: Its nodes.
             sources: Names of what it gives.
-            live: Those of the values for later segments, as their types are known by.
+            live: Names of the values that later segments read; keys of `types`.
             weights: Its weights. Those of the outer graph would not be laid out for convolutions.
         """
         types = [
@@ -297,7 +301,7 @@ class _SingleComposer(_Composer):
         """Return the name of an empty constant of the type of a value."""
         kind, sizes = self.types[name]
         dtype = helper.tensor_dtype_to_np_dtype(kind)
-        constant = {"dtype": dtype, "value": np.empty([0] * len(sizes), dtype)}
+        constant = {"dtype": dtype, "value": np.zeros([0] * len(sizes), dtype)}
         return self.add_constant(f"empty/{dtype}/{len(sizes)}", constant, batched=False)
 
     def _add_decision(self, prefix: str, index: int, known: dict[str, str]) -> list[Any]:
