@@ -95,7 +95,7 @@ def test_a_network_of_many_exits() -> None:
     count = 36
     backbone = Backbone("deep", [torch.nn.Linear(4, 4) for _ in range(count)], {count - 1: torch.nn.Linear(4, 3)}, 3)
     exits, pooling = LinearExits((4,) * count, tuple(range(count - 1)), 3), POOLINGS.get("mean")
-    parameters = {"threshold": torch.tensor(0.45)}
+    parameters = {"threshold": torch.tensor(0.65)}
     point = OperatingPoint("threshold", parameters, tuple(range(count)), torch.full((count,), 0.5))
     inputs = 2 * torch.randn(20, 4)
     made = onnx_backend(backbone.eval(), pooling, exits.eval(), inputs)
