@@ -16,7 +16,7 @@ from offramp_bench.json_files import write_json
 
 __all__ = ["dry_run"]
 
-REDRAWS = {"banking77": 200, "clinc150": 40}
+REDRAWS = {"banking77": 200, "clinc150": 25}
 """Dry runs per dataset, each on its own first answers."""
 
 FIRST_SEED = 1000
