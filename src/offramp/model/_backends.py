@@ -29,7 +29,7 @@ from offramp.uncertainty._conformal import ConformalVariant
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
 
-__all__ = ["with_backend"]
+__all__ = ["refuse_tuned", "with_backend"]
 
 MOST_EXAMPLES = 256
 """Validation samples that a backend is made with: "int8" takes the ranges of activations from them."""
@@ -47,12 +47,7 @@ def with_backend(
 ) -> "EarlyExitModel":
     """Tune a model for a backend; `EarlyExitModel.with_backend` describes the arguments."""
     make = BACKENDS.get(backend)
-    if model.tuned_on is not None:
-        raise InputError(
-            expected="a model whose points were tuned in the network's own precision",
-            got=f"one tuned on the backend '{model.tuned_on.kind}'",
-            hint="call with_backend of the model as it was before",
-        )
+    refuse_tuned(model, hint="call with_backend of the model as it was before")
     policies = [policy for policy in model.points if policy in OFFERED_POLICIES]
     if not policies:
         raise InputError(
@@ -121,6 +116,21 @@ def with_backend(
         request=Request(),
         chosen=None,
     )
+
+
+def refuse_tuned(model: "EarlyExitModel", *, hint: str) -> None:
+    """Refuse a model that `with_backend` returned.
+
+    Args:
+        model: The model.
+        hint: The model to use instead.
+    """
+    if model.tuned_on is not None:
+        raise InputError(
+            expected="a model whose points were tuned in the network's own precision",
+            got=f"one tuned on the backend '{model.tuned_on.kind}'",
+            hint=hint,
+        )
 
 
 def _halve(ids: Ids, model: "EarlyExitModel") -> tuple[Ids, Ids]:

@@ -13,6 +13,7 @@ from offramp.errors import InputError
 from offramp.features import BatchSource
 from offramp.features._batch import FilteredSource
 from offramp.features._splits import find_overlap
+from offramp.model._backends import refuse_tuned
 from offramp.model._choose import Request
 from offramp.model._guarantees import without_guarantee
 from offramp.model._model import EarlyExitModel
@@ -129,12 +130,7 @@ def on_backbone(model: EarlyExitModel, backbone: Backbone, inputs: Any) -> Early
         backbone: The updated network.
         inputs: At least one raw sample, to count costs on where they are Mul-Adds.
     """
-    if model.tuned_on is not None:
-        raise InputError(
-            expected="a model whose points were tuned in the network's own precision",
-            got="one from with_backend",
-            hint="give the model as it was before with_backend",
-        )
+    refuse_tuned(model, hint="give the model as it was before with_backend")
     shape = (model.backbone.num_exits, model.backbone.num_classes, model.backbone.own_heads)
     other_shape = (backbone.num_exits, backbone.num_classes, backbone.own_heads)
     if shape != other_shape:

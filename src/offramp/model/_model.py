@@ -21,7 +21,7 @@ from offramp.exits import ExitSet
 from offramp.features import BatchSource
 from offramp.features._ids import IdSketch
 from offramp.model._answer import Answer
-from offramp.model._backends import with_backend
+from offramp.model._backends import refuse_tuned, with_backend
 from offramp.model._choose import Request, choose_point
 from offramp.model._evaluation import Evaluation, evaluate
 from offramp.model._frontier import Contribution, Frontier
@@ -421,12 +421,7 @@ class EarlyExitModel:
             and calibrates on the backend.
         """
         self.backbone.eval()  # as for `predict`: the backend may hold a copy
-        if self.tuned_on is not None:
-            raise InputError(
-                expected="a model whose points were tuned in the network's own precision",
-                got=f"one tuned on the backend '{self.tuned_on.kind}'",
-                hint="call on(...) of the model as it was before with_backend",
-            )
+        refuse_tuned(self, hint="call on(...) of the model as it was before with_backend")
         if backend == "int8":
             raise InputError(
                 "backend",

@@ -19,6 +19,7 @@ from offramp.artifact._network import (
 from offramp.artifact._points import check_single, chosen_content, loss_content, point_content, point_tensors
 from offramp.backbone import Factory
 from offramp.errors import InputError
+from offramp.model._backends import refuse_tuned
 
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
@@ -29,12 +30,7 @@ __all__ = ["save"]
 def save(model: "EarlyExitModel", path: str | Path, *, factory: Factory | None, weights: bool | None) -> None:
     """Write a model into a folder; `EarlyExitModel.save` describes the arguments."""
     backbone = model.backbone
-    if model.tuned_on is not None:
-        raise InputError(
-            expected="a model whose points were tuned in the network's own precision",
-            got=f"one tuned on the backend '{model.provenance.get('backend')}'",
-            hint="save the model before with_backend, and call with_backend where it runs",
-        )
+    refuse_tuned(model, hint="save the model before with_backend, and call with_backend where it runs")
     model.preprocessing.check()
     if isinstance(factory, str):
         raise InputError("factory", expected="a Factory", got=f"'{factory}'", hint=f"give Factory('{factory}')")
