@@ -88,7 +88,7 @@ class SplitError(OfframpError, ValueError):
 
 
 class BusyError(OfframpError, RuntimeError):
-    """Another process is writing to the same place."""
+    """Another process is writing to the same place, or a scheduler has more to do than it can: try again later."""
 
 
 class BudgetError(OfframpError, ValueError):

@@ -189,9 +189,10 @@ class TestBudgets:
     def test_a_point_that_was_chosen_for_a_promise_is_there_once(self, policy: str) -> None:
         chosen = frontier().at(max_drop=0.5, confidence=0.8, loss="disagreement", policy=policy)
         assert chosen.point.guarantee is not None
-        alike = [one for one in chosen.dial_points if same_decisions(one, chosen.point)]
-        assert len(chosen.engine.points.points) == len(chosen.dial_points) + 1 - len(alike)
+        alike = [one for one in chosen.points[policy] if one.classifier == chosen.point.classifier]
+        assert len(chosen.engine.points.points) == len(alike)
         assert chosen.engine.points.points[0] is chosen.point
+        assert sum(same_decisions(one, chosen.point) for one in chosen.engine.points.points) == 1
         assert len(chosen.dial) == len(Dial(chosen.dial_points))
 
     def test_moving_it_makes_no_engine(self) -> None:

@@ -1,7 +1,8 @@
 """Answers of an early-exit model."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,10 @@ from offramp.errors import MissingExtraError
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["Answer"]
+__all__ = ["NOT_FINITE", "Answer", "join_answers"]
+
+NOT_FINITE = "no finite answer: check the input for NaN or infinite numbers"
+"""Message of an input for which the network computes no numbers."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -20,35 +24,53 @@ class Answer:
     """Answers to N inputs, in their order."""
 
     labels: Tensor
-    """`N` predicted classes."""
+    """`N` predicted classes; -1 for a bad input."""
     probabilities: Tensor
-    """`N x K` calibrated probabilities."""
+    """`N x K` calibrated probabilities; not finite for a bad input."""
     exits: Tensor
-    """`N` exits at which the samples left, 0-based."""
+    """`N` exits at which the samples left, 0-based; -1 for an input that the network could not take."""
     relative_cost: Tensor
     """`N` costs as shares of the full network's cost."""
     prediction_sets: Mapping[float, Tensor]
     """`N x K` booleans per miscoverage: the set holds the true class with probability 1 - miscoverage."""
     classes: tuple[str, ...] = ()
     """`K` class names; empty if the model does not know them."""
+    errors: Mapping[int, str] = field(default_factory=dict)
+    """Messages of bad inputs, by their indices: `predict(..., on_error="mark")`."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """`N` names of the predicted classes; empty if the model does not know its classes."""
-        return tuple(self.classes[label] for label in self.labels.tolist()) if self.classes else ()
+        """`N` names of the predicted classes, "" for a bad input; empty if the model does not know its classes."""
+        return tuple("" if label < 0 else self.classes[label] for label in self.labels.tolist()) if self.classes else ()
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __getitem__(self, index: int) -> "Answer":
+        """Return the answer to one input."""
+        index = range(len(self))[index]
+        own = slice(index, index + 1)
+        return Answer(
+            self.labels[own],
+            self.probabilities[own],
+            self.exits[own],
+            self.relative_cost[own],
+            {miscoverage: sets[own] for miscoverage, sets in self.prediction_sets.items()},
+            self.classes,
+            {0: self.errors[index]} if index in self.errors else {},
+        )
+
     def __repr__(self) -> str:
-        exits = ", ".join(f"{count} at exit {exit}" for exit, count in enumerate(torch.bincount(self.exits)) if count)
+        left = torch.bincount(self.exits[self.exits >= 0])
+        exits = ", ".join(f"{count} at exit {exit}" for exit, count in enumerate(left) if count)
         first = [str(label) for label in (self.names or self.labels.tolist())[:3]]
         more = ", ..." if len(self) > len(first) else ""
         cost = f"relative cost {float(self.relative_cost.mean()):.3g}" if len(self) else "no samples"
-        return f"Answer({len(self)} samples: {', '.join(first)}{more}; {exits or 'no exits'}; {cost})"
+        bad = f"; {len(self.errors)} bad" if self.errors else ""
+        return f"Answer({len(self)} samples: {', '.join(first)}{more}; {exits or 'no exits'}; {cost}{bad})"
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Return one dictionary of plain Python values per sample.
+        """Return one dictionary of plain Python values per sample; that of a bad input has its "error" alone.
 
         Example:
             >>> columns = torch.tensor([1]), torch.tensor([[0.25, 0.75]]), torch.tensor([0]), torch.tensor([0.5])
@@ -57,10 +79,12 @@ class Answer:
             [{'label': 'yes', 'confidence': 0.75, 'exit': 0, 'relative_cost': 0.5, 'prediction_sets': {}}]
         """
         names: Sequence[Any] = self.classes or range(self.probabilities.shape[1])
-        confidences = self.probabilities.gather(1, self.labels[:, None])[:, 0].tolist()
+        confidences = self.probabilities.gather(1, self.labels[:, None].clamp_min(0))[:, 0].tolist()
         columns = zip(self.labels.tolist(), confidences, self.exits.tolist(), self.relative_cost.tolist(), strict=True)
         return [
-            {
+            {"error": self.errors[row]}
+            if row in self.errors
+            else {
                 "label": names[label],
                 "confidence": confidence,
                 "exit": exit,
@@ -89,3 +113,26 @@ class Answer:
             for row in self.to_dicts()
         ]
         return pandas.DataFrame(rows)
+
+
+def join_answers(answers: Sequence[Answer]) -> Answer:
+    """Join answers of one model, in their order.
+
+    Args:
+        answers: At least one; prediction sets of miscoverages that all of them have are kept.
+    """
+    if len(answers) == 1:
+        return answers[0]
+    starts = accumulate(map(len, answers), initial=0)
+    shared = [level for level in answers[0].prediction_sets if all(level in part.prediction_sets for part in answers)]
+    return Answer(
+        labels=torch.cat([part.labels for part in answers]),
+        probabilities=torch.cat([part.probabilities for part in answers]),
+        exits=torch.cat([part.exits for part in answers]),
+        relative_cost=torch.cat([part.relative_cost for part in answers]),
+        prediction_sets={level: torch.cat([part.prediction_sets[level] for part in answers]) for level in shared},
+        classes=answers[0].classes,
+        errors={
+            start + row: text for start, part in zip(starts, answers, strict=False) for row, text in part.errors.items()
+        },
+    )

@@ -20,11 +20,12 @@ from offramp.errors import InputError, OfframpWarning
 from offramp.exits import ExitSet
 from offramp.features import BatchSource
 from offramp.features._ids import IdSketch
-from offramp.model._answer import Answer
+from offramp.model._answer import NOT_FINITE, Answer
 from offramp.model._backends import refuse_tuned, with_backend
 from offramp.model._choose import Request, choose_point
 from offramp.model._evaluation import Evaluation, evaluate
 from offramp.model._frontier import Contribution, Frontier
+from offramp.model._marking import OnError, predict_marking, refuse_errors
 from offramp.model._outcomes import Outcomes, compute_outcomes
 from offramp.model._recalibrate import recalibrate
 from offramp.model._saving import save
@@ -222,6 +223,7 @@ class EarlyExitModel:
         *,
         budget: float | Sequence[float] | Tensor | None = None,
         generator: torch.Generator | None = None,
+        on_error: OnError = "raise",
     ) -> Answer:
         """Classify a batch of raw inputs.
 
@@ -231,14 +233,18 @@ class EarlyExitModel:
             budget: Spend at most this share of the full network's cost, or `N` shares, one per sample: each sample is
                 at the most accurate point of the `dial` within its budget. At `point` if left out.
             generator: Random numbers for a policy that samples; torch's own if left out.
+            on_error: "raise" refuses the batch if one of its inputs is bad. "mark" answers the others, gives a bad
+                input the label -1 and puts its message into `Answer.errors`.
 
         Raises:
             BudgetError: If a budget is lower than the cost of the cheapest point.
             InputError: If the network cannot take the inputs, such as a single one without a batch axis.
         """
-        hidden, sizes = self._prepare(inputs)
-        rows = self._rows(budget, len(sizes))
-        return self._answer(*self.engine.run(hidden, point=rows, generator=generator), sizes, rows)
+        if on_error == "mark":
+            return predict_marking(self, inputs, budget, generator)
+        hidden, sizes = self.prepare(inputs)
+        rows = self.pick_rows(budget, len(sizes))
+        return refuse_errors(self.answer(*self.engine.run(hidden, point=rows, generator=generator), sizes, rows))
 
     @torch.inference_mode()
     def predict_many(
@@ -262,15 +268,16 @@ class EarlyExitModel:
 
         def prepare_all() -> Iterator[Hidden]:
             for inputs in batches:
-                hidden, batch_sizes = self._prepare(inputs)
+                hidden, batch_sizes = self.prepare(inputs)
                 sizes.append(batch_sizes)
                 yield hidden
 
-        row = self._rows(budget, 1)
+        row = self.pick_rows(budget, 1)
         point = 0 if row is None else int(row)
         probabilities, exits = run_dense(self.engine, prepare_all(), point=point, generator=generator)
         all_sizes = torch.cat(sizes)
-        return self._answer(probabilities, exits, all_sizes, None if row is None else row.expand(len(all_sizes)))
+        rows = None if row is None else row.expand(len(all_sizes))
+        return refuse_errors(self.answer(probabilities, exits, all_sizes, rows))
 
     def evaluate(
         self,
@@ -462,9 +469,13 @@ class EarlyExitModel:
         """Points that budgets pick from: those of the same policy and classifiers, without dominated ones."""
         # A model that held all classifiers would compute all of them. At the cost that the point was chosen for this is
         # the same, as the best of all points is the best of its own.
+        return Dial(self._alike).front if self._alike else ()
+
+    @property
+    def _alike(self) -> list[OperatingPoint]:
+        """Points of the current policy and classifiers."""
         candidates = self.points.get(self.point.policy, ())
-        alike = [point for point in candidates if point.classifier == self.point.classifier]
-        return Dial(alike).front if alike else ()
+        return [point for point in candidates if point.classifier == self.point.classifier]
 
     @cached_property
     def dial(self) -> Dial:
@@ -473,9 +484,9 @@ class EarlyExitModel:
 
     @cached_property
     def engine(self) -> Engine:
-        """The engine that runs the stages."""
-        # One for all budgets; its first point is for samples without a budget.
-        points = [self.point, *(point for point in self.dial_points if not same_decisions(point, self.point))]
+        """The engine that runs the stages, with the current point first and all that use the same classifiers."""
+        alike = [point for point in self._alike if not same_decisions(point, self.point)]
+        points = [self.point, *alike]
         backend, compaction = self.backend, self.compaction
         return Engine(self.backbone, self.pooling, self.exits_in_force, points, backend=backend, compaction=compaction)
 
@@ -510,8 +521,12 @@ class EarlyExitModel:
         # Looked up once: walking all modules takes as long as a stage does at batch 1.
         return tuple(self.backbone.modules())
 
-    def _prepare(self, inputs: Any) -> tuple[Hidden, Tensor]:
-        """Return raw inputs as the backbone takes them, and their `N` sizes."""
+    def prepare(self, inputs: Any) -> tuple[Hidden, Tensor]:
+        """Return raw inputs as the backbone takes them, and their `N` sizes.
+
+        Args:
+            inputs: N inputs, as for `predict`.
+        """
         if any(module.training for module in self._modules):
             self.backbone.eval()  # the user has put the network into training mode since
         prepared = self.preprocessing(inputs)
@@ -519,8 +534,13 @@ class EarlyExitModel:
             hidden = self.backbone.prepare(prepared)
             return hidden, self.backbone.sizes(hidden).cpu()
 
-    def _rows(self, budget: float | Sequence[float] | Tensor | None, count: int) -> Tensor | None:
-        """Return the engine's points for budgets, one per sample; None, all at the first, without a budget."""
+    def pick_rows(self, budget: float | Sequence[float] | Tensor | None, count: int) -> Tensor | None:
+        """Return the rows of the engine's points that budgets pick; None, all at the first, without a budget.
+
+        Args:
+            budget: As for `predict`.
+            count: N, the number of samples.
+        """
         if budget is None:
             return None
         try:
@@ -533,19 +553,26 @@ class EarlyExitModel:
             )
         return self.dial.pick_rows(budgets.reshape(-1)).expand(count)
 
-    def _answer(self, probabilities: Tensor, exits: Tensor, sizes: Tensor, rows: Tensor | None) -> Answer:
-        """Return the answers of samples that have left."""
+    def answer(self, probabilities: Tensor, exits: Tensor, sizes: Tensor, rows: Tensor | None) -> Answer:
+        """Return the answers of samples that have left, with their costs and prediction sets.
+
+        A sample without finite probabilities has the label -1 and an entry in `Answer.errors`.
+
+        Args:
+            probabilities: `n x K`, as the engine returns them.
+            exits: `n` exits.
+            sizes: `n` sizes of the samples.
+            rows: `n` rows of the engine's points; None if all were at the first.
+        """
         # On the device of costs and thresholds, wherever the backbone is.
         probabilities, exits = probabilities.cpu(), exits.cpu()
-        unanswered = (~probabilities.isfinite().all(1)).nonzero().squeeze(1)
-        if len(unanswered):
-            raise InputError(
-                f"{len(unanswered)} of {len(exits)} inputs have no finite answer, the first is input "
-                f"{int(unanswered[0])}",
-                hint="check it for NaN or infinite numbers",
-            )
+        labels, errors = probabilities.argmax(1), {}
+        if not bool(probabilities.isfinite().all()):
+            unanswered = ~probabilities.isfinite().all(1)
+            labels = labels.masked_fill(unanswered, -1)
+            errors = dict.fromkeys(unanswered.nonzero().squeeze(1).tolist(), NOT_FINITE)
         relative_cost, sets = self._costs_and_sets(probabilities, exits, sizes, rows)
-        return Answer(probabilities.argmax(1), probabilities, exits, relative_cost, sets, self.classes)
+        return Answer(labels, probabilities, exits, relative_cost, sets, self.classes, errors)
 
     def _costs_and_sets(
         self, probabilities: Tensor, exits: Tensor, sizes: Tensor, rows: Tensor | None

@@ -138,6 +138,40 @@ class Engine:
         return self._advance(batch, batch.depth, generator)
 
     @torch.inference_mode()
+    def advance(
+        self, batch: ActiveBatch, *, generator: torch.Generator | None = None
+    ) -> tuple[ActiveBatch, FinishedSamples | None]:
+        """Run the stages up to the next exit that has anything to do; arguments and result are those of `step`.
+
+        One sample at the first point runs through the whole network at once, where the backend can do that.
+        """
+        if batch.depth == 0 and len(batch) == 1 and batch.points == (0,) and self._single is not None:
+            probabilities, exit = self._single(batch.hidden)
+            return _empty(batch), FinishedSamples(int(exit), batch.rows, probabilities)
+        return self._advance(batch, self._plan(batch.depth, batch.points).next_stage, generator)
+
+    def keep(self, batch: ActiveBatch, keep: Tensor) -> ActiveBatch:
+        """Return some samples of a batch.
+
+        Args:
+            batch: The batch.
+            keep: Indices of the samples, none of them a rider.
+        """
+        if not len(keep):
+            return _empty(batch)
+        return ActiveBatch(
+            depth=batch.depth,
+            points=batch.points,
+            hidden=self.backbone.trim(self.backbone.select(batch.hidden, keep, batch.depth), batch.depth),
+            rows=batch.rows[keep],
+            point=None if batch.point is None else batch.point[keep],
+            finished=None,
+            riders=0,
+            state=select(batch.state, keep),
+            carries=select(batch.carries, keep),
+        )
+
+    @torch.inference_mode()
     def run(
         self, hidden: Hidden, *, point: Tensor | None = None, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor]:
@@ -153,10 +187,8 @@ class Engine:
         """
         batch = self.start(hidden, point=point)
         count, parts = len(batch), []
-        if count == 1 and batch.points == (0,) and self._single is not None:
-            return self._single(hidden)
         while len(batch):
-            batch, finished = self._advance(batch, self._plan(batch.depth, batch.points).next_stage, generator)
+            batch, finished = self.advance(batch, generator=generator)
             if finished is not None:
                 parts.append(finished)
         if len(parts) == 1:  # all left together, and so in their order
@@ -361,22 +393,9 @@ class Engine:
     def _compact(self, batch: ActiveBatch, order: Tensor) -> ActiveBatch:
         """Remove the riders where that pays; `order` lists staying samples first."""
         staying = len(batch) - batch.riders
-        if not staying:
-            return _empty(batch)
-        if not self.compaction.pays(batch.depth, len(batch), staying):
+        if staying and not self.compaction.pays(batch.depth, len(batch), staying):
             return batch
-        keep = order[:staying]
-        return ActiveBatch(
-            depth=batch.depth,
-            points=batch.points,
-            hidden=self.backbone.trim(self.backbone.select(batch.hidden, keep, batch.depth), batch.depth),
-            rows=batch.rows[keep],
-            point=None if batch.point is None else batch.point[keep],
-            finished=None,
-            riders=0,
-            state=select(batch.state, keep),
-            carries=select(batch.carries, keep),
-        )
+        return self.keep(batch, order[:staying])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,79 @@
+"""Bad inputs: refused with their batch, or marked while the others are answered."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from offramp.errors import InputError
+from offramp.model._answer import Answer, join_answers
+
+if TYPE_CHECKING:
+    from offramp.model._model import EarlyExitModel
+
+__all__ = ["OnError", "predict_marking", "refuse_errors"]
+
+OnError = Literal["raise", "mark"]
+"""Treatment of bad inputs."""
+
+
+def refuse_errors(answer: Answer) -> Answer:
+    """Return the answers if every input has one.
+
+    Args:
+        answer: The answers.
+
+    Raises:
+        InputError: If an input has none.
+    """
+    if answer.errors:
+        raise InputError(
+            f"{len(answer.errors)} of {len(answer)} inputs have no finite answer, the first is input "
+            f"{min(answer.errors)}",
+            hint="check it for NaN or infinite numbers, or answer the others with predict(..., on_error='mark')",
+        )
+    return answer
+
+
+def predict_marking(
+    model: "EarlyExitModel",
+    inputs: Any,
+    budget: float | Sequence[float] | Tensor | None,
+    generator: torch.Generator | None,
+) -> Answer:
+    """Classify a batch of raw inputs and mark the bad ones; `EarlyExitModel.predict` describes the arguments."""
+    count = len(next(iter(inputs.values()))) if isinstance(inputs, Mapping) else len(inputs)
+    return _predict_part(model, inputs, model.pick_rows(budget, count), slice(0, count), generator)
+
+
+def _predict_part(
+    model: "EarlyExitModel", inputs: Any, rows: Tensor | None, part: slice, generator: torch.Generator | None
+) -> Answer:
+    """Classify a part of the inputs; halve it while it fails, until only bad inputs are marked."""
+    try:
+        hidden, sizes = model.prepare(_take(inputs, part))
+        own = None if rows is None else rows[part]
+        return model.answer(*model.engine.run(hidden, point=own, generator=generator), sizes, own)
+    except Exception as error:  # anything that a network may raise for an input that it cannot take
+        count = part.stop - part.start
+        if not count:
+            raise
+        if count == 1:
+            return _mark(model, str(error))
+    middle = part.start + count // 2
+    halves = slice(part.start, middle), slice(middle, part.stop)
+    return join_answers([_predict_part(model, inputs, rows, half, generator) for half in halves])
+
+
+def _take(inputs: Any, part: slice) -> Any:
+    """Return a part of raw inputs."""
+    return {name: values[part] for name, values in inputs.items()} if isinstance(inputs, Mapping) else inputs[part]
+
+
+def _mark(model: "EarlyExitModel", message: str) -> Answer:
+    """Return the answer to one bad input that the network could not take."""
+    missing, empty = torch.tensor([-1]), torch.zeros(1, model.backbone.num_classes, dtype=torch.bool)
+    sets = dict.fromkeys(model.point.conformal_thresholds, empty)
+    probabilities = torch.full(empty.shape, torch.nan)
+    return Answer(missing, probabilities, missing, torch.zeros(1), sets, model.classes, {0: message})
