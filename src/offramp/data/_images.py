@@ -111,7 +111,7 @@ def _decode_files(folder: Path, names: Sequence[str], start: int, stop: int) -> 
     return [decode_image(folder / name, place=str(folder / name)) for name in names[start:stop]]
 
 
-def decode_image(content: Path | bytes, *, place: str) -> npt.NDArray[np.uint8]:
+def decode_image(content: Path | bytes, *, place: str, most_pixels: int | None = None) -> npt.NDArray[np.uint8]:
     """Decode one image.
 
     The EXIF orientation is applied. Of an animation the first frame is taken; transparency is dropped, not blended; of
@@ -120,6 +120,7 @@ def decode_image(content: Path | bytes, *, place: str) -> npt.NDArray[np.uint8]:
     Args:
         content: A file, or its bytes.
         place: Name of the image in messages.
+        most_pixels: Largest number of pixels, below the limit of Pillow; that one if left out.
 
     Returns:
         `H x W x 3` RGB.
@@ -131,6 +132,7 @@ def decode_image(content: Path | bytes, *, place: str) -> npt.NDArray[np.uint8]:
     try:
         with pillow.Image.open(stream, formats=PILLOW_FORMATS) as image:
             _check_size(image, pillow.Image.MAX_IMAGE_PIXELS)
+            _check_size(image, most_pixels)
             pillow.ImageOps.exif_transpose(image, in_place=True)
             return np.array(_as_rgb(image))
     except Exception as error:  # the decoders of Pillow may raise anything
@@ -154,7 +156,7 @@ def _check_size(image: "Image", limit: int | None) -> None:
     count = image.width * image.height
     check_unpacked(PIXEL_BYTES * count, place=f"an image of {image.width} x {image.height} pixels")
     if limit is not None and count > limit:
-        raise InputError(expected=f"at most {limit} pixels (PIL.Image.MAX_IMAGE_PIXELS)", got=f"{count} pixels")
+        raise InputError(expected=f"at most {limit} pixels", got=f"{count}")
 
 
 def _as_rgb(image: "Image") -> "Image":

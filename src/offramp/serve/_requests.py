@@ -1,0 +1,176 @@
+"""Requests as JSON: the inputs in the form that the model takes, and the settings of each request."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from offramp._registry import unknown_name
+from offramp.data._images import decode_image
+from offramp.errors import InputError
+from offramp.model._answer import Answer
+from offramp.model._model import EarlyExitModel
+from offramp.policy import OperatingPoint
+
+__all__ = [
+    "Limits",
+    "Settings",
+    "check_sets",
+    "describe_answer",
+    "describe_point",
+    "read_inputs",
+    "read_settings",
+    "takes_texts",
+]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Largest requests that a server takes."""
+
+    body_bytes: int = 16 * 2**20
+    """Bytes of a request."""
+    samples: int = 256
+    """Inputs of a request."""
+    characters: int = 100_000
+    """Characters of a text."""
+    pixels: int = 16_000_000
+    """Pixels of an image."""
+    deadline_ms: float = 60_000.0
+    """Milliseconds until a request is given up, for requests that name no earlier deadline."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of one request."""
+
+    budget: float | None = None
+    """Share of the full network's cost to spend at most."""
+    max_drop: float | None = None
+    """Loss against the full network at most, guaranteed."""
+    sets: float | None = None
+    """Miscoverage of the prediction sets to return, such as 0.05; none if left out."""
+    deadline_ms: float | None = None
+    """Milliseconds after which the answer is of no use."""
+
+
+def read_settings(values: Mapping[str, Any], limits: Limits) -> Settings:
+    """Check the settings of a request.
+
+    Args:
+        values: Settings by name, as JSON gave them; None stands for a setting left out.
+        limits: Limits of the server.
+    """
+    names = [field.name for field in fields(Settings)]
+    for name, value in values.items():
+        if name not in names:
+            raise InputError(str(unknown_name("setting", name, names)))
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            raise InputError(name, expected="a number", got=value)
+    given = {name: float(value) for name, value in values.items() if value is not None}
+    given["deadline_ms"] = min(given.get("deadline_ms", limits.deadline_ms), limits.deadline_ms)
+    return Settings(**given)
+
+
+def read_inputs(values: Any, model: EarlyExitModel, limits: Limits) -> Any:
+    """Return the inputs of a request as `EarlyExitModel.predict` takes them.
+
+    Args:
+        values: N texts; N images, each an image file as base64 or bytes; or nested lists of numbers, N of them.
+        model: The model, which takes texts if its preprocessing has a tokenizer.
+        limits: Limits of the server.
+    """
+    if not isinstance(values, list) or not values:
+        raise InputError("inputs", expected="a list of at least one input", got=type(values).__name__)
+    if len(values) > limits.samples:
+        raise InputError("inputs", expected=f"at most {limits.samples} in one request", got=f"{len(values)}")
+    if takes_texts(model):
+        return [_check_text(value, place, limits) for place, value in enumerate(values)]
+    if all(isinstance(value, str | bytes) for value in values):
+        return [_read_image(value, place, limits) for place, value in enumerate(values)]
+    return _read_numbers(values, whole=bool(model.preprocessing.steps))
+
+
+def takes_texts(model: EarlyExitModel) -> bool:
+    """Tell if a model takes texts.
+
+    Args:
+        model: The model.
+    """
+    members = () if model.backbone.factory is None else model.backbone.factory.members
+    every = [model.preprocessing, *(member.preprocessing for member in members)]
+    return any(name == "tokenize" for preprocessing in every for name, _ in preprocessing.steps)
+
+
+def describe_answer(answer: Answer, settings: Settings) -> list[dict[str, Any]]:
+    """Return one JSON object per input: an answer, or the error of a bad input.
+
+    Args:
+        answer: The answers.
+        settings: The settings of the request: a miscoverage adds the prediction sets.
+    """
+    objects = answer.to_dicts()
+    for entry in objects:
+        sets = entry.pop("prediction_sets", None)
+        if sets is not None and settings.sets is not None:
+            entry["prediction_set"] = sets[settings.sets]
+    return objects
+
+
+def check_sets(settings: Settings, point: OperatingPoint) -> None:
+    """Refuse a miscoverage that was not calibrated.
+
+    Args:
+        settings: The settings of a request.
+        point: The operating point of its samples.
+    """
+    if settings.sets is not None and settings.sets not in point.conformal_thresholds:
+        levels = ", ".join(map(str, sorted(point.conformal_thresholds))) or "none"
+        raise InputError("sets", expected=f"a miscoverage that was calibrated ({levels})", got=f"{settings.sets:g}")
+
+
+def describe_point(point: OperatingPoint) -> dict[str, Any]:
+    """Return the figures of an operating point on the tune split, and its guarantee if there is one."""
+    guarantee = None if point.guarantee is None else {**asdict(point.guarantee), "claim": str(point.guarantee)}
+    return {"policy": point.policy, **point.tune_metrics, "guarantee": guarantee}
+
+
+def _check_text(value: Any, place: int, limits: Limits) -> str:
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError as error:
+            raise InputError(f"input {place}", expected="text in UTF-8", got="other bytes") from error
+    if not isinstance(value, str):
+        raise InputError(f"input {place}", expected="a text", got=type(value).__name__)
+    if len(value) > limits.characters:
+        raise InputError(f"input {place}", expected=f"at most {limits.characters:,} characters", got=f"{len(value):,}")
+    return value
+
+
+def _read_image(value: str | bytes, place: int, limits: Limits) -> npt.NDArray[np.uint8]:
+    name = f"input {place}"
+    if isinstance(value, str):
+        try:
+            value = base64.b64decode(value, validate=True)
+        except ValueError as error:
+            raise InputError(name, expected="an image file as base64", got="a text that is not base64") from error
+    return decode_image(value, place=name, most_pixels=limits.pixels)
+
+
+def _read_numbers(values: list[Any], *, whole: bool) -> npt.NDArray[Any]:
+    """Return nested lists as an array: of bytes for images that are still to be prepared, else of numbers."""
+    try:
+        array = np.array(values)
+    except (ValueError, OverflowError) as error:
+        raise InputError("inputs", expected="lists of numbers, all of one shape", got="several shapes") from error
+    if array.dtype.kind not in "iuf":
+        raise InputError("inputs", expected="texts, images as base64, or lists of numbers", got="something else")
+    if whole:
+        if array.dtype.kind == "f" or array.min(initial=0) < 0 or array.max(initial=0) > 255:
+            raise InputError("inputs", expected="pixels as whole numbers in 0 to 255", got="other numbers")
+        return array.astype(np.uint8)
+    return array.astype(np.float32) if array.dtype.kind == "f" else array
