@@ -197,12 +197,12 @@ class TestFiles:
         content = json.loads(path.read_text())
         path.write_text(json.dumps({**content, "sum_ratio": [1, 1.5, 1]}))
         assert LatencyTable.load(path).sum_ratio == (1.0, 1.5, 1.0)
-        assert (content["format"], content["version"], content["machine"]) == ("offramp latency", 1, "an abacus")
+        assert (content["format"], content["version"], content["machine"]) == ("offramp latency", 2, "an abacus")
 
     @each(
         ("change", "told"),
         [
-            (lambda table: table.update(version=2), "expected version 1, got 2; measure again"),
+            (lambda table: table.update(version=1), "expected version 2, got 1; measure again"),
             (lambda table: table.update(format="else"), "a latency table, got another file"),
             (lambda table: table.pop("stage"), "no complete latency table: 'stage'"),
             (lambda table: table.update(stage=[]), "the same number of rows"),
