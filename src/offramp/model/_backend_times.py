@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -76,15 +77,15 @@ def measure_backends(
                 warnings.warn(f"'{name}' was not measured: {error}", OfframpWarning, stacklevel=2)
             advance(1)
     given, count = model.backbone.batch_size(hidden, 0), max(SAMPLES, batch_sizes[-1])
-    total = REPEATS * sum(count // size for size in batch_sizes)
+    total = REPEATS * sum(count // size * size for size in batch_sizes)
     runs: list[RunTime] = []
-    with torch.inference_mode(), progress_bar("measuring runs", total, unit="batches", show=progress) as advance:
+    with torch.inference_mode(), progress_bar("measuring runs", total, unit="samples", show=progress) as advance:
         for size in batch_sizes:
             batches = [torch.arange(start, start + size) % given for start in range(0, count - size + 1, size)]
             works: dict[str, Callable[[int], object]] = {}
             for candidate in candidates:
                 works |= candidate.works(batches, fewer=size == batch_sizes[0])
-            times = time_in_turns(works, len(batches), repeats=REPEATS, advance=advance)
+            times = time_in_turns(works, len(batches), repeats=REPEATS, advance=partial(advance, size))
             for candidate in candidates:
                 runs += candidate.summarise(times, size, len(batches) * size)
     best = fastest(runs)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from offramp._progress import Advance
 from offramp.errors import InputError
 
 __all__ = ["RunTime", "fastest", "make_run", "parse_run", "time_in_turns"]
@@ -60,7 +59,7 @@ def fastest(runs: Sequence[RunTime], *, batch_size: int | None = None) -> RunTim
 
 
 def time_in_turns(
-    works: Mapping[str, Callable[[int], object]], batches: int, *, repeats: int, advance: Advance
+    works: Mapping[str, Callable[[int], object]], batches: int, *, repeats: int, advance: Callable[[], object]
 ) -> dict[str, list[float]]:
     """Time works on the same batches in turns, so that what disturbs one disturbs the others too.
 
@@ -87,7 +86,7 @@ def time_in_turns(
                     start = time.perf_counter()
                     works[name](batch)
                     times[name][repeat] += 1000 * (time.perf_counter() - start)
-                advance(1)
+                advance()
     finally:
         gc.enable()
     return times
