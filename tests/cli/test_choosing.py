@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from offramp.cli.choosing import PointOptions, warn_of_full_sets, with_point_options
+from offramp.cli.choosing import PointOptions, read_run, warn_of_full_sets, with_point_options
 from offramp.model._model import EarlyExitModel
+from offramp.runtime._run_times import RunTime
 from tests.cases import each
 from tests.cli.workshop import MODELS, Shell, opened, samples
 from tests.model.timing_examples import FULL_MS, table_of
@@ -215,6 +216,23 @@ def test_predict_warns_of_times_of_another_backend(offramp: Shell, artifact: Pat
     assert told in ran.told
     assert "offramp inspect --measure --backend bfloat16" in ran.told
     assert told not in offramp(*line, "--out", tmp_path / "other.csv").told  # no times were asked for
+
+
+def test_predict_takes_backend_and_batch_size_from_the_file(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    run = RunTime("eager", 16, 3, ms=1.0, least_ms=1.0, most_ms=1.0, full_ms=2.0)
+    table = table_of(opened(artifact), backend="bfloat16", runs=(run, replace(run, batch_size=1, ms=2.0)))
+    table.save(tmp_path / "latency.json")
+    latency = tmp_path / "latency.json"
+    assert read_run(latency, None, None) == ("bfloat16", 16)
+    assert read_run(latency, "eager", 4) == ("eager", 4)
+    assert read_run(None, None, None) == (None, None)
+    replace(table, backend="OwnBackend", runs=()).save(tmp_path / "other.json")
+    assert read_run(tmp_path / "other.json", None, None) == (None, None)
+    line = ("predict", artifact, "--data", "test.npz", "--trust", f"{MODELS}:make", "--latency", latency)
+    ran = offramp(*line, "--out", tmp_path / "answers.csv")
+    assert ran.status == 0
+    assert f"{latency} recommends batches of 16 on 'bfloat16'" in ran.told
+    assert "times were measured with backend" not in ran.told
 
 
 def test_milliseconds_that_cannot_be_met(offramp: Shell, artifact: Path, tmp_path: Path) -> None:

@@ -146,9 +146,34 @@ class TestArtifact:
         ran = offramp(*line)
         assert "tiny: 4 stages, 3 classes" in ran.out
         assert str(opened(artifact).frontier) in ran.out
-        found = offramp.json(*line, "--measure", "--out", tmp_path / "latency.json")
+        found = offramp.json(*line, "--measure", "--backend", "eager", "--out", tmp_path / "latency.json")
         assert found["frontier"]["network"] == found["network"] == "tiny"
+        assert found["recommended"] is None
         assert opened(artifact).with_latency(LatencyTable.load(tmp_path / "latency.json")).unit.full_ms is not None
+
+    def test_the_fastest_backend_and_batch_size(
+        self, offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("offramp.model._backend_times._usable_backends", lambda _: ["eager"])
+        out = tmp_path / "times.json"
+        line = ("inspect", artifact, *self.TRUST, "--data", "test.npz", "--measure", "--out", out)
+        found = offramp.json(*line)
+        table = LatencyTable.load(out)
+        assert table.batch_sizes == (1, 8, 64)
+        assert found["latency"]["runs"] == [vars(run) for run in table.runs]
+        recommended = found["recommended"]
+        own = [run for run in table.runs if not run.note]
+        assert [run.batch_size for run in own] == [1, 8, 64]
+        assert recommended["latency"] == vars(own[0])
+        assert recommended["throughput"] == vars(min(own, key=lambda run: run.ms))
+        ran = offramp(*line, "--batch-size", "4")
+        assert "Recommended for batches of 4: eager with " in ran.out, ran.told
+        assert "Recommended for throughput: eager in batches of 4, " in ran.out
+        ran = offramp(
+            "predict", artifact, *self.TRUST, "--data", "test.npz", "--latency", out, "--out", tmp_path / "a.csv"
+        )
+        assert ran.status == 0
+        assert f"{out} recommends batches of 4 on 'eager'" in ran.told
 
     @each(
         ("more", "told"),

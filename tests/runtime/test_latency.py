@@ -16,6 +16,7 @@ from offramp.policy._threshold import ThresholdPolicy
 from offramp.runtime import LatencyTable
 from offramp.runtime._batch import Compaction
 from offramp.runtime._latency import LatencyPrices
+from offramp.runtime._run_times import RunTime
 from tests.cases import each, refuses
 
 TABLE = LatencyTable(
@@ -37,6 +38,7 @@ TABLE = LatencyTable(
     torch="2.0",
 )
 LADDER = LadderExits((4, 5, 6), (0, 1), 3, width=2)
+RUN = RunTime("onnx", 8, 3, ms=2.0, least_ms=1.5, most_ms=3.0, full_ms=5.0)
 
 
 @each(("size", "expected"), [(1, 1.0), (8, 8.0), (36, 36.0), (64, 64.0), (100, 100.0), (0, 1.0)])
@@ -179,7 +181,8 @@ def test_times_that_do_not_add_up_are_suspect() -> None:
 
 
 def test_fewer_stages() -> None:
-    table = replace(TABLE, others=(replace(TABLE, size=9.0),)).with_stages((0, 2), "two")
+    table = replace(TABLE, others=(replace(TABLE, size=9.0),), runs=(RUN,)).with_stages((0, 2), "two")
+    assert table.runs == ()  # of the whole network
     assert (table.network, table.stage) == ("two", (TABLE.stage[0], TABLE.stage[2]))
     assert table.others[0].answer == (TABLE.answer[0], TABLE.answer[2])
     assert table.full == TABLE.full
@@ -189,20 +192,21 @@ def test_fewer_stages() -> None:
 class TestFiles:
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
-        replace(TABLE, others=(replace(TABLE, size=9.0),)).save(tmp_path / "table.json")
+        replace(TABLE, others=(replace(TABLE, size=9.0),), runs=(RUN,)).save(tmp_path / "table.json")
         return tmp_path / "table.json"
 
     def test_what_is_saved_is_what_is_loaded(self, path: Path) -> None:
-        assert LatencyTable.load(path) == replace(TABLE, others=(replace(TABLE, size=9.0),))
+        assert LatencyTable.load(path) == replace(TABLE, others=(replace(TABLE, size=9.0),), runs=(RUN,))
+        assert LatencyTable.load(path).fastest_run == RUN
         content = json.loads(path.read_text())
         path.write_text(json.dumps({**content, "sum_ratio": [1, 1.5, 1]}))
         assert LatencyTable.load(path).sum_ratio == (1.0, 1.5, 1.0)
-        assert (content["format"], content["version"], content["machine"]) == ("offramp latency", 1, "an abacus")
+        assert (content["format"], content["version"], content["machine"]) == ("offramp latency", 2, "an abacus")
 
     @each(
         ("change", "told"),
         [
-            (lambda table: table.update(version=2), "expected version 1, got 2; measure again"),
+            (lambda table: table.update(version=1), "expected version 2, got 1; measure again"),
             (lambda table: table.update(format="else"), "a latency table, got another file"),
             (lambda table: table.pop("stage"), "no complete latency table: 'stage'"),
             (lambda table: table.update(stage=[]), "the same number of rows"),
@@ -230,6 +234,9 @@ class TestFiles:
             (lambda table: table["others"][0].update(size=1.0), "samples of other sizes"),
             (lambda table: table["others"][0].update(others=[dict(table["others"][0])]), "without tables of their own"),
             (lambda table: table.update(others=[7]), "no complete latency table"),
+            (lambda table: table.pop("runs"), "no complete latency table: 'runs'"),
+            (lambda table: table.update(runs=[{"backend": "eager"}]), "no complete latency table"),
+            (lambda table: table["runs"][0].update(ms=-1), "field 'runs'"),
         ],
     )
     def test_incomplete_files(self, path: Path, change: Callable[[Any], object], told: str) -> None:

@@ -30,6 +30,7 @@ __all__ = [
     "check_share",
     "choose_point",
     "read_latency",
+    "read_run",
     "warn_of_backend",
     "warn_of_busy",
     "warn_of_full_sets",
@@ -79,7 +80,28 @@ def read_latency(path: Path | None, batch_size: int | None) -> "tuple[LatencyTab
     if table.machine != processor_name():
         warn(f"the times in {path} were measured on '{table.machine}', this machine is '{processor_name()}'.")
     warn_of_busy(table)
-    return table, 1 if batch_size is None else batch_size
+    return table, table.batch_sizes[0] if batch_size is None else batch_size
+
+
+def read_run(latency: Path | None, backend: str | None, batch_size: int | None) -> tuple[str | None, int | None]:
+    """Return the backend and the batch size to run with: as given, else as a latency file recommends.
+
+    Args:
+        latency: The file, if given.
+        backend: Name of a backend, if given.
+        batch_size: Batch size, if given.
+    """
+    from offramp.runtime import BACKENDS, LatencyTable
+
+    if latency is None:
+        return backend, batch_size
+    table = LatencyTable.load(latency)
+    if backend is None and table.backend in BACKENDS:
+        backend = table.backend
+    if batch_size is None and table.fastest_run is not None:
+        batch_size = table.fastest_run.batch_size
+        say(f"{latency} recommends batches of {batch_size} on '{table.backend}'.")
+    return backend, batch_size
 
 
 def warn_of_busy(table: "LatencyTable") -> None:

@@ -79,7 +79,11 @@ def inspect(
     measure: Annotated[
         bool,
         typer.Option(
-            "--measure", metavar="", help="Also measure times on this machine, on the CPU.", rich_help_panel=TIMES
+            "--measure",
+            metavar="",
+            help="Also measure times on this machine, on the CPU. With an artifact and without --backend: whole runs "
+            "on every backend, and which backend and batch size are the fastest.",
+            rich_help_panel=TIMES,
         ),
     ] = False,
     batch_size: Annotated[
@@ -87,7 +91,8 @@ def inspect(
         typer.Option(
             min=1,
             metavar="N",
-            help="Batch size to measure; repeat it for more sizes. [dim]Without it: 1.[/dim]",
+            help="Batch size to measure; repeat it for more sizes. [dim]Without it: 1; where backends are compared, 1, "
+            "8 and 64.[/dim]",
             rich_help_panel=TIMES,
         ),
     ] = None,
@@ -95,8 +100,8 @@ def inspect(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Backend to measure: eager, bfloat16, onnx or int8; use the one that will run. "
-            "[dim]Without it: eager.[/dim]",
+            help="Backend to measure, stage by stage: eager, bfloat16, onnx or int8. [dim]Without it: all that an "
+            "artifact may run on here; of a network, eager.[/dim]",
             rich_help_panel=TIMES,
         ),
     ] = None,
@@ -106,7 +111,8 @@ def inspect(
             "--out",
             "-o",
             metavar="FILE",
-            help="File for the measured times, for --latency of other commands. [dim]Without it: not written.[/dim]",
+            help="File for the measured times and the recommended backend and batch size, for --latency of other "
+            "commands. [dim]Without it: not written.[/dim]",
             rich_help_panel=TIMES,
         ),
     ] = None,
@@ -124,11 +130,15 @@ def inspect(
     [bold]Example[/bold]: offramp inspect --model models:make --data train.csv
 
     [bold]Example[/bold]: offramp inspect my-offramp
+
+    [bold]Example[/bold]: offramp inspect my-offramp --data new.csv --measure --out times.json
     """
     from offramp.cli.datasets import Columns
     from offramp.cli.networks import find_modules_here, make_network, open_artifact
+    from offramp.cli.recommending import describe_recommendation, print_recommendation
     from offramp.cost import count_backbone, keep_exits
     from offramp.methods._initialization import create_exits
+    from offramp.model._backend_times import BATCH_SIZES, SAMPLES, measure_backends
     from offramp.policy import POLICIES
     from offramp.policy._policy import DEFAULT_POLICIES
     from offramp.pooling import POOLINGS
@@ -145,9 +155,9 @@ def inspect(
             f"{' and '.join(timing_options)} without --measure",
             hint="add --measure: without it no times are measured",
         )
-    backend = "eager" if backend is None else backend
     find_modules_here()
-    BACKENDS.get(backend)  # refuse an unknown or missing backend now
+    if backend is not None:
+        BACKENDS.get(backend)  # refuse an unknown or missing backend now
     if out is not None:
         check_writable(out.parent, "--out")
     model = None
@@ -201,17 +211,22 @@ def inspect(
         }
     times = None
     if measure:
-        sizes = sorted(set(batch_size or (1,)))
-        times = measure_latency(
-            network,
-            pool,
-            exit_set.eval(),
-            example,
-            backend=backend,
-            batch_sizes=sizes,
-            policies=DEFAULT_POLICIES if model is None else list(model.points),
-            progress=not as_json,
-        )
+        if model is not None and data is not None and backend is None:
+            sizes = sorted(set(batch_size or BATCH_SIZES))
+            columns = Columns(label, column, split)
+            samples = _first_samples(data, columns, network, preprocessing, max(SAMPLES, sizes[-1]))
+            times = measure_backends(model, samples, batch_sizes=sizes, progress=not as_json)
+        else:
+            times = measure_latency(
+                network,
+                pool,
+                exit_set.eval(),
+                example,
+                backend=backend or "eager",
+                batch_sizes=sorted(set(batch_size or (1,))),
+                policies=DEFAULT_POLICIES if model is None else list(model.points),
+                progress=not as_json,
+            )
         for stage, row in zip(stages, times.stage, strict=True):
             stage["ms"] = list(row)
         if out is not None:
@@ -227,6 +242,7 @@ def inspect(
         "pooling": pool.name,
         "stages": stages,
         "latency": None if times is None else times.to_json(),
+        "recommended": None if times is None else describe_recommendation(times),
         "frontier": None if model is None else describe(model),
     }
     if as_json:
@@ -247,9 +263,9 @@ def inspect(
         for stage in stages
     ]
     title = f"{network.name}: {network.num_exits} stages, {network.num_classes} classes, {_millions(full)} M Mul-Adds"
-    columns = ["stage", "M Mul-Adds", "share", "output", "features", "cost of leaving"]
+    titles = ["stage", "M Mul-Adds", "share", "output", "features", "cost of leaving"]
     time_columns = [] if times is None else ["ms" if size == 1 else f"ms for {size}" for size in times.batch_sizes]
-    print_table(title, [*columns, *time_columns], rows)
+    print_table(title, [*titles, *time_columns], rows)
     say("* the network has its own head here. Cost of leaving: all stages and exits so far, relative to the network.")
     if times is not None:
         full_times = ", ".join(
@@ -257,6 +273,7 @@ def inspect(
         )
         say(f"The full network takes {full_times} with {times.backend} on '{times.machine}', threads: {times.threads}.")
         warn_of_busy(times)
+        print_recommendation(times)
     if out is not None:
         say(f"Written to {out}: pass it to fit, evaluate or predict with --latency.")
     if model is None and leaving[-1] > 1.1:

@@ -235,7 +235,7 @@ LatencyBatchOption = Annotated[
         min=1,
         metavar="N",
         help="With --latency: batch size that the times are for, interpolated linearly between the sizes measured. "
-        "[dim]Without it: 1.[/dim]",
+        "[dim]Without it: the smallest one measured.[/dim]",
         rich_help_panel=_POINT,
     ),
 ]

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from offramp._progress import Advance, progress_bar
-from offramp.cli.choosing import PointOptions, choose_point, warn_of_backend, with_latency_file, with_point_options
+from offramp.cli.choosing import (
+    PointOptions,
+    choose_point,
+    read_run,
+    warn_of_backend,
+    with_latency_file,
+    with_point_options,
+)
 from offramp.cli.console import print_json, resumable, say, warn
 from offramp.cli.options import (
     ArtifactArgument,
@@ -69,15 +76,22 @@ def predict(
     miscoverage: Annotated[
         float, typer.Option(metavar="SHARE", help="Share of prediction sets that may miss the true class: 0.05 or 0.1.")
     ] = 0.05,
-    batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Samples per batch.")] = 64,
+    batch_size: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Samples per batch. [dim]Without it: as --latency recommends, else 64.[/dim]",
+        ),
+    ] = None,
     backend: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME",
             help="Backend: eager, bfloat16 (less precise; faster on processors that support it) or onnx (fastest for "
-            "small batches; needs the extra onnx).",
+            "small batches; needs the extra onnx). [dim]Without it: as measured in --latency, else eager.[/dim]",
         ),
-    ] = "eager",
+    ] = None,
     shadow: Annotated[
         float,
         typer.Option(
@@ -115,6 +129,8 @@ def predict(
 
     many = workers is not None or cluster is not None
     _check_out(out, many=many, shadow=shadow)
+    backend, batch_size = read_run(latency, backend, batch_size)
+    backend, batch_size = backend or "eager", batch_size or 64
     _check_device(device, many=many, backend=backend)
     model = with_latency_file(open_artifact(artifact, trust, device=device), latency, latency_batch_size)
     if device is not None:

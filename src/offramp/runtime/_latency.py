@@ -17,12 +17,13 @@ from offramp.cost._table import CostTable
 from offramp.errors import InputError
 from offramp.exits import ExitSet, LadderExits
 from offramp.policy import Policy
+from offramp.runtime._run_times import RunTime, fastest, parse_run
 
 __all__ = ["MOST_OFF", "VERSION", "LatencyPrices", "LatencyTable", "count_stage_weights", "describe_exits"]
 
 FORMAT = "offramp latency"
 
-VERSION = 1
+VERSION = 2
 """Version of the file format. A reader takes this version."""
 
 MOST_OFF = 0.2
@@ -88,6 +89,8 @@ class LatencyTable:
     """Size of every sample (tokens, nodes), where samples differ in size."""
     others: tuple["LatencyTable", ...] = ()
     """Tables for samples of other sizes."""
+    runs: tuple[RunTime, ...] = ()
+    """Times of whole runs on this and other backends; none unless `inspect --measure` compared them."""
 
     def at(self, piece: str, stage: int, batch_size: float) -> float:
         """Interpolate the milliseconds of one piece linearly; beyond the largest batch size, extrapolate.
@@ -113,6 +116,11 @@ class LatencyTable:
         ratios = [ratio for table in (self, *self.others) for ratio in table.sum_ratio]
         farthest = max(ratios, key=lambda ratio: abs(ratio - 1), default=1.0)
         return farthest if abs(farthest - 1) > MOST_OFF else None
+
+    @property
+    def fastest_run(self) -> RunTime | None:
+        """The whole run with the least time per sample, without those that are not recommended; None if unknown."""
+        return fastest(self.runs)
 
     def costs(self, exits: ExitSet, *, policy: str = "threshold", batch_size: int = 1) -> Costs:
         """Return the costs in milliseconds per sample.
@@ -151,7 +159,7 @@ class LatencyTable:
             name: tuple(getattr(self, name)[stage] for stage in stages) for name in (*_PIECES, *_PER_STAGE)
         }
         others = tuple(table.with_stages(stages, network) for table in self.others)
-        return replace(self, **rows, network=network, others=others)
+        return replace(self, **rows, network=network, others=others, runs=())
 
     def to_json(self) -> dict[str, Any]:
         """Return the table as JSON content."""
@@ -320,6 +328,7 @@ def _parse(content: Mapping[str, Any], *, inner: bool = False) -> LatencyTable:
         sum_ratio=row(content["sum_ratio"], "sum_ratio") if content["sum_ratio"] else (),
         size=float(size),
         others=others,
+        runs=tuple(map(parse_run, content["runs"])),
     )
 
 
