@@ -1,0 +1,244 @@
+"""Requests and responses of the Open Inference Protocol, version 2: named tensors in JSON, or binary after it."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from offramp.errors import InputError
+from offramp.model._answer import Answer
+from offramp.model._model import EarlyExitModel
+from offramp.serve._requests import Limits, Settings, read_inputs, takes_texts
+
+__all__ = ["describe_tensors", "parse_json", "read_request", "write_outputs"]
+
+DTYPES = {
+    "BOOL": np.bool_,
+    "UINT8": np.uint8,
+    "UINT16": np.uint16,
+    "UINT32": np.uint32,
+    "UINT64": np.uint64,
+    "INT8": np.int8,
+    "INT16": np.int16,
+    "INT32": np.int32,
+    "INT64": np.int64,
+    "FP16": np.float16,
+    "FP32": np.float32,
+    "FP64": np.float64,
+}
+"""Types of numbers; texts and files are BYTES."""
+
+MOST_DIMENSIONS = 8
+"""Dimensions of a tensor at most."""
+
+SETTINGS = ("budget", "max_drop", "sets", "deadline_ms")
+"""Parameters of a request that are ours; clients send others of their own, which are ignored."""
+
+
+def parse_json(body: bytes) -> dict[str, Any]:
+    """Parse a request's JSON object; NaN and infinite numbers, which JSON does not have, are refused.
+
+    Args:
+        body: The JSON, in UTF-8.
+    """
+    try:
+        content = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise InputError("the body", expected="a JSON object", got=f"other text: {str(error)[:200]}") from error
+    if not isinstance(content, dict):
+        raise InputError("the body", expected="a JSON object", got=type(content).__name__)
+    return content
+
+
+def read_request(
+    body: bytes, header_length: int | None, model: EarlyExitModel, limits: Limits
+) -> tuple[dict[str, Any], Any, dict[str, Any]]:
+    """Read an inference request.
+
+    Args:
+        body: JSON, and after it the binary data of tensors that have a `binary_data_size`.
+        header_length: Bytes of the JSON; None if there is no binary data.
+        model: The model.
+        limits: Limits of the server.
+
+    Returns:
+        The request, the inputs as `EarlyExitModel.predict` takes them, and the settings by name.
+    """
+    length = len(body) if header_length is None else header_length
+    if not 0 <= length <= len(body):
+        raise InputError("Inference-Header-Content-Length", expected=f"0 to {len(body)}", got=length)
+    request = parse_json(body[:length])
+    tensors = _read_tensors(request.get("inputs"), memoryview(body)[length:])
+    parameters = request.get("parameters") or {}
+    if not isinstance(parameters, Mapping):
+        raise InputError("parameters", expected="a JSON object", got=type(parameters).__name__)
+    settings = {name: parameters[name] for name in SETTINGS if name in parameters}
+    return request, _as_inputs(tensors, model, limits), settings
+
+
+def write_outputs(answer: Answer, settings: Settings, wanted: Sequence[str]) -> list[dict[str, Any]]:
+    """Return answers as tensors of the protocol.
+
+    Args:
+        answer: The answers.
+        settings: The settings of the request: a miscoverage adds the prediction sets.
+        wanted: Names of the outputs; all if empty.
+    """
+    labels = (list(answer.names), "BYTES") if answer.classes else (answer.labels.tolist(), "INT64")
+    probabilities = answer.probabilities.nan_to_num()  # of bad inputs, which JSON could not hold
+    outputs: dict[str, tuple[list[Any], str, list[int]]] = {
+        "label": (*labels, [len(answer)]),
+        "probabilities": (probabilities.flatten().tolist(), "FP32", list(probabilities.shape)),
+        "exit": (answer.exits.tolist(), "INT64", [len(answer)]),
+        "relative_cost": (answer.relative_cost.tolist(), "FP32", [len(answer)]),
+    }
+    if settings.sets is not None:
+        sets = answer.prediction_sets[settings.sets]
+        outputs["prediction_set"] = (sets.flatten().tolist(), "BOOL", list(sets.shape))
+    if answer.errors:
+        errors = [answer.errors.get(place, "") for place in range(len(answer))]
+        outputs["error"] = (errors, "BYTES", [len(answer)])
+    if unknown := [name for name in wanted if name not in (*outputs, "error")]:
+        raise InputError("outputs", expected=f"some of {', '.join(outputs)}", got=f"'{unknown[0]}'")
+    return [
+        {"name": name, "datatype": datatype, "shape": shape, "data": data}
+        for name, (data, datatype, shape) in outputs.items()
+        if not wanted or name in wanted or name == "error"
+    ]
+
+
+def describe_tensors(model: EarlyExitModel) -> dict[str, list[dict[str, Any]]]:
+    """Return the inputs and outputs of a model, as the protocol's metadata has them.
+
+    Args:
+        model: The model.
+    """
+    classes = model.backbone.num_classes
+    kind = ("text", "BYTES", [-1]) if takes_texts(model) else ("image", "UINT8", [-1, -1, -1, -1])
+    if not takes_texts(model) and not model.preprocessing.steps:
+        kind = ("input", "FP32", [-1])
+    outputs = [
+        ("label", "BYTES" if model.classes else "INT64", [-1]),
+        ("probabilities", "FP32", [-1, classes]),
+        ("exit", "INT64", [-1]),
+        ("relative_cost", "FP32", [-1]),
+        ("prediction_set", "BOOL", [-1, classes]),
+    ]
+    named = {"inputs": [kind], "outputs": outputs}
+    return {
+        place: [{"name": name, "datatype": datatype, "shape": shape} for name, datatype, shape in tensors]
+        for place, tensors in named.items()
+    }
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
+
+
+def _read_tensors(entries: Any, binary: memoryview) -> dict[str, npt.NDArray[Any] | list[Any]]:
+    """Return the tensors of a request by name; those of BYTES as lists."""
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, Mapping) for entry in entries):
+        raise InputError("inputs", expected="a list of at least one tensor", got=type(entries).__name__)
+    tensors: dict[str, npt.NDArray[Any] | list[Any]] = {}
+    for entry in entries:
+        name, shape = entry.get("name"), entry.get("shape")
+        if not isinstance(name, str) or name in tensors:
+            raise InputError("inputs", expected="tensors of different names", got=name)
+        if not isinstance(shape, list) or not 1 <= len(shape) <= MOST_DIMENSIONS or not all(map(_is_length, shape)):
+            raise InputError(f"tensor '{name}'", expected="a shape of whole numbers of at least 0", got=shape)
+        parameters = entry.get("parameters")
+        size = parameters.get("binary_data_size") if isinstance(parameters, Mapping) else None
+        if size is None:
+            tensors[name] = _from_json(name, entry, shape)
+            continue
+        if not _is_length(size) or size > len(binary):
+            raise InputError(f"tensor '{name}'", expected="a binary_data_size within the body", got=size)
+        tensors[name] = _from_bytes(name, entry, shape, binary[:size])
+        binary = binary[size:]
+    if len(binary):
+        raise InputError("the body", expected="the binary data of the tensors", got=f"{len(binary)} bytes more")
+    return tensors
+
+
+def _is_length(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**31
+
+
+def _dtype(name: str, datatype: Any) -> type[Any]:
+    dtype = DTYPES.get(datatype) if isinstance(datatype, str) else None
+    if dtype is None:
+        raise InputError(f"tensor '{name}'", expected=f"a datatype of BYTES, {', '.join(DTYPES)}", got=datatype)
+    return dtype
+
+
+def _from_json(name: str, entry: Mapping[str, Any], shape: list[int]) -> npt.NDArray[Any] | list[Any]:
+    data = entry.get("data")
+    if not isinstance(data, list):
+        raise InputError(f"tensor '{name}'", expected="a list of its data", got=type(data).__name__)
+    if entry.get("datatype") == "BYTES":
+        values = [value for row in data for value in (row if isinstance(row, list) else [row])]
+        if len(values) != math.prod(shape):
+            raise InputError(f"tensor '{name}'", expected=f"{math.prod(shape)} values", got=f"{len(values)}")
+        return values
+    dtype = _dtype(name, entry.get("datatype"))
+    try:
+        array = np.array(data)
+        if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and np.dtype(dtype).kind != "f"):
+            raise ValueError(f"values of type {array.dtype}")
+        converted: npt.NDArray[Any] = array.astype(dtype).reshape(shape)
+        if array.size and np.dtype(dtype).kind in "iu" and bool((converted.reshape(array.shape) != array).any()):
+            raise ValueError("values out of range")
+    except (ValueError, OverflowError, TypeError) as error:
+        raise InputError(
+            f"tensor '{name}'", expected=f"{math.prod(shape)} numbers of type {entry['datatype']}", got=str(error)[:200]
+        ) from error
+    return converted
+
+
+def _from_bytes(
+    name: str, entry: Mapping[str, Any], shape: list[int], data: memoryview
+) -> npt.NDArray[Any] | list[Any]:
+    if entry.get("datatype") == "BYTES":
+        values, place = [], 0
+        while place + 4 <= len(data):  # each has its length before it
+            end = place + 4 + int.from_bytes(data[place : place + 4], "little")
+            if end > len(data):
+                break
+            values.append(bytes(data[place + 4 : end]))
+            place = end
+        if place != len(data) or len(values) != math.prod(shape):
+            raise InputError(f"tensor '{name}'", expected=f"{math.prod(shape)} values with their lengths", got="others")
+        return values
+    dtype = np.dtype(_dtype(name, entry.get("datatype"))).newbyteorder("<")
+    if len(data) != math.prod(shape) * dtype.itemsize:
+        expected = f"{math.prod(shape) * dtype.itemsize} bytes"
+        raise InputError(f"tensor '{name}'", expected=expected, got=f"{len(data)}")
+    return np.frombuffer(data, dtype).reshape(shape)
+
+
+def _as_inputs(tensors: Mapping[str, npt.NDArray[Any] | list[Any]], model: EarlyExitModel, limits: Limits) -> Any:
+    """Return tensors as `EarlyExitModel.predict` takes them: one of them is the inputs, several are its named parts."""
+    if len(tensors) == 1 and "input_ids" not in tensors:
+        (tensor,) = tensors.values()
+        if isinstance(tensor, list):
+            return read_inputs(tensor, model, limits)
+        if takes_texts(model):
+            raise InputError("inputs", expected="texts as BYTES, or input_ids and attention_mask", got="other numbers")
+        _check_samples(tensor, limits)
+        return tensor
+    if not all(isinstance(tensor, np.ndarray) for tensor in tensors.values()):
+        raise InputError("inputs", expected="one tensor of BYTES, or tensors of numbers", got=", ".join(tensors))
+    arrays = {name: np.asarray(tensor) for name, tensor in tensors.items()}
+    for array in arrays.values():
+        _check_samples(array, limits)
+    if len({len(array) for array in arrays.values()}) != 1:
+        raise InputError("inputs", expected="tensors of one number of samples", got="several")
+    return arrays
+
+
+def _check_samples(array: npt.NDArray[Any], limits: Limits) -> None:
+    if not 1 <= len(array) <= limits.samples:
+        raise InputError("inputs", expected=f"1 to {limits.samples} samples in one request", got=f"{len(array)}")
