@@ -16,7 +16,7 @@ from offramp.exits._averaging import Averaging
 from offramp.pooling import POOLINGS
 from offramp.runtime._eager import EagerBackend
 from offramp.runtime.onnx._backend import MOST_SINGLES, OnnxBackend, onnx_backend
-from offramp.runtime.onnx._export import fingerprint_parts
+from offramp.runtime.onnx._network import fingerprint_parts
 from tests.cases import each, refuses
 from tests.runtime.onnx.examples import COUNT, KINDS, Example, engine, example, mixed
 
