@@ -48,8 +48,8 @@ PARTS = {
 }
 """Required entries of a manifest, and their types."""
 
-BATCH = 64
-"""Inputs per batch on the command line."""
+BATCH = 16
+"""Inputs per batch on the command line: so many large photos fit into memory."""
 
 HINT = "README.md in the folder says what the network takes"
 """End of messages about inputs."""
