@@ -98,7 +98,9 @@ def make_readme(manifest: Mapping[str, Any], guarantee: Guarantee | None) -> str
     classes = manifest["classes"]
     names = ", ".join(classes[:MOST_CLASSES]) + (", ..." if len(classes) > MOST_CLASSES else "")
     levels = sorted(manifest["points"][manifest["default_point"]]["conformal_thresholds"], key=float)
-    sets = f"contains the true class except with probability {' or '.join(levels)}" if levels else "not calibrated"
+    sets = "not calibrated"
+    if levels:
+        sets = f"holds the true class, except with probability {' or '.join(levels)}, for inputs as in calibration"
     return TEMPLATE.format(
         name=manifest["name"],
         stages=len(manifest["stages"]),
@@ -120,7 +122,8 @@ def make_readme(manifest: Mapping[str, Any], guarantee: Guarantee | None) -> str
 def _describe_inputs(manifest: Mapping[str, Any], steps: Mapping[str, Any]) -> str:
     """Return a paragraph about the inputs."""
     arrays = "; ".join(
-        f"`{leaf['name']}`, {leaf['dtype']}, {' x '.join('N' if size is None else str(size) for size in leaf['shape'])}"
+        f"`{leaf['name']}`, {leaf['dtype']}, "
+        + " x ".join("N" if axis == leaf["batch"] else str(size or "T") for axis, size in enumerate(leaf["shape"]))
         for leaf in manifest["inputs"]
     )
     text = f"Arrays, prepared as the network takes them: {arrays}."
