@@ -1,18 +1,23 @@
-"""A runner for networks with exits that `offramp export onnx` wrote. It needs numpy and onnxruntime only.
+"""A runner for networks with exits that `offramp export onnx` wrote, without torch and without offramp.
+
+    python offramp_onnx.py FOLDER --input texts.txt
 
     import offramp_onnx
 
-    network = offramp_onnx.load("graphs")
-    answer = network.predict(images, budget=0.6)
+    network = offramp_onnx.load("FOLDER")
+    answer = network.predict(["a text", "another text"], budget=0.6)
 
-Inputs are arrays, preprocessed as the network takes them. Policies are graphs too, exported from the code of offramp.
-You may copy this file beside an exported folder.
+It needs numpy and onnxruntime; tokenizers for texts, and Pillow for image files. Every exported folder has a copy of
+this file. Policies are graphs too, exported from the code of offramp.
 """
 
+import argparse
 import hashlib
+import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +37,7 @@ PARTS = {
     "made_of": dict,
     "num_classes": int,
     "classes": list,
+    "preprocessing": list,
     "inputs": list,
     "initial_state": dict,
     "stages": list,
@@ -41,6 +47,12 @@ PARTS = {
     "files": dict,
 }
 """Required entries of a manifest, and their types."""
+
+BATCH = 16
+"""Inputs per batch on the command line: so many large photos fit into memory."""
+
+HINT = "README.md in the folder says what the network takes"
+"""End of messages about inputs."""
 
 Array = npt.NDArray[Any]
 
@@ -63,6 +75,30 @@ class OnnxAnswer:
     """`N` costs, relative to the full network."""
     prediction_sets: Mapping[float, Array]
     """`N x K` booleans for each miscoverage that was calibrated for all points used."""
+    classes: tuple[str, ...] = ()
+    """`K` class names; empty if they are not known."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """`N` names of the predicted classes; empty if they are not known."""
+        return tuple(self.classes[label] for label in self.labels) if self.classes else ()
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return one dictionary of plain Python values per sample, as `offramp.Answer.to_dicts` does."""
+        names: Sequence[Any] = self.classes or range(self.probabilities.shape[1])
+        return [
+            {
+                "label": names[label],
+                "confidence": float(self.probabilities[row, label]),
+                "exit": int(self.exits[row]),
+                "relative_cost": float(self.relative_cost[row]),
+                "prediction_sets": {
+                    miscoverage: [names[member] for member in sets[row].nonzero()[0]]
+                    for miscoverage, sets in self.prediction_sets.items()
+                },
+            }
+            for row, label in enumerate(self.labels)
+        ]
 
 
 def load(folder: str | Path, *, threads: int = 1) -> "OnnxNetwork":
@@ -85,7 +121,9 @@ class OnnxNetwork:
 
     Attributes:
         points: The operating points, each with its policy, active exits, parameters and figures on the tune split.
+        default_point: Index of the point that `predict` takes by default.
         classes: Names of the classes; empty if they are not known.
+        takes_texts: True if the preprocessing takes texts.
     """
 
     def __init__(self, folder: Path, manifest: Mapping[str, Any], *, threads: int) -> None:
@@ -93,10 +131,24 @@ class OnnxNetwork:
         self.classes: tuple[str, ...] = tuple(manifest["classes"])
         if not self.points:
             raise FolderError(f"{folder}: expected operating points, got none; export it with some")
+        self.default_point: int = manifest.get("default_point", -1)
+        if self.default_point not in range(len(self.points)):
+            raise FolderError(f"{folder}: expected a default_point of 0 to {len(self.points) - 1}; export it again")
+        self.takes_texts = any(name == "tokenize" for name, _ in manifest["preprocessing"])
+        self._steps = [
+            partial(
+                STEPS[name],
+                **{
+                    key: (folder / value["file"]).read_bytes() if isinstance(value, dict) else value
+                    for key, value in parameters.items()
+                },
+            )
+            for name, parameters in manifest["preprocessing"]
+        ]
         self._manifest, self._folder, self._threads = manifest, folder, threads
         self._single: onnxruntime.InferenceSession | None = None
         self._inputs = {leaf["name"]: leaf for leaf in manifest["inputs"]}
-        files = [name for name in manifest["files"] if name != SINGLE]
+        files = [name for name in manifest["files"] if name.endswith(".onnx") and name != SINGLE]
         self._sessions = {name: open_session(folder / name, threads=threads) for name in files}
         self._stages, self._exits = manifest["stages"], manifest["exits"]
         leaves = [*manifest["inputs"], *(leaf for stage in self._stages for leaf in stage["hidden"])]
@@ -119,23 +171,27 @@ class OnnxNetwork:
         *,
         point: int | Array | Sequence[int] | None = None,
         budget: float | None = None,
+        prepared: bool = False,
         generator: np.random.Generator | None = None,
     ) -> OnnxAnswer:
-        """Classify a batch of preprocessed inputs; each stage runs on the samples that have not left.
+        """Classify a batch of raw inputs; each stage runs on the samples that have not left.
 
         One sample at the point of `single.onnx`, if there is one, runs by that graph, which is faster.
 
         Args:
-            inputs: An array of N samples, or a dictionary of arrays by the names of the network's inputs.
-            point: The index of the operating point, or `N` of them; not needed if there is one.
+            inputs: N inputs as the preprocessing takes them: a list of texts; images as bytes `N x H x W x C`, or as a
+                list of Pillow images or of bytes `H x W x C`, also of several sizes. Without a preprocessing: an array
+                of N samples, or a dictionary of arrays by the names of the network's inputs.
+            point: The index of the operating point, or `N` of them; `default_point` if left out.
             budget: Instead of `point`, a share of the full network's cost. Of the points within it, the one that was
                 most accurate on the tune split is taken, the cheapest of equals.
+            prepared: True if the inputs are arrays that went through the preprocessing already.
             generator: The random generator of policies that draw.
 
         Returns:
             Labels, probabilities, exits, costs and prediction sets, in the order of the inputs.
         """
-        values = self._check_inputs(inputs)
+        values = self._check_inputs(inputs if prepared else self._preprocess(inputs))
         first = next(iter(self._inputs.values()))
         count = values[first["name"]].shape[first["batch"]]
         rows = self._pick_rows(point, budget, count)
@@ -241,14 +297,14 @@ class OnnxNetwork:
         common = [set(map(float, self.points[row]["conformal_thresholds"])) for row in np.unique(rows)]
         shared = set.intersection(*common) if common else set()
         sets = {miscoverage: members for miscoverage, members in sets.items() if miscoverage in shared}
-        return OnnxAnswer(probabilities.argmax(1), probabilities, exits, spent, sets)
+        return OnnxAnswer(probabilities.argmax(1), probabilities, exits, spent, sets, self.classes)
 
     def _pick_rows(self, point: Any, budget: float | None, count: int) -> Array:
         """Return the point of each sample."""
-        if point is None and budget is None and len(self.points) == 1:
-            point = 0
-        if (point is None) == (budget is None):
-            raise ValueError(f"expected either point=0 to {len(self.points) - 1} or budget=..., got both or neither")
+        if point is not None and budget is not None:
+            raise ValueError("expected point or budget, got both")
+        if point is None:
+            point = self.default_point
         if budget is not None:
             if not isinstance(budget, int | float):
                 raise ValueError(f"budget: expected one share of the full network's cost, such as 0.6, got {budget!r}")
@@ -268,6 +324,22 @@ class OnnxNetwork:
             raise ValueError(f"budget: expected {min(costs):.4f} or more, the cost of the cheapest point, got {budget}")
         return max(affordable, key=lambda row: (self.points[row]["tune_metrics"]["accuracy"], -costs[row]))
 
+    def _preprocess(self, inputs: Any) -> Any:
+        """Return raw inputs as the network takes them."""
+        if isinstance(inputs, str):
+            raise ValueError("inputs: expected a list of texts, got one text; give [text]")
+        if isinstance(inputs, list | tuple) and inputs and all(map(_is_image, inputs)):
+            images = [image if isinstance(image, np.ndarray) else np.asarray(image.convert("RGB")) for image in inputs]
+            if len({image.shape for image in images}) > 1:
+                parts = [self._preprocess(image[None]) for image in images]
+                if len({part.shape for part in parts}) > 1:
+                    raise ValueError("inputs: expected images of one size, got several; resize them")
+                return np.concatenate(parts)
+            inputs = np.stack(images)
+        for step in self._steps:
+            inputs = step(inputs)
+        return inputs
+
     def _check_inputs(self, inputs: Any) -> dict[str, Array]:
         """Return the inputs by name, with the types and shapes that the graphs take."""
         arrays = dict(inputs) if isinstance(inputs, Mapping) else {next(iter(self._inputs)): inputs}
@@ -285,14 +357,14 @@ class OnnxNetwork:
             if (array.dtype.kind == "f") != real or (real and not np.isfinite(array).all()):
                 expected = "finite real numbers" if real else "whole numbers"
                 got = "NaN or infinite numbers" if real and array.dtype.kind == "f" else array.dtype
-                raise ValueError(f"'{name}': expected {expected}, got {got}; preprocess as the network does")
+                raise ValueError(f"'{name}': expected {expected}, got {got}; {HINT}")
             array = np.ascontiguousarray(array, dtype=leaf["dtype"])
             fits = array.ndim == len(leaf["shape"]) and all(
                 size in (None, length) for size, length in zip(leaf["shape"], array.shape, strict=True)
             )
             if not fits:
                 shape = " x ".join("N" if size is None else str(size) for size in leaf["shape"])
-                raise ValueError(f"'{name}': expected shape {shape}, got {array.shape}; preprocess as the network does")
+                raise ValueError(f"'{name}': expected shape {shape}, got {array.shape}; {HINT}")
             values[name] = array
         return values
 
@@ -333,7 +405,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
         raise FolderError(f"{path}: expected {', '.join(wrong)}; export the network again")
     _check_entries(path, manifest)
     for name, expected in manifest["files"].items():
-        if Path(name).name != name or not name.endswith(".onnx"):
+        if Path(name).name != name or not name.endswith((".onnx", ".json")):
             raise FolderError(f"{path} names a file outside its folder, {name!r}; do not trust it")
         try:
             digest = hashlib.sha256((Path(folder) / name).read_bytes()).hexdigest()
@@ -358,6 +430,20 @@ def _check_entries(path: Path, manifest: Mapping[str, Any]) -> None:
         passes = file is None and name.startswith("stage")  # a stage without a graph passes everything on
         if not passes and not (isinstance(file, str) and file in manifest["files"]):
             raise FolderError(f"{path} names for {name} a file without a hash, {file!r}; do not trust it")
+    for entry in manifest["preprocessing"]:
+        name, parameters = entry if isinstance(entry, list) and len(entry) == 2 else (entry, {})
+        if not isinstance(name, str) or name not in STEPS:
+            raise FolderError(
+                f"{path} has a preprocessing step {name!r}, which this runner does not know; use the offramp_onnx.py "
+                "of its folder"
+            )
+        try:
+            inspect.signature(STEPS[name]).bind(None, **parameters)
+        except TypeError as error:
+            raise FolderError(f"{path}, preprocessing step '{name}': {error}; export the network again") from error
+        for value in parameters.values():
+            if isinstance(value, dict) and str(value.get("file")) not in manifest["files"]:
+                raise FolderError(f"{path} names for step '{name}' a file without a hash, {value}; do not trust it")
 
 
 def open_session(graph: str | Path | bytes, *, threads: int = 1) -> onnxruntime.InferenceSession:
@@ -384,3 +470,179 @@ def _repeat(initial: Mapping[str, Any], count: int) -> Array:
     """Repeat an initial value for `count` samples."""
     value = np.array(initial["value"], dtype=initial["dtype"])
     return np.repeat(value[None], count, axis=0)
+
+
+def channels_first(inputs: Any) -> Array:
+    """Permute `N x H x W x C` to `N x C x H x W`."""
+    images = np.asarray(inputs)
+    if images.ndim != 4:
+        raise ValueError(f"inputs: expected images N x H x W x C, got shape {images.shape}; give a batch")
+    return images.transpose(0, 3, 1, 2)
+
+
+def resize(inputs: Array, *, size: int, mode: str, squash: bool = False) -> Array:
+    """Resize the shorter side to `size` pixels (with `squash`, both sides), antialiased, in float32."""
+    shorter = min(inputs.shape[2:])
+    rows, columns = (
+        resize_weights(side, size if squash else size * side // shorter, mode) for side in inputs.shape[2:]
+    )
+    resized: Array = rows @ inputs.astype(np.float32) @ columns.T
+    return resized if inputs.dtype.kind == "f" else resized.clip(0, 255)
+
+
+@lru_cache(maxsize=16)
+def resize_weights(before: int, after: int, mode: str) -> Array:
+    """Return the `after x before` weights of pixels along a side, as torch's `interpolate(antialias=True)` has them."""
+    scale = np.float32(before) / np.float32(after)  # in float32 from here on, as in torch
+    centers = scale * (np.arange(after, dtype=np.float32)[:, None] + 0.5)
+    distance = np.abs(np.arange(before, dtype=np.float32) - centers + 0.5) / max(scale, np.float32(1))
+    if mode == "bilinear":
+        weights = np.maximum(1 - distance, 0)
+    else:  # Keys' cubic with a = -0.5
+        near = (1.5 * distance - 2.5) * distance**2 + 1
+        far = -0.5 * (((distance - 5) * distance + 8) * distance - 4)
+        weights = np.where(distance < 1, near, np.where(distance < 2, far, 0))
+    normalized: Array = weights / weights.sum(1, keepdims=True)
+    return normalized
+
+
+def center_crop(inputs: Array, *, size: int) -> Array:
+    """Crop the square of `size` pixels in the middle."""
+    height, width = inputs.shape[2:]
+    if min(height, width) < size:
+        raise ValueError(f"inputs: expected images of at least {size} x {size} pixels to crop, got {height} x {width}")
+    top, left = round((height - size) / 2), round((width - size) / 2)
+    return inputs[:, :, top : top + size, left : left + size]
+
+
+def normalize(inputs: Array, *, scale: float, mean: Sequence[float], std: Sequence[float]) -> Array:
+    """Return `(inputs * scale - mean) / std` in float32, channel by channel."""
+    if inputs.dtype.kind == "f" and scale < 0.1 and inputs.size and 0 < inputs.max() <= 1:
+        raise ValueError(f"inputs: expected images of bytes, 0 to 255, got numbers up to {inputs.max():.3g}")
+    if inputs.shape[1] != len(mean):
+        raise ValueError(f"inputs: expected images of {len(mean)} channels, got {inputs.shape[1]}; convert them first")
+    means, stds = (np.array(values, np.float32)[:, None, None] for values in (mean, std))
+    normalized: Array = (inputs.astype(np.float32) * np.float32(scale) - means) / stds
+    return normalized
+
+
+def tokenize(inputs: Any, *, tokenizer: bytes, longest: int, pad: int) -> dict[str, Array]:
+    """Turn N texts into `N x T` token ids and an attention mask; a dictionary with `input_ids` is passed on."""
+    if isinstance(inputs, Mapping) and "input_ids" in inputs:
+        return dict(inputs)
+    texts = inputs.tolist() if isinstance(inputs, np.ndarray) else inputs
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"inputs: expected a list of texts, got {type(inputs).__name__}")
+    rows = [encoding.ids for encoding in open_tokenizer(tokenizer, longest).encode_batch(list(texts))]
+    ids = np.full((len(rows), max([1, *map(len, rows)])), pad, dtype=np.int64)
+    mask = np.zeros_like(ids)
+    for row, tokens in enumerate(rows):
+        ids[row, : len(tokens)], mask[row, : len(tokens)] = tokens, 1
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+@lru_cache(maxsize=8)
+def open_tokenizer(content: bytes, longest: int) -> Any:
+    """Load a tokenizer from its JSON, truncating texts at `longest` tokens."""
+    try:
+        from tokenizers import Tokenizer
+    except ImportError as error:
+        raise ImportError("texts need the tokenizers library; pip install tokenizers") from error
+    tokenizer = Tokenizer.from_str(content.decode())
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(longest)
+    return tokenizer
+
+
+STEPS: Mapping[str, Callable[..., Any]] = {
+    "center_crop": center_crop,
+    "channels_first": channels_first,
+    "normalize": normalize,
+    "resize": resize,
+    "tokenize": tokenize,
+}
+"""The steps of `offramp.preprocessing` that this file knows, with the same numbers; random ones are for training."""
+
+
+def _is_image(value: Any) -> bool:
+    """Return True for a Pillow image, or bytes `H x W x C`."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 3 and value.dtype == np.uint8 and value.shape[2] <= 4
+    return hasattr(value, "convert") and hasattr(value, "getbands")
+
+
+def read_batches(network: OnnxNetwork, files: Sequence[str]) -> Iterator[tuple[list[str], Any]]:
+    """Yield the inputs of some files in batches, each with the names of its inputs.
+
+    Args:
+        network: The network, which takes texts or not.
+        files: `.npy` and `.npz` files hold arrays; others hold one text per line, or an image each.
+    """
+    images = []
+    for file in files:
+        if file.endswith((".npy", ".npz")):
+            content = np.load(file)
+            arrays = {name: content[name] for name in content} if file.endswith(".npz") else {"": content}
+            for start in range(0, len(next(iter(arrays.values()))), BATCH):
+                part = {name: array[start : start + BATCH] for name, array in arrays.items()}
+                rows = range(start, start + len(next(iter(part.values()))))
+                yield [f"{file}:{row}" for row in rows], part.get("", part)
+        elif network.takes_texts:
+            with open(file, encoding="utf-8-sig", newline="\n") as opened:
+                lines = [line.removesuffix("\n").removesuffix("\r") for line in opened]
+            while lines and not lines[-1]:
+                lines.pop()
+            for start in range(0, len(lines), BATCH):
+                texts = lines[start : start + BATCH]
+                yield [f"{file}:{start + row + 1}" for row in range(len(texts))], texts
+        else:
+            images.append(file)
+    for start in range(0, len(images), BATCH):
+        names = images[start : start + BATCH]
+        yield names, [open_image(name) for name in names]
+
+
+def open_image(file: str) -> Any:
+    """Open an image file, upright, as a Pillow image."""
+    try:
+        from PIL import Image, ImageOps
+    except ImportError as error:
+        raise ImportError("image files need Pillow; pip install pillow") from error
+    with Image.open(file) as image:
+        if image.mode.startswith(("I", "F")):
+            raise ValueError(
+                f"{file}: expected 8 bits per channel, got an image of mode {image.mode}; convert it first"
+            )
+        return ImageOps.exif_transpose(image).convert("RGB")
+
+
+def main() -> None:
+    """Print one answer per line for the inputs of some files."""
+    parser = argparse.ArgumentParser(description="Run a network that `offramp export onnx` wrote.")
+    parser.add_argument("folder", metavar="FOLDER", help="the exported folder")
+    parser.add_argument(
+        "--input",
+        metavar="FILE",
+        nargs="+",
+        required=True,
+        help="files with one text per line; image files; or .npy or .npz files of arrays",
+    )
+    picked = parser.add_mutually_exclusive_group()
+    picked.add_argument("--budget", type=float, help="share of the full network's cost, such as 0.6")
+    picked.add_argument("--point", type=int, help="number of the operating point, as in README.md")
+    parser.add_argument("--json", action="store_true", help="print JSON lines with prediction sets")
+    options = parser.parse_args()
+    try:
+        network = load(options.folder)
+        for names, inputs in read_batches(network, options.input):
+            answer = network.predict(inputs, point=options.point, budget=options.budget)
+            for name, row in zip(names, answer.to_dicts(), strict=True):
+                shares = f"{row['confidence']:.4f}\t{row['exit']}\t{row['relative_cost']:.4f}"
+                line = {"input": name, **row}
+                print(json.dumps(line, ensure_ascii=False) if options.json else f"{name}\t{row['label']}\t{shares}")
+    except (ImportError, OSError, ValueError) as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
+
+
+if __name__ == "__main__":
+    main()

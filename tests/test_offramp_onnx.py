@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from sklearn.datasets import load_sample_image
 
 import offramp_onnx
 from offramp.model._model import EarlyExitModel
+from offramp.preprocessing import STEPS, Preprocessing, photo_preprocessing, text_preprocessing
 from offramp.runtime import Dial
+from offramp.runtime.onnx._export import _write_preprocessing
 from tests.cases import each
+from tests.model import text_examples
 from tests.runtime.onnx.examples import COUNT, KINDS, Example, engine, example, mixed
 
 
@@ -93,28 +96,83 @@ def test_a_budget_picks_as_the_dial_does() -> None:
         runner.predict(given.arrays, budget=0.001)
 
 
-def test_nothing_of_torch_is_needed(tmp_path: Path) -> None:
-    given = example("ladder")
-    expected = offramp_onnx.load(given.folder).predict(given.arrays, point=0)
-    np.save(tmp_path / "inputs.npy", given.arrays)
-    script = f"""
-import sys
-for name in ("torch", "offramp", "onnx"):
-    sys.modules[name] = None
-import json, numpy, offramp_onnx
-network = offramp_onnx.load({str(given.folder)!r})
-answer = network.predict(numpy.load({str(tmp_path / "inputs.npy")!r}), point=0)
-print(json.dumps([answer.exits.tolist(), answer.labels.tolist()]))
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == [expected.exits.tolist(), expected.labels.tolist()]
+def prepare(preprocessing: Preprocessing, inputs: Any, folder: Path) -> Any:
+    """Apply a preprocessing without torch, as a network that was exported with it does."""
+    manifest = json.loads((example("ladder").folder / "manifest.json").read_text())
+    entries = {"preprocessing": _write_preprocessing(folder, preprocessing), "files": {}}
+    return offramp_onnx.OnnxNetwork(folder, {**manifest, **entries}, threads=1)._preprocess(inputs)
+
+
+PHOTO = load_sample_image("china.jpg")
+NORM: dict[str, Any] = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+ROUNDING = 1e-3 / 255 / 0.224
+"""A thousandth of a gray level, after normalising."""
+
+
+@each("mode", ["bilinear", "bicubic"])
+@each("squash", [False, True])
+def test_images_are_prepared_as_by_torch(mode: str, squash: bool, tmp_path: Path) -> None:
+    for height, width, resized, side in ((427, 640, 256, 224), (101, 75, 232, 224), (33, 57, 9, 8), (31, 31, 31, 31)):
+        steps = photo_preprocessing(side, resized=resized, mode=mode, squash=squash, **NORM)
+        for inputs in (PHOTO[None, :height, :width], PHOTO[None, -height:, -width:].astype(np.float32)):
+            found = prepare(steps, inputs, tmp_path)
+            assert found.dtype == np.float32
+            np.testing.assert_allclose(found, steps(inputs), atol=ROUNDING, rtol=0)
+
+
+def test_images_of_several_sizes_and_kinds(tmp_path: Path) -> None:
+    steps = photo_preprocessing(32, resized=40, mode="bicubic", **NORM)
+    cuts = [Image.fromarray(PHOTO[:height, :width]) for height, width in ((50, 41), (300, 201), (33, 90))]
+    kinds = [image.convert(mode) for image, mode in zip(cuts, ("L", "RGBA", "P"), strict=True)]
+    for inputs in (cuts, kinds, [cuts[0], np.asarray(cuts[1])], [cuts[0], cuts[0]]):
+        np.testing.assert_allclose(prepare(steps, inputs, tmp_path), steps(inputs), atol=ROUNDING, rtol=0)
+    gray = Preprocessing().then("channels_first").then("normalize", scale=1 / 255, mean=[0.5], std=[0.25])
+    np.testing.assert_array_equal(prepare(gray, PHOTO[None, :, :, :1], tmp_path), gray(PHOTO[None, :, :, :1]))
+    plain = Preprocessing().then("channels_first")
+    with pytest.raises(ValueError, match="expected images of one size, got several"):
+        prepare(plain, cuts, tmp_path)
+
+
+@each(
+    ("inputs", "message"),
+    [
+        (PHOTO, "expected images N x H x W x C"),
+        (PHOTO[None, :20], "at least 224 x 224 pixels to crop"),
+        (PHOTO[None, ..., :1], "images of 3 channels, got 1"),
+        (PHOTO[None] / 255, "expected images of bytes"),
+        ("a text", "expected a list of texts, got one text"),
+    ],
+)
+def test_images_that_are_refused(inputs: Any, message: str, tmp_path: Path) -> None:
+    steps = photo_preprocessing(224, resized=224, mode="bilinear", **NORM)
+    without = Preprocessing(tuple(step for step in steps.steps if step[0] != "resize"))
+    with pytest.raises(ValueError, match=message):
+        prepare(without, inputs, tmp_path)
+
+
+def test_texts_are_tokenized_alike(tmp_path: Path) -> None:
+    steps = text_preprocessing(text_examples.tokenizer(), longest=12)
+    texts = text_examples.RAW
+    assert "" in texts
+    for inputs in (texts, tuple(texts), np.array(texts, dtype=object), [""], [], {"input_ids": np.ones((1, 2))}):
+        expected, found = steps(inputs), prepare(steps, inputs, tmp_path)
+        assert set(found) == set(expected)
+        for name, values in expected.items():
+            np.testing.assert_array_equal(found[name], values)
+            assert found[name].dtype == np.asarray(values).dtype
+    assert prepare(steps, texts, tmp_path)["input_ids"].shape == (len(texts), 12)
+    with pytest.raises(ValueError, match="expected a list of texts"):
+        prepare(steps, [1, 2], tmp_path)
+
+
+def test_every_step_is_known_but_random_ones() -> None:
+    assert set(STEPS) - set(offramp_onnx.STEPS) == {"shift_and_flip"}
 
 
 @each(
     ("arguments", "message"),
     [
-        ({}, "either point=0 to 5 or budget"),
-        ({"point": 0, "budget": 0.5}, "got both or neither"),
+        ({"point": 0, "budget": 0.5}, "expected point or budget, got both"),
         ({"point": 6}, "0 to 5, got 6"),
         ({"point": [0, 1]}, f"or {COUNT}"),
         ({"point": 0.5}, "expected one index"),
@@ -221,6 +279,16 @@ def _without(part: str) -> Callable[[Path], None]:
         (_entry("exits", **{"0": {"file": "exit_00.onnx"}}), "expected file, reads, writes for the exit after stage 0"),
         (_other(stages=["stage_00.onnx"]), "expected file, reads, writes for stage 0"),
         (_other(points=[]), "expected operating points, got none"),
+        (_other(default_point=6), "expected a default_point of 0 to 5"),
+        (_other(preprocessing=[["blur", {}]]), "has a preprocessing step 'blur', which this runner does not know"),
+        (_other(preprocessing=["blur"]), "has a preprocessing step 'blur'"),
+        (_other(preprocessing=[[["blur"], {}]]), r"has a preprocessing step \['blur'\]"),
+        (_other(preprocessing=[["center_crop", {"side": 3}]]), "preprocessing step 'center_crop': missing a required"),
+        (_other(preprocessing=[["center_crop", 3]]), "preprocessing step 'center_crop'"),
+        (
+            _other(preprocessing=[["tokenize", {"tokenizer": {"file": "/etc/passwd"}, "longest": 8, "pad": 0}]]),
+            "names for step 'tokenize' a file without a hash",
+        ),
     ],
 )
 def test_errors_name_the_fault_of_a_folder(spoil: Callable[[Path], Any], message: str, tmp_path: Path) -> None:

@@ -1,13 +1,13 @@
 """Graphs from the command line: they answer as the network does."""
 
-import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
-import pytest
 
 import offramp_onnx
+from offramp.model._loading import load
 from offramp.runtime import Dial
 from tests.cases import each
 from tests.cli.workshop import MODELS, Shell, opened, samples
@@ -26,7 +26,8 @@ def test_a_folder_with_all_points_and_a_single_graph(offramp: Shell, artifact: P
     runner, raw = offramp_onnx.load(out), samples(30, seed=2)[0]
     prepared = frontier.backbone.prepare(frontier.preprocessing(raw)).numpy()
     expected = network.predict(raw)
-    answer = runner.predict(prepared, point=found["single"])
+    assert runner.default_point == found["default_point"]
+    answer = runner.predict(raw)
     np.testing.assert_array_equal(answer.exits, expected.exits)
     np.testing.assert_allclose(answer.probabilities, expected.probabilities, atol=1e-5)
     np.testing.assert_allclose(answer.relative_cost, expected.relative_cost, rtol=1e-5)
@@ -39,46 +40,40 @@ def test_a_folder_with_all_points_and_a_single_graph(offramp: Shell, artifact: P
     assert exits == expected.exits.tolist()
 
 
-def test_eight_bits_promise_nothing(
-    offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("offramp.runtime.onnx.export_onnx", lambda *_, **__: (tmp_path / "graphs").mkdir())
-    line = ("export", "onnx", artifact, tmp_path / "graphs", *DATA, *TRUST, "--int8")
-    assert "nothing is guaranteed" not in offramp(*line, "--single", "--cost", "0.6").told
-    (tmp_path / "graphs").rmdir()
-    monkeypatch.setattr("offramp.cli.export.choose_point", lambda model, *_: model.at(max_drop=0.4))
-    assert "Careful: nothing is guaranteed" in offramp(*line, "--single").told
-
-
-@pytest.mark.long
-def test_in_eight_bits(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
-    offramp.json("export", "onnx", artifact, tmp_path / "graphs", *DATA, *TRUST, "--int8")
-    assert json.loads((tmp_path / "graphs" / "manifest.json").read_text())["precision"] == "int8"
-    assert offramp_onnx.load(tmp_path / "graphs").points
-
-
-def test_texts_in_eight_bits_are_refused(offramp: Shell, of_texts: Path, tmp_path: Path) -> None:
-    line = ("--data", "texts-test.tsv", "--trust", f"{MODELS}:texts", "--int8")
+def test_texts_need_no_single_graph_and_no_option(offramp: Shell, of_texts: Path, tmp_path: Path) -> None:
+    line = ("--data", "texts-test.tsv", "--trust", f"{MODELS}:texts")
     ran = offramp("export", "onnx", of_texts, tmp_path / "graphs", *line)
-    assert ran.status == 1
-    assert "export it in float32, without int8 (--int8)" in ran.told
-    assert not (tmp_path / "graphs").exists()
+    assert ran.status == 0, ran.told
+    assert f"python {tmp_path}/graphs/offramp_onnx.py {tmp_path}/graphs --input FILE" in ran.told
+    files = {path.name for path in (tmp_path / "graphs").iterdir()}
+    assert files > {"README.md", "manifest.json", "offramp_onnx.py", "tokenizer.json"}
+    assert "single.onnx" not in files
+    sys.path.insert(0, str(Path.cwd()))
+    texts = ["very good day", "", "bad day"]
+    expected = load(of_texts, trust=[f"{MODELS}:texts"]).at().predict(texts)
+    answer = offramp_onnx.load(tmp_path / "graphs").predict(texts)
+    assert answer.names == expected.names
+    np.testing.assert_allclose(answer.probabilities, expected.probabilities, atol=1e-5)
 
 
 @each(
     ("format", "more", "message"),
     [
         ("tflite", (), "format: expected onnx, got 'tflite'"),
-        ("onnx", ("--cost", "0.6"), "expected --single with --cost, got only --cost"),
-        ("onnx", ("--cost", "0"), "expected --single with --cost, got only --cost"),
-        ("onnx", ("--loss", "brier"), "expected --single with --loss, got only --loss"),
-        ("onnx", ("--single", "--int8", "--max-drop", "0.4"), "expected --max-drop without --int8, got both"),
+        ("onnx", ("--loss", "brier"), "expected --max-drop with --loss, got only --loss"),
     ],
 )
-def test_what_is_refused(
+def test_refused_options(
     offramp: Shell, artifact: Path, tmp_path: Path, format: str, more: tuple[str, ...], message: str
 ) -> None:
     ran = offramp("export", format, artifact, tmp_path / "graphs", *DATA, *TRUST, *more)
     assert ran.status == 1
     assert message in ran.told
+    assert not (tmp_path / "graphs").exists()
+
+
+def test_inputs_to_check_graphs_with_are_needed(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    ran = offramp("export", "onnx", artifact, tmp_path / "graphs", *TRUST, "--cost", "0.6")
+    assert ran.status == 1
+    assert "expected --data PATH, got none" in ran.told
     assert not (tmp_path / "graphs").exists()

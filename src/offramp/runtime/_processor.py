@@ -71,7 +71,7 @@ def warn_if_slow(kind: Narrow) -> None:
     else:
         reason = f"it has no instructions for it ({' or '.join(missing)})" if missing else ""
     if reason:
-        instead = "use 'eager' or 'onnx'" if kind == "bfloat16" else "export in float32, without int8"
+        instead = "use 'eager' or 'onnx'" if kind == "bfloat16" else "use 'onnx'"
         warnings.warn(
             f"{kind} is slower than float32 on this processor: {reason}; {instead}, or use another processor",
             OfframpWarning,

@@ -1,6 +1,7 @@
 """Small networks with exits, fitted and exported once for all tests."""
 
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,11 +12,16 @@ import torch
 from torch.utils import _pytree as pytree
 
 import offramp
+from offramp.backbone._backbone import Backbone
 from offramp.backbone._hidden import Hidden
+from offramp.cost import Costs
+from offramp.exits import ExitSet
 from offramp.model._model import EarlyExitModel
 from offramp.policy import OperatingPoint
+from offramp.pooling import Pooling
 from offramp.runtime._engine import Engine
-from offramp.runtime.onnx import export_onnx
+from offramp.runtime.onnx._export import add_points
+from offramp.runtime.onnx._network import write_network
 from tests.model import text_examples
 from tests.model.cascade_examples import FEW, pair, vectors
 from tests.model.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
@@ -57,10 +63,25 @@ def example(kind: str) -> Example:
         listed[index] for listed in frontier.points.values() for index in (len(listed) // 3, 2 * len(listed) // 3)
     )
     folder = Path(_PLACE.name) / kind
-    export_onnx(
-        frontier.backbone, frontier.pooling, frontier.exits, inputs, folder, points=points, costs=frontier.costs
-    )
+    write_folder(folder, frontier.backbone, frontier.pooling, frontier.exits, inputs, points, frontier.costs)
     return Example(frontier, raw, inputs, points, folder)
+
+
+def write_folder(
+    folder: Path,
+    backbone: Backbone,
+    pooling: Pooling,
+    exits: ExitSet,
+    inputs: Hidden,
+    points: Sequence[OperatingPoint],
+    costs: Mapping[str, Costs],
+    *,
+    int8: bool = False,
+) -> None:
+    """Write graphs for points of any policies; their inputs are prepared arrays."""
+    folder.mkdir()
+    write_network(backbone, pooling, exits, inputs, folder, int8=int8)
+    add_points(folder, points, costs)
 
 
 KINDS = (

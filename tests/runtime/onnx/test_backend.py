@@ -16,7 +16,7 @@ from offramp.exits._averaging import Averaging
 from offramp.pooling import POOLINGS
 from offramp.runtime._eager import EagerBackend
 from offramp.runtime.onnx._backend import MOST_SINGLES, OnnxBackend, onnx_backend
-from offramp.runtime.onnx._export import fingerprint_parts
+from offramp.runtime.onnx._network import fingerprint_parts
 from tests.cases import each, refuses
 from tests.runtime.onnx.examples import COUNT, KINDS, Example, engine, example, mixed
 
@@ -119,11 +119,11 @@ def test_graphs_of_the_last_few_points_are_kept() -> None:
 def test_the_graphs_are_removed_with_the_backend() -> None:
     backbone, exits, pooling = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10), POOLINGS.get("mean")
     made = onnx_backend(backbone, pooling, exits, torch.randn(1, 3, 32, 32))
-    folder = made._folder
+    folder = made.folder
     assert folder.exists()
     del made
     gc.collect()
-    assert not folder.parent.exists()
+    assert not folder.exists()
 
 
 def test_made_from_the_parts_alone_with_all_exits() -> None:

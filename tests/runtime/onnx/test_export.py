@@ -1,6 +1,7 @@
 """The content of an exported folder, and networks that cannot be exported."""
 
 import json
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -16,13 +17,18 @@ from offramp.backbone._merging import merge
 from offramp.cost import Costs
 from offramp.cost._table import CostTable
 from offramp.demo._networks import digits_transformer
-from offramp.errors import InputError
+from offramp.errors import InputError, OfframpWarning
 from offramp.exits import LinearExits
 from offramp.policy import OperatingPoint
 from offramp.pooling import POOLINGS
+from offramp.runtime._eager import EagerBackend
+from offramp.runtime._view import BackendView
 from offramp.runtime.onnx import export_onnx
+from offramp.runtime.onnx._export import _write_preprocessing
+from offramp.runtime.onnx._network import new_folder, write_network
 from tests.cases import each, refuses
-from tests.runtime.onnx.examples import KINDS, example
+from tests.model.examples import PREPROCESSING, images
+from tests.runtime.onnx.examples import KINDS, example, write_folder
 
 MEAN = POOLINGS.get("mean")
 
@@ -67,7 +73,8 @@ def test_batch_norms_are_folded() -> None:
 def test_a_transformer_with_merged_stages(tmp_path: Path) -> None:
     torch.manual_seed(0)
     backbone, images = merge(digits_transformer(), (2, 5)), torch.randn(5, 1, 8, 8)
-    export_onnx(backbone, MEAN, LinearExits((64, 64), (0,), 10), images[:1], tmp_path / "new")
+    (tmp_path / "new").mkdir()
+    write_network(backbone, MEAN, LinearExits((64, 64), (0,), 10), images[:1], tmp_path / "new")
     manifest = offramp_onnx.read_manifest(tmp_path / "new")
     values = {"input": images.numpy()}
     for stage in (*manifest["stages"], manifest["exits"]["1"]):
@@ -102,7 +109,7 @@ class _Joined(nn.Module):
 
 
 @each("inference", [False, True])
-def test_stages_that_work_in_place_and_the_exits_that_some_point_asks(inference: bool, tmp_path: Path) -> None:
+def test_stages_that_work_in_place_and_stages_without_exits(inference: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)
     first, last = nn.Linear(4, 4), nn.Linear(4, 2)
     stages = _Doubled(), first, nn.ReLU(inplace=True), _Split(), _Written(), _Joined()
@@ -113,8 +120,7 @@ def test_stages_that_work_in_place_and_the_exits_that_some_point_asks(inference:
     table = CostTable(torch.ones(6), nothing, nothing, nothing, torch.tensor(6.0), carries_state=False)
     before = images.clone()
     with torch.inference_mode(inference):
-        parts = backbone, MEAN, exits, images, tmp_path / "new"
-        export_onnx(*parts, points=[point], costs={"threshold": Costs((table,))})
+        write_folder(tmp_path / "new", backbone, MEAN, exits, images, [point], {"threshold": Costs((table,))})
     assert torch.equal(images, before)
     manifest = offramp_onnx.read_manifest(tmp_path / "new")
     assert all(stage["file"] is not None for stage in manifest["stages"])
@@ -148,7 +154,8 @@ class _Gathered(nn.Module):
 def test_networks_that_are_refused(stages: tuple[nn.Module, ...], message: str, tmp_path: Path) -> None:
     backbone, exits = simple(*stages)
     with pytest.raises(InputError, match=message):
-        export_onnx(backbone, MEAN, exits, torch.randn(2, 4), tmp_path / "new")
+        with new_folder(tmp_path / "new") as place:
+            write_network(backbone, MEAN, exits, torch.randn(2, 4), place)
     assert not list(tmp_path.iterdir())
 
 
@@ -156,10 +163,21 @@ def test_what_else_is_refused(tmp_path: Path) -> None:
     backbone, exits = simple(nn.Linear(4, 4), nn.Linear(4, 4))
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
+    model = example("ladder").frontier.at(cost=1.2)
     with refuses(InputError, problem="is not empty"):
-        export_onnx(backbone, MEAN, exits, torch.randn(2, 4), tmp_path / "full")
-    point = OperatingPoint("threshold", {"threshold": torch.tensor(0.5)}, (0, 1), torch.ones(2))
-    with refuses(InputError, got="none for threshold", hint="costs=model.costs"):
-        export_onnx(backbone, MEAN, exits, torch.randn(2, 4), tmp_path / "new", points=[point])
+        export_onnx(model, tmp_path / "full", example=images(1, seed=3)[0])
+    with refuses(InputError, problem="example", got="none"):
+        export_onnx(model, tmp_path / "new")
+    narrow = EagerBackend(model.backbone, model.pooling, model.exits, dtype=torch.bfloat16)
+    tuned = replace(model, backend=narrow, tuned_on=BackendView(model.backbone, narrow, "bfloat16"))
+    with refuses(InputError, got="one tuned on the backend 'bfloat16'"):
+        export_onnx(tuned, tmp_path / "new", example=images(1, seed=3)[0])
     with refuses(InputError, expected="single precision", got="torch.bfloat16"):
-        export_onnx(backbone.bfloat16(), MEAN, exits, torch.randn(2, 4), tmp_path / "other")
+        write_network(backbone.bfloat16(), MEAN, exits, torch.randn(2, 4), tmp_path)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_step_that_the_runner_does_not_know(tmp_path: Path) -> None:
+    mirrored = PREPROCESSING.then("shift_and_flip", shift=0)
+    with pytest.warns(OfframpWarning, match="does not know the preprocessing step 'shift_and_flip'"):
+        assert _write_preprocessing(tmp_path, mirrored) == []

@@ -11,44 +11,24 @@ import torch
 
 import offramp_onnx
 from offramp.errors import InputError
-from offramp.policy import OperatingPoint
-from offramp.runtime.onnx import export_onnx
 from offramp.runtime.onnx._backend import OnnxBackend
-from offramp.runtime.onnx._export import _describe_points
 from offramp.runtime.onnx._graphs import GraphFunction, Leaf, write_graph
 from offramp.runtime.onnx._int8 import quantize_graph
 from offramp_bench.cifar import PREPROCESSING, cifar10, resnet
 from tests.cases import refuses
-from tests.runtime.onnx.examples import example
-
-
-@pytest.mark.slow
-def test_networks_of_texts_with_points_of_float32_are_refused(tmp_path: Path) -> None:
-    given = example("text")
-    parts = given.frontier.backbone, given.frontier.pooling, given.frontier.exits
-    with refuses(InputError, got="whose samples differ in length", hint="export it in float32, without int8 (--int8)"):
-        export_onnx(
-            *parts, given.inputs, tmp_path / "int8", points=given.points, costs=given.frontier.costs, int8=given.inputs
-        )
-    assert not (tmp_path / "int8").exists()
+from tests.runtime.onnx.examples import example, write_folder
 
 
 @pytest.fixture(scope="module")
-def guaranteed() -> OperatingPoint:
-    return example("ladder").frontier.at(max_drop=0.5, confidence=0.8).point
-
-
-@pytest.fixture(scope="module")
-def int8(guaranteed: OperatingPoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def int8(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The small network, exported once, on a processor that lacks instructions."""
     given, folder = example("ladder"), tmp_path_factory.mktemp("exported") / "int8"
-    frontier, points = given.frontier, (*given.points, guaranteed)
+    frontier = given.frontier
     parts = frontier.backbone, frontier.pooling, frontier.exits
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("offramp.runtime._processor.find_missing_instructions", lambda kind: ("avx512_vnni",))
-        told = r"int8 is slower than float32 .*avx512_vnni.*export in float32, without int8"
-        with pytest.warns(UserWarning, match=told):
-            export_onnx(*parts, given.inputs, folder, points=points, costs=frontier.costs, int8=given.inputs)
+        with pytest.warns(UserWarning, match=r"int8 is slower than float32 .*avx512_vnni.*use 'onnx'"):
+            write_folder(folder, *parts, given.inputs, given.points, frontier.costs, int8=True)
         with pytest.warns(UserWarning, match="int8 is slower than float32"):
             OnnxBackend(folder, *parts, given.inputs)
     return folder
@@ -67,13 +47,9 @@ def test_a_network_answers_nearly_alike(int8: Path) -> None:
     assert 0 < np.abs(found.probabilities - expected.probabilities).mean() < 0.05
 
 
-def test_promises_are_left_out(int8: Path, guaranteed: OperatingPoint) -> None:
+def test_a_point_of_float32_has_no_guarantee_in_int8(int8: Path) -> None:
     given = example("ladder")
     frontier = given.frontier
-    assert guaranteed.guarantee is not None
-    (float32,) = _describe_points((guaranteed,), frontier.costs)
-    assert "guarantee" in float32
-    assert "guarantee" not in json.loads((int8 / "manifest.json").read_text())["points"][-1]
     for folder in (given.folder, int8):
         backend = OnnxBackend(folder, frontier.backbone, frontier.pooling, frontier.exits, given.inputs)
         network = frontier.at(max_drop=0.5, confidence=0.8).on(backend)

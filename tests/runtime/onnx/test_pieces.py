@@ -16,10 +16,10 @@ from offramp.exits import LinearExits
 from offramp.policy import POLICIES, OperatingPoint
 from offramp.pooling import POOLINGS
 from offramp.runtime._engine import Engine
-from offramp.runtime.onnx import export_onnx
 from offramp.runtime.onnx._composing import write_single
 from tests.cases import each
 from tests.policy.examples import drawn
+from tests.runtime.onnx.examples import write_folder
 
 MEAN, COUNT = POOLINGS.get("mean"), 40
 QUIET = [name for name in POLICIES if "noise" not in POLICIES.get(name).reads]
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("exported") / "graphs"
     ones, zero = torch.ones(3), torch.zeros(3)
     costs = Costs((CostTable(ones, zero, zero, zero, full=torch.tensor(3.0), carries_state=False),))
-    export_onnx(backbone, MEAN, exits, inputs, place, points=points(), costs=dict.fromkeys(QUIET, costs))
+    write_folder(place, backbone, MEAN, exits, inputs, points(), dict.fromkeys(QUIET, costs))
     return place
 
 

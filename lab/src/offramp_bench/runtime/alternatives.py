@@ -16,9 +16,9 @@ from offramp.policy import OperatingPoint
 from offramp.runtime import Backend
 from offramp.runtime._eager import EagerBackend
 from offramp.runtime._engine import Engine
-from offramp.runtime.onnx import export_onnx
 from offramp.runtime.onnx._backend import OnnxBackend, onnx_backend
 from offramp.runtime.onnx._int8 import quantize_graph
+from offramp.runtime.onnx._network import write_network
 from offramp_bench import earlyon_exits
 from offramp_bench.bars import say
 from offramp_bench.cifar import cifar10, resnet
@@ -256,9 +256,10 @@ def _session(path: Path) -> Run:
 def _int8_backend(frontier: EarlyExitModel, point: OperatingPoint) -> Backend:
     folder = CACHE / "cascade-int8"
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     exits = frontier.exits.take(point.classifier)
-    example = all_images()[:2]
-    export_onnx(frontier.backbone, frontier.pooling, exits, example, folder, int8=_calibration_images())
+    example = _calibration_images()
+    write_network(frontier.backbone, frontier.pooling, exits, example, folder, int8=True)
     return OnnxBackend(folder, frontier.backbone, frontier.pooling, exits, example)
 
 

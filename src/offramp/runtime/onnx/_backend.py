@@ -23,8 +23,8 @@ from offramp.runtime._backend import Step
 from offramp.runtime._eager import EagerBackend
 from offramp.runtime._processor import warn_if_slow
 from offramp.runtime.onnx._composing import compose_single, fuse_stage
-from offramp.runtime.onnx._export import describe_point, export_onnx, fingerprint_parts
-from offramp.runtime.onnx._pieces import write_policy
+from offramp.runtime.onnx._network import fingerprint_parts, write_network
+from offramp.runtime.onnx._pieces import describe_point, write_policy
 from offramp_onnx import FolderError, open_session, read_manifest
 
 __all__ = ["OnnxBackend", "int8_backend", "onnx_backend"]
@@ -41,13 +41,14 @@ class OnnxBackend:
     is made.
 
     Args:
-        folder: A folder that `export_onnx` wrote for the same network. It has to stay.
+        folder: A folder that `write_network` wrote for the same network. It has to stay.
         backbone: The network.
         pooling: The features that exits see of a stage.
         exits: The trained exits.
         example: Inputs of at least one sample, from `backbone.prepare`; one pass shows the tree of the hidden states.
 
     Attributes:
+        folder: As above.
         precision: "float32" or "int8".
         exact: True if it computes in float32.
     """
@@ -55,7 +56,7 @@ class OnnxBackend:
     def __init__(
         self, folder: str | Path, backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden
     ) -> None:
-        folder = Path(folder)
+        self.folder = folder = Path(folder)
         manifest = _read_manifest(folder, backbone, pooling, exits)
         self._trained, self._carries_state = frozenset(exits.stages), exits.carries_state
         self._read = exits.averaging.read
@@ -63,7 +64,7 @@ class OnnxBackend:
         self.exact = self.precision == "float32"
         if not self.exact:
             warn_if_slow("int8")
-        self._folder, self._manifest, self._num_classes = folder, manifest, backbone.num_classes
+        self._manifest, self._num_classes = manifest, backbone.num_classes
         self._threads = torch.get_num_threads()
         self._stages: list[_GraphCall] = []
         self._exits: dict[int, _GraphCall] = {}
@@ -162,7 +163,7 @@ class OnnxBackend:
     def _open_single(self, point: Mapping[str, Any]) -> Any:
         """Open the whole network at a point as one graph; None if it cannot be one."""
         try:
-            model = compose_single(self._folder, self._manifest, point, self._write_policy(point["policy"]))
+            model = compose_single(self.folder, self._manifest, point, self._write_policy(point["policy"]))
             return open_session(model.SerializeToString(), threads=self._threads)
         except Exception:  # of any of the libraries: types that differ, too large a file; the parts run by themselves
             return None
@@ -189,7 +190,7 @@ class OnnxBackend:
 
     def _open_fused(self, index: int, policy: Policy | None) -> "_GraphCall":
         entry = None if policy is None else self._write_policy(policy.name)
-        graph = fuse_stage(self._folder, self._manifest, index, entry)
+        graph = fuse_stage(self.folder, self._manifest, index, entry)
         stage, exit = self._stages[index], self._exits[index]
         carries = [] if entry is None else entry["carry"]
         names = [*stage.names, *exit.names[len(stage.trees[0].names) : -1]]
@@ -213,7 +214,7 @@ class OnnxBackend:
         places = {name: (False, place) for place, name in enumerate(names)}
         places |= {name: (True, place) for place, name in enumerate(writes)}
         in_trees = {name for tree in trees for name in tree.names}
-        graph = self._folder / file if isinstance(file, str) else file
+        graph = self.folder / file if isinstance(file, str) else file
         return _GraphCall(
             session=None if graph is None else open_session(graph, threads=self._threads),
             names=names,
@@ -256,8 +257,8 @@ def _made(backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden 
         )
     place = Path(mkdtemp(prefix="offramp-"))
     try:
-        export_onnx(backbone, pooling, exits, example, place / "graphs", int8=example if int8 else None)
-        backend = OnnxBackend(place / "graphs", backbone, pooling, exits, example)
+        write_network(backbone, pooling, exits, example, place, int8=int8)
+        backend = OnnxBackend(place, backbone, pooling, exits, example)
     except BaseException:
         shutil.rmtree(place)
         raise

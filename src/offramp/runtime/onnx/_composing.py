@@ -1,9 +1,7 @@
 """Exported graphs combined into larger ones: a stage with its exit and policy, or the whole network for one sample."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from offramp.errors import InputError
+from offramp.runtime.onnx._network import write_manifest
 from offramp_onnx import SINGLE, FolderError, read_manifest
 
 __all__ = ["FusedGraph", "compose_single", "fuse_stage", "write_single"]
@@ -24,7 +23,7 @@ def write_single(folder: str | Path, point: int) -> None:
     """Combine the graphs of an exported folder into one, `single.onnx`, at one operating point.
 
     Args:
-        folder: A folder that `export_onnx` wrote with points.
+        folder: A folder of graphs with points.
         point: The index of the operating point.
     """
     folder = Path(folder)
@@ -42,9 +41,7 @@ def write_single(folder: str | Path, point: int) -> None:
     model = compose_single(folder, manifest, manifest["points"][point], policy)
     onnx.checker.check_model(model)
     (folder / SINGLE).write_bytes(model.SerializeToString(deterministic=True))
-    manifest["files"][SINGLE] = sha256((folder / SINGLE).read_bytes()).hexdigest()
-    manifest["single"] = {"file": SINGLE, "point": point}
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_manifest(folder, {**manifest, "single": {"file": SINGLE, "point": point}})
 
 
 def compose_single(folder: Path, manifest: Mapping[str, Any], point: Mapping[str, Any], policy: Any) -> Any:
@@ -54,7 +51,7 @@ def compose_single(folder: Path, manifest: Mapping[str, Any], point: Mapping[str
     are not run. All weights are there once.
 
     Args:
-        folder: A folder that `export_onnx` wrote.
+        folder: A folder of graphs.
         manifest: Its manifest.
         point: The entry of the operating point.
         policy: The entry of its policy, which draws nothing at random.
@@ -79,7 +76,7 @@ def fuse_stage(folder: Path, manifest: Mapping[str, Any], index: int, policy: Ma
     """Combine a stage, its exit, the temperature and a policy into one graph.
 
     Args:
-        folder: A folder that `export_onnx` wrote.
+        folder: A folder of graphs.
         manifest: Its manifest.
         index: The stage; its exit was exported.
         policy: The entry of the policy; None after the last stage, where all samples leave.

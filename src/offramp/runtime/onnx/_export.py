@@ -1,207 +1,182 @@
-"""The export of a network with exits to a folder of ONNX graphs."""
+"""The export of a model to a folder that runs without torch and without this library."""
 
-import json
+import shutil
+import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from hashlib import sha256
+from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
-from torch.utils import _pytree as pytree
 
+import offramp_onnx
 from offramp.backbone._backbone import Backbone
-from offramp.backbone._hidden import Hidden
 from offramp.cost import Costs
-from offramp.errors import InputError
+from offramp.errors import InputError, OfframpWarning
 from offramp.exits import ExitSet
 from offramp.policy import OperatingPoint
 from offramp.pooling import Pooling
-from offramp.runtime._points import PointTable
-from offramp.runtime._processor import warn_if_slow
+from offramp.preprocessing import Preprocessing
+from offramp.preprocessing._preprocessing import Attachment
+from offramp.runtime._backend import Backend
+from offramp.runtime._dial import Dial, same_decisions
+from offramp.runtime._view import BackendView
+from offramp.runtime.onnx._backend import OnnxBackend
 from offramp.runtime.onnx._composing import write_single
-from offramp.runtime.onnx._int8 import check_int8, quantize_graph
-from offramp.runtime.onnx._pieces import PieceWriter, write_policy
-from offramp_onnx import FORMAT, VERSION, open_session
+from offramp.runtime.onnx._network import new_folder, write_manifest, write_network
+from offramp.runtime.onnx._pieces import describe_point, write_policy
+from offramp.runtime.onnx._readme import make_readme
+from offramp_onnx import read_manifest
 
-__all__ = ["describe_point", "export_onnx", "fingerprint_parts"]
-
-CALIBRATION_BATCH = 64
-"""Samples per batch when the ranges of activations are measured."""
+__all__ = ["add_points", "export_onnx"]
 
 
-def export_onnx(
-    backbone: Backbone,
-    pooling: Pooling,
-    exits: ExitSet,
-    example: Hidden,
-    folder: str | Path,
-    *,
-    points: Sequence[OperatingPoint] = (),
-    costs: Mapping[str, Costs] | None = None,
-    classes: Sequence[str] = (),
-    int8: Hidden | None = None,
-    single: int | None = None,
-) -> None:
-    """Write a network with exits as ONNX graphs, one per stage, exit and policy, and a manifest.
+class Exportable(Protocol):
+    """The part of `offramp.EarlyExitModel` that an export reads."""
 
-    Every graph is compared with torch at three batch sizes before the folder is made.
+    @property
+    def backbone(self) -> Backbone: ...
+    @property
+    def preprocessing(self) -> Preprocessing: ...
+    @property
+    def pooling(self) -> Pooling: ...
+    @property
+    def exits(self) -> ExitSet: ...
+    @property
+    def costs(self) -> Mapping[str, Costs]: ...
+    @property
+    def points(self) -> Mapping[str, Sequence[OperatingPoint]]: ...
+    @property
+    def point(self) -> OperatingPoint: ...
+    @property
+    def classes(self) -> tuple[str, ...]: ...
+    @property
+    def backend(self) -> Backend | None: ...
+    @property
+    def tuned_on(self) -> BackendView | None: ...
+
+
+def export_onnx(model: Exportable, folder: str | Path, *, example: Any = None, single: bool = False) -> None:
+    """Write a model into a folder that contains everything it needs to run without torch and without offramp.
+
+    The folder holds ONNX graphs, one per stage, exit and policy; a manifest with the operating points, the
+    preprocessing and the class names; `offramp_onnx.py`, which runs them; and a README.md that says how.
 
     Args:
-        backbone: The frozen network.
-        pooling: The features that exits see of a stage.
-        exits: The trained exits.
-        example: Inputs of at least one sample, from `backbone.prepare`.
+        model: The model. Its current point is the default of the folder; all points of the same policy that a budget
+            can pick are written. If `with_backend` tuned it on "int8" or "onnx", the graphs are those of its backend,
+            and guarantees hold for them; if not, they are in single precision.
         folder: A folder to make.
-        points: The operating points that samples may be at; without any, all exits are written, and no policy.
-        costs: The costs of each policy of the points.
-        classes: Names of the classes.
-        int8: Inputs of a few hundred samples, from `backbone.prepare`, to run the stages in int8, calibrated on them.
-            Exits stay in float32. Points lose their guarantees, which hold for the network in float32. Text networks
-            with points are refused: in int8 they lose too much at points that were chosen in float32.
-        single: Index of a point; at this point the graphs are also combined into one, `single.onnx`, for one sample at
-            a time.
+        example: Raw inputs of at least one sample, as `predict` takes them: every graph is compared with torch on
+            them. Not needed if the graphs are those of the backend.
+        single: True to combine the graphs at the current point into one, too: `single.onnx`, for one sample at a time.
 
-    Example:
-        >>> import tempfile
-        >>> from offramp.exits import LinearExits
-        >>> from offramp.backbone import CifarResNet
-        >>> from offramp.pooling import POOLINGS
-        >>> backbone, exits = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10)
-        >>> with tempfile.TemporaryDirectory() as place:
-        ...     export_onnx(backbone, POOLINGS.get("mean"), exits, torch.randn(1, 3, 32, 32), f"{place}/graphs")
-        ...     sorted(path.name for path in Path(place, "graphs").glob("stage*"))
-        ['stage_00.onnx', 'stage_01.onnx', 'stage_02.onnx']
+    Raises:
+        InputError: If the network cannot be written as ONNX graphs, or the points were tuned on another backend.
+
+    Warns:
+        OfframpWarning: If the preprocessing has a step that `offramp_onnx.py` does not know: inputs of the folder are
+            then arrays that are already prepared.
     """
-    folder = Path(folder)
-    dtypes = {weight.dtype for weight in backbone.parameters() if weight.is_floating_point()}
-    if narrow := dtypes - {torch.float32, torch.float64}:
-        raise InputError(
-            expected="a network in single precision",
-            got=", ".join(map(str, narrow)),
-            hint="call backbone.float() before exporting",
+    point = model.point
+    points = list(Dial(model.points[point.policy]).front) if model.points.get(point.policy) else []
+    default = next((row for row, other in enumerate(points) if same_decisions(other, point)), len(points))
+    points[default : default + 1] = [point]  # with its guarantee; it need not be on the front
+    with new_folder(Path(folder)) as place:
+        _write_graphs(model, example, place)
+        add_points(
+            place,
+            points,
+            model.costs,
+            default=default,
+            classes=model.classes,
+            preprocessing=_write_preprocessing(place, model.preprocessing),
         )
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder} is not empty", hint="name a folder that does not exist yet")
-    if int8 is not None:
-        if points:
-            check_int8(backbone)
-        warn_if_slow("int8")
-        points = [replace(point, guarantee=None) for point in points]
-    described_points = _describe_points(points, costs or {})
-    backbone.eval()
-    exits.eval()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder.parent) as place, torch.no_grad():
-        graphs = Path(place) / "graphs"
-        graphs.mkdir()
-        needed = _needed_exits(exits, points, backbone.num_exits)
-        pieces = PieceWriter(backbone, pooling, exits, example, graphs).write(needed)
-        names = dict.fromkeys(point.policy for point in points)
-        policies = {name: write_policy(graphs, name, backbone.num_classes) for name in names}
-        if int8 is not None:
-            _quantize_stages(graphs, pieces, pytree.tree_structure(example).flatten_up_to(int8))
-        manifest = {
-            "format": FORMAT,
-            "version": VERSION,
-            "name": backbone.name,
-            "made_of": fingerprint_parts(backbone, pooling, exits),
-            "precision": "float32" if int8 is None else "int8",
-            "num_classes": backbone.num_classes,
-            "classes": list(classes),
-            **pieces,
-            "policies": policies,
-            "points": described_points,
-            "files": {path.name: sha256(path.read_bytes()).hexdigest() for path in sorted(graphs.glob("*.onnx"))},
-        }
-        text = json.dumps(manifest, indent=1, allow_nan=False) + "\n"
-        (graphs / "manifest.json").write_text(text, encoding="utf-8")
-        if single is not None:
-            write_single(graphs, single)
-        graphs.rename(folder)
+        if single:
+            write_single(place, default)
+        shutil.copy(offramp_onnx.__file__, place / "offramp_onnx.py")
+        (place / "README.md").write_text(make_readme(read_manifest(place), point.guarantee), encoding="utf-8")
 
 
-def fingerprint_parts(backbone: Backbone, pooling: Pooling, exits: ExitSet) -> dict[str, str]:
-    """Return what identifies the network that graphs were exported from; all weights are read."""
-    shape = [type(exits).__name__, exits.widths, exits.stages, exits.num_classes, exits.stacked, exits.averaging.stages]
-    digest = sha256(json.dumps(shape).encode())
-    for name, value in sorted(exits.state_dict().items()):
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
-    return {"backbone": backbone.fingerprint(), "pooling": pooling.name, "exits": digest.hexdigest()}
-
-
-def _describe_points(points: Sequence[OperatingPoint], costs: Mapping[str, Costs]) -> list[dict[str, Any]]:
-    """Return the manifest's entries of operating points, with the costs of leaving at each exit."""
-    missing = {point.policy for point in points} - set(costs)
-    if missing:
+def _write_graphs(model: Exportable, example: Any, folder: Path) -> None:
+    """Copy the graphs of the backend that the points were tuned on, or write them in single precision."""
+    if model.tuned_on is not None and isinstance(model.backend, OnnxBackend):
+        for name in ("manifest.json", *read_manifest(model.backend.folder)["files"]):
+            shutil.copy(model.backend.folder / name, folder)
+        return
+    if model.tuned_on is not None and not getattr(model.backend, "exact", False):
         raise InputError(
-            "costs",
-            expected="costs for every policy of the points",
-            got=f"none for {', '.join(sorted(missing))}",
-            hint="pass costs=model.costs",
+            expected="a model whose points were tuned in float32 or int8",
+            got=f"one tuned on the backend '{model.tuned_on.kind}'",
+            hint="export the model as it was before with_backend, or model.with_backend('int8', validation)",
         )
-    return [
-        {
-            **describe_point(point),
-            "conformal_thresholds": {
-                # The largest float instead of infinity, which JSON does not have: no score is above it either.
-                str(key): value.nan_to_num(posinf=torch.finfo(value.dtype).max).tolist()
-                for key, value in point.conformal_thresholds.items()
-            },
-            "tune_metrics": dict(point.tune_metrics),
-            **({} if point.guarantee is None else {"guarantee": asdict(point.guarantee)}),
-            "costs": [table.cumulative_costs(point.active).tolist() for table in costs[point.policy].tables],
-            "full": [float(table.full) for table in costs[point.policy].tables],
-        }
-        for point in points
-    ]
+    if example is None:
+        raise InputError("example", expected="inputs to export the network with", got="none", hint="give example=...")
+    inputs = model.backbone.prepare(model.preprocessing(example))
+    write_network(model.backbone, model.pooling, model.exits, inputs, folder)
 
 
-def describe_point(point: OperatingPoint) -> dict[str, Any]:
-    """Return what the decisions of an operating point depend on, as in a manifest."""
+def _write_preprocessing(folder: Path, preprocessing: Preprocessing) -> list[Any]:
+    """Write the attachments of the steps; return the steps as in a manifest, or none if the runner lacks some."""
+    unknown = [name for name, _ in preprocessing.steps if name not in offramp_onnx.STEPS]
+    if unknown:
+        warnings.warn(
+            f"offramp_onnx.py does not know the preprocessing step '{unknown[0]}': the exported network takes arrays "
+            "that are already prepared",
+            OfframpWarning,
+            stacklevel=3,
+        )
+        return []
+    steps = []
+    for index, (name, parameters) in enumerate(preprocessing.steps):
+        described = dict(parameters)
+        for key, value in parameters.items():
+            if isinstance(value, Attachment):
+                described[key] = {"file": f"{key}_{index}.json" if index else f"{key}.json"}
+                (folder / described[key]["file"]).write_bytes(value.content)
+        steps.append([name, described])
+    return steps
+
+
+def add_points(
+    folder: Path,
+    points: Sequence[OperatingPoint],
+    costs: Mapping[str, Costs],
+    *,
+    default: int = 0,
+    classes: Sequence[str] = (),
+    preprocessing: Sequence[Any] = (),
+) -> None:
+    """Add operating points and their policies to a folder of graphs.
+
+    Args:
+        folder: A folder that `write_network` wrote.
+        points: The operating points that samples may be at.
+        costs: The costs of each policy of the points.
+        default: Index of the point that samples are at by default.
+        classes: Names of the classes.
+        preprocessing: The steps from raw inputs to those of the network.
+    """
+    manifest = read_manifest(folder)
+    names = dict.fromkeys(point.policy for point in points)
+    with torch.no_grad():
+        policies = {name: write_policy(folder, name, manifest["num_classes"]) for name in names}
+    described = [_describe_point(point, costs) for point in points]
+    manifest |= {"classes": list(classes), "preprocessing": list(preprocessing)}
+    write_manifest(folder, {**manifest, "policies": policies, "points": described, "default_point": default})
+
+
+def _describe_point(point: OperatingPoint, costs: Mapping[str, Costs]) -> dict[str, Any]:
+    """Return the manifest's entry of an operating point, with the costs of leaving at each exit."""
     return {
-        "policy": point.policy,
-        "parameters": {name: value.tolist() for name, value in sorted(point.parameters.items())},
-        "active": list(point.active),
-        "temperatures": point.temperatures.tolist(),
-        "classifier": point.classifier,
+        **describe_point(point),
+        "conformal_thresholds": {
+            # The largest float instead of infinity, which JSON does not have: no score is above it either.
+            str(key): value.nan_to_num(posinf=torch.finfo(value.dtype).max).tolist()
+            for key, value in point.conformal_thresholds.items()
+        },
+        "tune_metrics": dict(point.tune_metrics),
+        **({} if point.guarantee is None else {"guarantee": asdict(point.guarantee)}),
+        "costs": [table.cumulative_costs(point.active).tolist() for table in costs[point.policy].tables],
+        "full": [float(table.full) for table in costs[point.policy].tables],
     }
-
-
-def _needed_exits(exits: ExitSet, points: Sequence[OperatingPoint], num_exits: int) -> frozenset[int]:
-    """Return the exits that are active at some point, and those whose state later ones read."""
-    if not points:
-        return frozenset(range(num_exits))
-    table, rows = PointTable(points), range(len(points))
-    carried = {stage for stage in exits.stages if exits.carries_state and table.is_carried(stage)}
-    active = {stage for stage in range(num_exits) if table.is_active(stage, rows)}
-    return frozenset(active | carried | exits.averaging.read)
-
-
-def _quantize_stages(folder: Path, manifest: Mapping[str, Any], samples: Sequence[Tensor]) -> None:
-    """Quantize every stage by the inputs that reach it in float32."""
-    axes = [leaf["batch"] for leaf in manifest["inputs"]]
-    names = [leaf["name"] for leaf in manifest["inputs"]]
-    size = next(leaf.shape[axis] for leaf, axis in zip(samples, axes, strict=True) if axis is not None)
-    batches: list[dict[str, Any]] = []
-    for start in range(0, size, CALIBRATION_BATCH):
-        rows = torch.arange(start, min(start + CALIBRATION_BATCH, size))
-        leaves = [
-            leaf if axis is None else leaf.index_select(axis, rows) for leaf, axis in zip(samples, axes, strict=True)
-        ]
-        batches.append({name: leaf.contiguous().numpy() for name, leaf in zip(names, leaves, strict=True)})
-    for stage in manifest["stages"]:
-        if stage["file"] is None:
-            continue
-        path = folder / stage["file"]
-        session = open_session(path, threads=torch.get_num_threads())
-        inputs = [{name: batch[name] for name in stage["reads"]} for batch in batches]
-        hidden = {leaf["name"] for leaf in stage["hidden"]}
-        for batch, feeds in zip(batches, inputs, strict=True):
-            batch.update(zip(stage["writes"], session.run(stage["writes"], feeds), strict=True))
-            for name in set(batch) - hidden:
-                del batch[name]
-        quantize_graph(path, path, inputs)

@@ -14,11 +14,10 @@ import onnxruntime
 from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.calibrate import CalibrationDataReader
 
-from offramp.backbone._backbone import Backbone
 from offramp.errors import InputError
 from offramp.runtime._processor import find_missing_instructions
 
-__all__ = ["check_int8", "quantize_graph"]
+__all__ = ["quantize_graph"]
 
 CONVOLUTIONAL = ("Conv", "Gemm", "MatMul", "Add", "Relu", "MaxPool", "GlobalAveragePool")
 """Operators that are quantized in networks with convolutions; with `Add`, feature maps stay in int8 between layers."""
@@ -27,18 +26,6 @@ OTHERS = ("Gemm", "MatMul")
 """Operators that are quantized in other networks: not `Add`, as masks added to attention have huge numbers."""
 
 Batch = Mapping[str, npt.NDArray[Any]]
-
-
-def check_int8(backbone: Backbone) -> None:
-    """Refuse text networks: at points chosen in float32 they lost up to 3.5 points of accuracy in int8."""
-    if backbone.varies_in_size:
-        raise InputError(
-            "int8",
-            expected="a network of images",
-            got=f"'{backbone.name}', whose samples differ in length",
-            hint="export it in float32, without int8 (--int8): its operating points were chosen in float32, and lose "
-            "up to 3.5 points of accuracy in int8",
-        )
 
 
 def quantize_graph(path: str | Path, out: str | Path, batches: Iterable[Batch]) -> None:

@@ -13,13 +13,13 @@ from offramp.backbone._backbone import Backbone
 from offramp.backbone._hidden import Hidden, leaf_axes, with_length
 from offramp.errors import InputError
 from offramp.exits import ExitSet
-from offramp.policy import POLICIES
+from offramp.policy import POLICIES, OperatingPoint
 from offramp.policy._observation import observe
 from offramp.pooling import Pooling
 from offramp.runtime._eager import EagerBackend
 from offramp.runtime.onnx._graphs import GraphFunction, Leaf, call, write_checked
 
-__all__ = ["PieceWriter", "write_policy"]
+__all__ = ["PieceWriter", "describe_point", "write_policy"]
 
 BATCHES = ((1, 5), (3, 8), (64, 12))
 """Batch sizes that every graph is checked with, and lengths, where samples have one; the second is traced."""
@@ -51,8 +51,8 @@ class PieceWriter:
         self._head_spec = pytree.tree_structure(())
         self._head_names: list[str] = []
 
-    def write(self, exits: frozenset[int]) -> dict[str, Any]:
-        """Write the graphs of all stages and of some exits; return their part of the manifest."""
+    def write(self) -> dict[str, Any]:
+        """Write the graphs of all stages and exits; return their part of the manifest."""
         manifest: dict[str, Any] = {
             "inputs": self._describe_leaves(),
             "initial_state": {
@@ -65,7 +65,7 @@ class PieceWriter:
         manifest |= {"stages": [], "exits": {}}
         for index in range(self._backbone.num_exits):
             manifest["stages"].append(self._write_stage(index))
-            if index in exits:
+            if index in (*self._exits.stages, *self._backbone.own_heads):
                 manifest["exits"][str(index)] = self._write_exit(index)
         return manifest
 
@@ -264,6 +264,17 @@ def write_policy(folder: Path, name: str, num_classes: int) -> dict[str, Any]:
             }
             for name, output, value in zip(carried, outputs[2:], initial, strict=True)
         ],
+    }
+
+
+def describe_point(point: OperatingPoint) -> dict[str, Any]:
+    """Return what the decisions of an operating point depend on, as in a manifest."""
+    return {
+        "policy": point.policy,
+        "parameters": {name: value.tolist() for name, value in sorted(point.parameters.items())},
+        "active": list(point.active),
+        "temperatures": point.temperatures.tolist(),
+        "classifier": point.classifier,
     }
 
 
