@@ -119,7 +119,7 @@ def test_graphs_of_the_last_few_points_are_kept() -> None:
 def test_the_graphs_are_removed_with_the_backend() -> None:
     backbone, exits, pooling = CifarResNet(8), LinearExits((16, 32, 64), (0, 1), 10), POOLINGS.get("mean")
     made = onnx_backend(backbone, pooling, exits, torch.randn(1, 3, 32, 32))
-    folder = made._folder
+    folder = made.folder
     assert folder.exists()
     del made
     gc.collect()

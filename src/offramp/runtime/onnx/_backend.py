@@ -27,7 +27,7 @@ from offramp.runtime.onnx._export import describe_point, export_onnx, fingerprin
 from offramp.runtime.onnx._pieces import write_policy
 from offramp_onnx import FolderError, open_session, read_manifest
 
-__all__ = ["OnnxBackend", "int8_backend", "onnx_backend"]
+__all__ = ["OnnxBackend", "int8_backend", "onnx_backend", "open_graphs"]
 
 MOST_SINGLES = 2
 """Points whose whole networks are kept as one graph: each holds all weights."""
@@ -48,6 +48,8 @@ class OnnxBackend:
         example: Inputs of at least one sample, from `backbone.prepare`; one pass shows the tree of the hidden states.
 
     Attributes:
+        folder: As above.
+        example: One sample of the example.
         precision: "float32" or "int8".
         exact: True if it computes in float32.
     """
@@ -55,15 +57,17 @@ class OnnxBackend:
     def __init__(
         self, folder: str | Path, backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden
     ) -> None:
-        folder = Path(folder)
-        manifest = _read_manifest(folder, backbone, pooling, exits)
+        self.folder = Path(folder)
+        self.example = backbone.select(example, torch.zeros(1, dtype=torch.long), 0)
+        self._parts = backbone, pooling, exits
+        manifest = _read_manifest(self.folder, backbone, pooling, exits)
         self._trained, self._carries_state = frozenset(exits.stages), exits.carries_state
         self._read = exits.averaging.read
         self.precision: str = manifest["precision"]
         self.exact = self.precision == "float32"
         if not self.exact:
             warn_if_slow("int8")
-        self._folder, self._manifest, self._num_classes = folder, manifest, backbone.num_classes
+        self._manifest, self._num_classes = manifest, backbone.num_classes
         self._threads = torch.get_num_threads()
         self._stages: list[_GraphCall] = []
         self._exits: dict[int, _GraphCall] = {}
@@ -74,7 +78,7 @@ class OnnxBackend:
         names = [leaf["name"] for leaf in manifest["inputs"]]
         state_names = {True: list(manifest["initial_state"]), False: []}  # of trained exits, and of own heads
         with torch.inference_mode():
-            hidden = backbone.select(example, torch.zeros(1, dtype=torch.long), 0)
+            hidden = self.example
             state: Any = (exits.initial_state(1), ())
             classifier = None if exits.stacked == 1 else torch.zeros(1, dtype=torch.long)
             self._specs = [pytree.tree_structure(hidden)]
@@ -95,6 +99,14 @@ class OnnxBackend:
                 carry = _Tree(carried, pytree.tree_structure(own))
                 self._exits[index] = self._open(exit, [*names, *state_names[trained], "classifier"], [carry])
                 state_names[trained] = carried
+
+    def __reduce__(self) -> tuple[Callable[..., "OnnxBackend"], tuple[Any, ...]]:
+        """Send the graphs to another process, which opens sessions of its own."""
+        return open_graphs, (self.read_files(), *self._parts, self.example)
+
+    def read_files(self) -> dict[str, bytes]:
+        """Read the graphs and their manifest, by the names of the files."""
+        return {file: (self.folder / file).read_bytes() for file in (*self._manifest["files"], "manifest.json")}
 
     def stage(self, index: int, hidden: Hidden) -> Hidden:
         """Run one stage."""
@@ -162,7 +174,7 @@ class OnnxBackend:
     def _open_single(self, point: Mapping[str, Any]) -> Any:
         """Open the whole network at a point as one graph; None if it cannot be one."""
         try:
-            model = compose_single(self._folder, self._manifest, point, self._write_policy(point["policy"]))
+            model = compose_single(self.folder, self._manifest, point, self._write_policy(point["policy"]))
             return open_session(model.SerializeToString(), threads=self._threads)
         except Exception:  # of any of the libraries: types that differ, too large a file; the parts run by themselves
             return None
@@ -189,7 +201,7 @@ class OnnxBackend:
 
     def _open_fused(self, index: int, policy: Policy | None) -> "_GraphCall":
         entry = None if policy is None else self._write_policy(policy.name)
-        graph = fuse_stage(self._folder, self._manifest, index, entry)
+        graph = fuse_stage(self.folder, self._manifest, index, entry)
         stage, exit = self._stages[index], self._exits[index]
         carries = [] if entry is None else entry["carry"]
         names = [*stage.names, *exit.names[len(stage.trees[0].names) : -1]]
@@ -213,7 +225,7 @@ class OnnxBackend:
         places = {name: (False, place) for place, name in enumerate(names)}
         places |= {name: (True, place) for place, name in enumerate(writes)}
         in_trees = {name for tree in trees for name in tree.names}
-        graph = self._folder / file if isinstance(file, str) else file
+        graph = self.folder / file if isinstance(file, str) else file
         return _GraphCall(
             session=None if graph is None else open_session(graph, threads=self._threads),
             names=names,
@@ -249,14 +261,46 @@ def int8_backend(backbone: Backbone, pooling: Pooling, exits: ExitSet, example: 
     return _made(backbone, pooling, exits, example, int8=True)
 
 
+def open_graphs(
+    files: Mapping[str, bytes], backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden
+) -> OnnxBackend:
+    """Write graphs to a temporary folder, and open it with ONNX Runtime.
+
+    Args:
+        files: The files of a folder that `export_onnx` wrote for the same network, by their names.
+        backbone: The frozen network.
+        pooling: The features that exits see of a stage.
+        exits: The trained exits.
+        example: Inputs of at least one sample, from `backbone.prepare`.
+    """
+
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+
+    return _open_temporary(write, backbone, pooling, exits, example)
+
+
 def _made(backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden | None, *, int8: bool) -> OnnxBackend:
     if example is None:
         raise InputError(
             "example", expected="inputs to export the network with", got="none", hint="give some: example=..."
         )
+
+    def write(folder: Path) -> None:
+        export_onnx(backbone, pooling, exits, example, folder, int8=example if int8 else None)
+
+    return _open_temporary(write, backbone, pooling, exits, example)
+
+
+def _open_temporary(
+    write: Callable[[Path], None], backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden
+) -> OnnxBackend:
+    """Open a folder that `write` makes; it is removed with the backend."""
     place = Path(mkdtemp(prefix="offramp-"))
     try:
-        export_onnx(backbone, pooling, exits, example, place / "graphs", int8=example if int8 else None)
+        write(place / "graphs")
         backend = OnnxBackend(place / "graphs", backbone, pooling, exits, example)
     except BaseException:
         shutil.rmtree(place)
