@@ -9,7 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, NamedTuple
 
+import onnx
 import torch
+from google.protobuf.message import Message
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -264,7 +266,7 @@ def int8_backend(backbone: Backbone, pooling: Pooling, exits: ExitSet, example: 
 def open_graphs(
     files: Mapping[str, bytes], backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden
 ) -> OnnxBackend:
-    """Write graphs to a temporary folder, and open it with ONNX Runtime.
+    """Write graphs to a temporary folder, and open it with ONNX Runtime; refuse graphs that read other files.
 
     Args:
         files: The files of a folder that `export_onnx` wrote for the same network, by their names.
@@ -277,9 +279,19 @@ def open_graphs(
     def write(folder: Path) -> None:
         folder.mkdir()
         for name, content in files.items():
+            if name != "manifest.json" and _reads_files(onnx.ModelProto.FromString(content)):
+                raise InputError(name, expected="a graph that holds its weights", got="one that reads another file")
             (folder / name).write_bytes(content)
 
     return _open_temporary(write, backbone, pooling, exits, example)
+
+
+def _reads_files(part: Message) -> bool:
+    """Tell if a graph, or a part of it, has tensors in other files."""
+    if isinstance(part, onnx.TensorProto):
+        return part.data_location == onnx.TensorProto.EXTERNAL or bool(part.external_data)
+    fields = [value for field, value in part.ListFields() if field.message_type is not None]
+    return any(_reads_files(inner) for value in fields for inner in ([value] if isinstance(value, Message) else value))
 
 
 def _made(backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden | None, *, int8: bool) -> OnnxBackend:
