@@ -96,7 +96,7 @@ def inspect(
         typer.Option(
             metavar="NAME",
             help="Backend to measure: eager, bfloat16, onnx or int8; use the one that will run. "
-            "[dim]Without it: eager.[/dim]",
+            "[dim]Without it: eager, or the one that the artifact was tuned on.[/dim]",
             rich_help_panel=TIMES,
         ),
     ] = None,
@@ -129,6 +129,7 @@ def inspect(
     from offramp.cli.networks import find_modules_here, make_network, open_artifact
     from offramp.cost import count_backbone, keep_exits
     from offramp.methods._initialization import create_exits
+    from offramp.model._backends import backend_name
     from offramp.policy import POLICIES
     from offramp.policy._policy import DEFAULT_POLICIES
     from offramp.pooling import POOLINGS
@@ -145,9 +146,8 @@ def inspect(
             f"{' and '.join(timing_options)} without --measure",
             hint="add --measure: without it no times are measured",
         )
-    backend = "eager" if backend is None else backend
     find_modules_here()
-    BACKENDS.get(backend)  # refuse an unknown or missing backend now
+    BACKENDS.get(backend or "eager")  # refuse an unknown or missing backend now
     if out is not None:
         check_writable(out.parent, "--out")
     model = None
@@ -207,7 +207,7 @@ def inspect(
             pool,
             exit_set.eval(),
             example,
-            backend=backend,
+            backend=backend or ("eager" if model is None else backend_name(model)),
             batch_sizes=sizes,
             policies=DEFAULT_POLICIES if model is None else list(model.points),
             progress=not as_json,
@@ -276,7 +276,8 @@ def _print_frontier(model: "EarlyExitModel") -> None:
     print_text(str(model.frontier))
     splits = model.provenance.get("splits", {})
     sizes = ", ".join(f"{part['samples']:,} to {name}" for name, part in splits.items())
-    print_text(f"the full network: {100 * model.full_accuracy:.2f} %" + (f"; samples: {sizes}" if sizes else ""))
+    tuned = "" if model.tuned_on is None else f"; tuned on the backend '{model.tuned_on.kind}'"
+    print_text(f"the full network: {100 * model.full_accuracy:.2f} %{tuned}" + (f"; samples: {sizes}" if sizes else ""))
 
 
 def _millions(mul_adds: float) -> str:

@@ -71,13 +71,14 @@ def predict(
     ] = 0.05,
     batch_size: Annotated[int, typer.Option(min=1, metavar="N", help="Samples per batch.")] = 64,
     backend: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="NAME",
             help="Backend: eager, bfloat16 (less precise; faster on processors that support it) or onnx (fastest for "
-            "small batches; needs the extra onnx).",
+            "small batches; needs the extra onnx). [dim]Without it: eager, or the one that the artifact was tuned on "
+            "with [bold]offramp recalibrate --backend[/bold].[/dim]",
         ),
-    ] = "eager",
+    ] = None,
     shadow: Annotated[
         float,
         typer.Option(
@@ -112,6 +113,7 @@ def predict(
     from offramp.cli.networks import open_artifact
     from offramp.cli.predictions import Predictions
     from offramp.data import open_data
+    from offramp.model._backends import backend_name
 
     many = workers is not None or cluster is not None
     _check_out(out, many=many, shadow=shadow)
@@ -119,6 +121,7 @@ def predict(
     model = with_latency_file(open_artifact(artifact, trust, device=device), latency, latency_batch_size)
     if device is not None:
         model.exits.to(device)
+    backend = backend_name(model) if backend is None else backend
     warn_of_backend(model, backend)
     chosen = choose_point(model, point_options, artifact, budget=budget)
     controller = None if budget is None else chosen.controller(budget)
@@ -209,7 +212,7 @@ def _check_out(out: Path, *, many: bool, shadow: float) -> None:
         raise InputError(expected="--shadow without --workers and --cluster", got="both", hint="leave one out")
 
 
-def _check_device(device: str | None, *, many: bool, backend: str) -> None:
+def _check_device(device: str | None, *, many: bool, backend: str | None) -> None:
     """Refuse a device where workers or the ONNX Runtime choose their own."""
     other = "--workers or --cluster" if many else "--backend onnx" if backend == "onnx" else None
     if device is not None and other is not None:
