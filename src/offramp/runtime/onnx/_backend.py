@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import onnx
 import torch
-from google.protobuf.message import Message
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -286,12 +285,14 @@ def open_graphs(
     return _open_temporary(write, backbone, pooling, exits, example)
 
 
-def _reads_files(part: Message) -> bool:
+def _reads_files(part: Any) -> bool:
     """Tell if a graph, or a part of it, has tensors in other files."""
     if isinstance(part, onnx.TensorProto):
         return part.data_location == onnx.TensorProto.EXTERNAL or bool(part.external_data)
     fields = [value for field, value in part.ListFields() if field.message_type is not None]
-    return any(_reads_files(inner) for value in fields for inner in ([value] if isinstance(value, Message) else value))
+    return any(
+        _reads_files(inner) for value in fields for inner in ([value] if hasattr(value, "ListFields") else value)
+    )
 
 
 def _made(backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden | None, *, int8: bool) -> OnnxBackend:
