@@ -1,8 +1,10 @@
 """Calibrating an artifact on new samples, from the command line."""
 
+import csv
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from offramp.features import ArraySource
@@ -37,7 +39,7 @@ def test_as_the_library_does(offramp: Shell, artifact: Path, tmp_path: Path, lab
 def test_what_it_makes_is_used_by_others(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     found = offramp.json("recalibrate", artifact, "--data", "full.npz", "--out", new, *TRUST)
-    assert found == {"artifact": str(new), "samples": 90, "labelled": False}
+    assert found == {"artifact": str(new), "samples": 90, "labelled": False, "backend": "eager"}
     wish = ("--max-drop", "0.4", "--confidence", "0.8")
     line = ("predict", new, "--data", "test.npz", "--out", tmp_path / "answers.csv", *TRUST, *wish)
     ran = offramp(*line, "--loss", "disagreement")
@@ -55,6 +57,8 @@ def test_what_it_makes_is_used_by_others(offramp: Shell, artifact: Path, tmp_pat
         (("--data", "full.npz", "--classes", "names.txt"), "expected --labelled with --classes, got only --classes"),
         (("--data", "val.npz"), "rows of 'recalibrate' are in 'tune' too"),
         (("--data", "small.npz"), "does not take them as they are"),
+        (("--data", "val.npz", "--backend", "int"), "unknown backend 'int'; did you mean 'int8'?"),
+        (("--data", "full.npz", "--backend", "bfloat16"), "full.npz has no labels; name their column with --label"),
     ],
 )
 def test_what_is_refused(offramp: Shell, artifact: Path, tmp_path: Path, line: tuple[str, ...], told: str) -> None:
@@ -64,6 +68,35 @@ def test_what_is_refused(offramp: Shell, artifact: Path, tmp_path: Path, line: t
     assert (ran.status, ran.out) == (1, "")
     assert told in ran.told
     assert not (tmp_path / "new").exists()
+
+
+@each("backend", ["bfloat16", "int8"])
+@pytest.mark.filterwarnings("ignore:.* is slower than float32:offramp.errors.OfframpWarning")
+def test_points_are_tuned_on_a_backend(offramp: Shell, artifact: Path, tmp_path: Path, backend: str) -> None:
+    new, answers, wish = tmp_path / "new", tmp_path / "answers.csv", ("--data", "test.npz", "--cost", "0.9")
+    line = ("recalibrate", artifact, "--backend", backend, "--data", "val.npz", "--out", new, *TRUST)
+    assert offramp.json(*line) == {"artifact": str(new), "samples": 60, "labelled": True, "backend": backend}
+    model = opened(new)
+    assert model.tuned_on is not None
+    assert model.tuned_on.kind == backend
+    offramp.json("predict", new, *wish, "--shadow", "0.5", "--out", answers, *TRUST)
+    with open(answers) as file:
+        rows = list(csv.DictReader(file))
+    expected = model.at(cost=0.9).predict(samples(90, seed=2)[0])
+    assert [int(row["exit"]) for row in rows] == expected.exits.tolist()
+    measured = offramp.json("evaluate", new, *wish, *TRUST)
+    assert measured["chosen"]["relative_cost"] == pytest.approx(float(expected.relative_cost.mean()), abs=0.01)
+    assert offramp("monitor", answers, "--reference", answers).status == 5  # too few samples
+    ran = offramp("predict", new, *wish, "--backend", "eager", "--out", tmp_path / "eager.csv", *TRUST)
+    assert ran.status == 1
+    assert f"got one tuned on the backend '{backend}'; leave the backend out" in ran.told
+    ran = offramp("predict", new, *wish, "--device", "cpu", "--out", tmp_path / "cpu.csv", *TRUST)
+    assert ran.status == 1
+    assert "leave --device out" in ran.told
+    again = ("recalibrate", new, "--data", "full.npz", "--out", tmp_path / "again", *TRUST)
+    assert offramp.json(*again)["backend"] == backend
+    assert offramp(*again[:-4], "--out", tmp_path / "eager", "--backend", "eager", "--label", "y", *TRUST).status == 1
+    assert f"tuned on the backend '{backend}'" in offramp("inspect", new, *TRUST).out
 
 
 def test_the_artifact_itself_is_not_written_over(offramp: Shell, artifact: Path) -> None:

@@ -1,5 +1,6 @@
 """Points tuned on a backend hold for its numbers: they are evaluated on it, and not offered elsewhere."""
 
+import json
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -15,8 +16,9 @@ from offramp.model._model import EarlyExitModel
 from offramp.monitor._shadow import full_labels
 from offramp.runtime._eager import EagerBackend
 from offramp.runtime._view import BackendView
-from tests.cases import refuses
-from tests.model import text_examples
+from tests.artifact_examples import assert_same
+from tests.cases import each, refuses
+from tests.model import cascade_examples, text_examples
 from tests.model.examples import LINEAR, PREPROCESSING, SMALL, backbone, images
 
 pytestmark = pytest.mark.filterwarnings("ignore:.* is slower than float32:offramp.errors.OfframpWarning")
@@ -27,7 +29,9 @@ VALIDATION = images(400, seed=2)
 @cache
 def fitted() -> EarlyExitModel:
     data = images(200, seed=1), VALIDATION
-    return offramp.fit(backbone(), *data, preprocessing=PREPROCESSING, settings=SMALL, progress=False)
+    by_class = offramp.CalibrationOptions(sets_by_class=True)
+    options: dict[str, Any] = {"preprocessing": PREPROCESSING, "settings": SMALL, "calibration": by_class}
+    return offramp.fit(backbone(), *data, **options, progress=False)
 
 
 @cache
@@ -72,9 +76,59 @@ def test_guarantees_hold_where_they_were_calibrated() -> None:
     assert fitted().at(max_drop=0.2, loss="disagreement").on("eager").point.guarantee is not None
 
 
-def test_it_is_not_saved_as_if_it_held_in_float32(tmp_path: Path) -> None:
-    with refuses(InputError, got="tuned on the backend 'int8'"):
-        in_int8().save(tmp_path / "model")
+def test_its_own_backend_may_be_named() -> None:
+    fast = in_int8().at(cost=0.9)
+    assert fast.on("int8").backend is fast.backend
+
+
+def assert_loads_alike(model: EarlyExitModel, folder: Path, inputs: Any, test: Any, **options: Any) -> None:
+    """A model tuned on a backend is saved with its guarantee, answers alike when loaded, and is evaluated alike."""
+    saved = model.at(max_drop=0.9, confidence=0.8, loss="disagreement")
+    saved.save(folder, weights=model.backbone.factory is not None)
+    loaded = offramp.load(folder, **options)
+    assert model.tuned_on is not None
+    assert loaded.tuned_on is not None
+    assert loaded.tuned_on.kind == model.tuned_on.kind
+    assert loaded.feature_backbone.fingerprint() == model.feature_backbone.fingerprint()
+    assert loaded.point.guarantee == saved.point.guarantee is not None
+    assert_same(saved, loaded, inputs)
+    assert_same(saved, loaded, inputs[:1])
+    measured = [made.evaluate(test, anyway=True, progress=False).rows[0] for made in (saved, loaded)]
+    assert measured[0] == measured[1]
+
+
+@each("kind", ["bfloat16", "onnx", "int8"])
+def test_images_are_answered_alike_after_loading(kind: str, tmp_path: Path) -> None:
+    model = in_int8() if kind == "int8" else fitted().with_backend(kind, VALIDATION, progress=False)
+    assert all(limits.ndim == 2 for limits in model.at(cost=0.9).point.conformal_thresholds.values())
+    assert_loads_alike(model, tmp_path, images(40, seed=4)[0], images(50, seed=3))
+
+
+@each("kind", ["bfloat16", "onnx", "int8"])
+def test_a_cascade_answers_alike_after_loading(kind: str, tmp_path: Path) -> None:
+    pair, vectors = cascade_examples.pair(), cascade_examples.vectors
+    validation = vectors(200, seed=2)
+    model = offramp.fit(pair, vectors(300, seed=1), validation, settings=cascade_examples.FEW, progress=False)
+    tuned = model.with_backend(kind, validation, progress=False)
+    test = vectors(60, seed=3)
+    assert_loads_alike(tuned, tmp_path, test[0], test, backbone=model.backbone)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*guessing:offramp.errors.OfframpWarning")
+@each("kind", ["bfloat16", "onnx", "int8"])
+def test_texts_are_answered_alike_after_loading(kind: str, tmp_path: Path) -> None:
+    texts, labels = text_examples.sentences(300, seed=8)
+    model = text_examples.fitted().with_backend(kind, (list(texts), labels), anyway=True, progress=False)
+    test, test_labels = text_examples.sentences(60, seed=9)
+    assert_loads_alike(model, tmp_path, text_examples.RAW, (list(test), test_labels))
+
+
+def test_an_ordinary_artifact_names_no_backend(tmp_path: Path) -> None:
+    fitted().at(cost=0.9).on("bfloat16").save(tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_bytes())
+    assert manifest["content"]["backend"] is None
+    assert set(manifest["files"]) == {"exits", "points", "splits"}
 
 
 def test_points_chosen_in_float32_are_not_offered_in_int8() -> None:

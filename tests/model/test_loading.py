@@ -113,6 +113,7 @@ WRONG: dict[str, list[Any]] = {
     "exits.options": [REMOVED, {}, {"stacked": 1}, {"width": 8, "stacked": 1}, 8],
     "exits.options.width": [REMOVED, 0, 7, 10**5, 10**9, -8, "8", True, {"a": {"b": {"c": 1}}}],
     "exits.averaging": [REMOVED, [2], [0, 1], [5], None, [-1]],
+    "backend": [REMOVED, 3, [], {}, {"kind": "magic", "made_from": ""}, {"kind": "os:system", "made_from": ""}],
     "costs": [REMOVED, [], {}, {"gates": 1}],
     "costs.threshold": [REMOVED, 0, 2, 3, 10**9, "1", None],
     "costs.other": [1],

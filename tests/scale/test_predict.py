@@ -175,6 +175,15 @@ class TestOnWorkers:
         with refuses(StoreError, expected="network '"):
             predict_on_cluster(other, source(), whole, **OPTIONS)
 
+    @each("kind", ["bfloat16", "onnx"])
+    @pytest.mark.filterwarnings("ignore:.* is slower than float32:offramp.errors.OfframpWarning")
+    def test_points_tuned_on_a_backend_run_on_it(self, kind: str, tmp_path: Path) -> None:
+        tuned = frontier().with_backend(kind, vectors(200, seed=2), progress=False).at(cost=0.5)
+        with refuses(InputError, got=f"tuned on the backend '{kind}'"):
+            predict_on_cluster(tuned, source(), tmp_path, **OPTIONS, backend="eager")
+        predict_on_cluster(tuned, source(), tmp_path, **OPTIONS)
+        assert [row["exit"] for row in table(tmp_path)] == tuned.predict(vectors(ROWS, seed=3)[0]).exits.tolist()
+
     @each("rows", [1, 8, 40, 41])
     def test_few_rows(self, rows: int, tmp_path: Path) -> None:
         summary = predicted(tmp_path, source(rows))

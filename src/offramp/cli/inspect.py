@@ -293,7 +293,8 @@ def _print_frontier(model: "EarlyExitModel") -> None:
     print_text(str(model.frontier))
     splits = model.provenance.get("splits", {})
     sizes = ", ".join(f"{part['samples']:,} to {name}" for name, part in splits.items())
-    print_text(f"the full network: {100 * model.full_accuracy:.2f} %" + (f"; samples: {sizes}" if sizes else ""))
+    tuned = "" if model.tuned_on is None else f"; tuned on the backend '{model.tuned_on.kind}'"
+    print_text(f"the full network: {100 * model.full_accuracy:.2f} %{tuned}" + (f"; samples: {sizes}" if sizes else ""))
 
 
 def _millions(mul_adds: float) -> str:

@@ -89,6 +89,12 @@ def open_artifact(path: Path, trust: Sequence[str] | None, *, device: str | None
             raise
         hint = "load it in Python and give that network: offramp.load(path, backbone=...)"
         raise ArtifactError(error.problem, expected=error.expected, got=error.got, hint=hint) from error
+    if device is not None and model.tuned_on is not None:
+        raise InputError(
+            expected=f"no --device for {path}, which was tuned on the backend '{model.tuned_on.kind}' of the CPU",
+            got=device,
+            hint="leave --device out",
+        )
     if device is not None:
         model.backbone.to(device)
     return model

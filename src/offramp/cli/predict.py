@@ -89,7 +89,8 @@ def predict(
         typer.Option(
             metavar="NAME",
             help="Backend: eager, bfloat16 (less precise; faster on processors that support it) or onnx (fastest for "
-            "small batches; needs the extra onnx). [dim]Without it: as measured in --latency, else eager.[/dim]",
+            "small batches; needs the extra onnx). [dim]Without it: as measured in --latency, else the one that the "
+            "artifact was tuned on with [bold]offramp recalibrate --backend[/bold], else eager.[/dim]",
         ),
     ] = None,
     shadow: Annotated[
@@ -126,15 +127,17 @@ def predict(
     from offramp.cli.networks import open_artifact
     from offramp.cli.predictions import Predictions
     from offramp.data import open_data
+    from offramp.model._backends import backend_name
 
     many = workers is not None or cluster is not None
     _check_out(out, many=many, shadow=shadow)
     backend, batch_size = read_run(latency, backend, batch_size)
-    backend, batch_size = backend or "eager", batch_size or 64
+    batch_size = batch_size or 64
     _check_device(device, many=many, backend=backend)
     model = with_latency_file(open_artifact(artifact, trust, device=device), latency, latency_batch_size)
     if device is not None:
         model.exits.to(device)
+    backend = backend_name(model) if backend is None else backend
     warn_of_backend(model, backend)
     chosen = choose_point(model, point_options, artifact, budget=budget)
     controller = None if budget is None else chosen.controller(budget)
@@ -225,7 +228,7 @@ def _check_out(out: Path, *, many: bool, shadow: float) -> None:
         raise InputError(expected="--shadow without --workers and --cluster", got="both", hint="leave one out")
 
 
-def _check_device(device: str | None, *, many: bool, backend: str) -> None:
+def _check_device(device: str | None, *, many: bool, backend: str | None) -> None:
     """Refuse a device where workers or the ONNX Runtime choose their own."""
     other = "--workers or --cluster" if many else "--backend onnx" if backend == "onnx" else None
     if device is not None and other is not None:

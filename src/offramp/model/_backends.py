@@ -1,6 +1,7 @@
 """Points tuned on the numbers that another backend computes."""
 
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ from offramp.uncertainty._conformal import ConformalVariant
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
 
-__all__ = ["refuse_tuned", "with_backend"]
+__all__ = ["backend_name", "refuse_tuned", "with_backend"]
 
 MOST_EXAMPLES = 256
 """Validation samples that a backend is made with: "int8" takes the ranges of activations from them."""
@@ -47,7 +48,7 @@ def with_backend(
 ) -> "EarlyExitModel":
     """Tune a model for a backend; `EarlyExitModel.with_backend` describes the arguments."""
     make = BACKENDS.get(backend)
-    refuse_tuned(model, hint="call with_backend of the model as it was before")
+    refuse_tuned(model, hint="tune the model as it was before with_backend")
     policies = [policy for policy in model.points if policy in OFFERED_POLICIES]
     if not policies:
         raise InputError(
@@ -70,7 +71,7 @@ def with_backend(
     model.backbone.eval()
     runner = make(model.backbone, model.pooling, exits, _prepare(model, source, examples))
     # The ranges of int8 depend on the examples: features of other ones must not be taken for these.
-    view = BackendView(model.backbone, runner, backend, made_from=str(ids[examples].tolist()))
+    view = BackendView(model.backbone, runner, backend, made_from=sha256(ids[examples].tobytes()).hexdigest())
     pooling = model.pooling.name
     with feature_folder(store) as folder:
         features = extract(
@@ -116,6 +117,11 @@ def with_backend(
         request=Request(),
         chosen=None,
     )
+
+
+def backend_name(model: "EarlyExitModel") -> str:
+    """Return the name of the backend that a model's points are for."""
+    return "eager" if model.tuned_on is None else model.tuned_on.kind
 
 
 def refuse_tuned(model: "EarlyExitModel", *, hint: str) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from offramp.artifact._backend import read_backend
 from offramp.artifact._exits import check_stages, read_exits
 from offramp.artifact._format import LARGEST, Artifact, Field, read_artifact
 from offramp.artifact._network import read_attachments, read_backbone, read_classes, read_preprocessing
@@ -33,8 +34,9 @@ REQUESTS = {"cost", "accuracy", "latency_ms", "max_drop", "confidence"}
 def load(path: str | Path, *, backbone: Backbone | None = None, trust: Collection[str] = ()) -> EarlyExitModel:
     """Read a model that was saved.
 
-    Nothing in the folder is run. The network is made from a registered name, from a `package.module:function` the
-    caller trusts, or given by the caller; it must be the one the exits were fitted for.
+    No code in the folder is run; graphs of a backend are run by ONNX Runtime. The network is made from a registered
+    name, from a `package.module:function` the caller trusts, or given by the caller; it must be the one the exits were
+    fitted for.
 
     Args:
         path: The folder.
@@ -76,10 +78,12 @@ def load(path: str | Path, *, backbone: Backbone | None = None, trust: Collectio
     if not points or not set(points) <= set(costs):
         raise content.at("points").wrong(f"at least one policy, each with costs ({', '.join(costs)})")
     tensors.check_all_read()
+    pooling = content.at("pooling").check_own_name(content.at("pooling").look_up(POOLINGS, trust))
+    view = read_backend(artifact, backbone, pooling, exits)
     model = EarlyExitModel(
         backbone=backbone,
         preprocessing=read_preprocessing(content.at("preprocessing"), attachments),
-        pooling=content.at("pooling").check_own_name(content.at("pooling").look_up(POOLINGS, trust)),
+        pooling=pooling,
         exits=exits,
         costs=costs,
         unit=_unit(content.at("unit")),
@@ -92,6 +96,8 @@ def load(path: str | Path, *, backbone: Backbone | None = None, trust: Collectio
         splits=_splits(artifact),
         embedded=embedded,
         chosen=read_chosen(content.at("chosen"), points),
+        backend=None if view is None else view.backend,
+        tuned_on=view,
     )
     return _at_request(model, content.at("request"))
 

@@ -374,8 +374,8 @@ class EarlyExitModel:
         """Return the model on another backend, with temperatures, points and guarantees tuned on its numbers.
 
         Points that were chosen in float32 lose accuracy in eight bits, those of texts most. The exits stay as they are;
-        the network runs once over the validation samples, on the backend, and these are halved as in `fit`. The model
-        cannot be saved: make it where it runs.
+        the network runs once over the validation samples, on the backend, and these are halved as in `fit`. `save`
+        saves the backend, too.
 
         Args:
             backend: One of `offramp.runtime.BACKENDS`: "int8", "bfloat16", "onnx" or "eager". "int8" takes the ranges
@@ -417,7 +417,8 @@ class EarlyExitModel:
 
         Args:
             backend: One of `offramp.runtime.BACKENDS` ("eager", "bfloat16", "onnx"), or a backend made for this
-                model's backbone, pooling and exits. For "int8" see `with_backend`.
+                model's backbone, pooling and exits. For "int8" see `with_backend`; a model that it returned takes only
+                the name of its own backend.
             example: Raw inputs, at least one, for a backend that is compiled with them: "onnx" needs them.
             latency: Times measured on this machine. Finished samples are then removed from a batch only where the next
                 stage gains more time than the removal takes; by default at once.
@@ -428,13 +429,16 @@ class EarlyExitModel:
             and calibrates on the backend.
         """
         self.backbone.eval()  # as for `predict`: the backend may hold a copy
-        refuse_tuned(self, hint="call on(...) of the model as it was before with_backend")
+        compaction = self.compaction if latency is None else Compaction(latency)
+        if self.tuned_on is not None and backend == self.tuned_on.kind:
+            return replace(self, chosen=self.point, compaction=compaction)
+        refuse_tuned(self, hint="leave the backend out, or use the model as it was before with_backend")
         if backend == "int8":
             raise InputError(
                 "backend",
                 expected="eager, bfloat16 or onnx",
                 got="int8, in which points chosen in float32 lose accuracy",
-                hint="choose them in int8, in Python: model.with_backend('int8', validation)",
+                hint="choose them in int8: model.with_backend('int8', validation), or offramp recalibrate --backend",
             )
         if isinstance(backend, str):
             make, prepared = BACKENDS.get(backend), None
@@ -451,7 +455,6 @@ class EarlyExitModel:
         point = self.point
         if point.guarantee is not None and not getattr(backend, "exact", False):
             point = replace(point, guarantee=None)
-        compaction = self.compaction if latency is None else Compaction(latency)
         return replace(self, chosen=point, backend=backend, compaction=compaction)
 
     @property

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from offramp.artifact._backend import backend_content, backend_tensors
 from offramp.artifact._exits import exits_content
 from offramp.artifact._format import write_artifact
 from offramp.artifact._network import (
@@ -19,7 +20,6 @@ from offramp.artifact._network import (
 from offramp.artifact._points import check_single, chosen_content, loss_content, point_content, point_tensors
 from offramp.backbone import Factory
 from offramp.errors import InputError
-from offramp.model._backends import refuse_tuned
 
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
@@ -30,7 +30,6 @@ __all__ = ["save"]
 def save(model: "EarlyExitModel", path: str | Path, *, factory: Factory | None, weights: bool | None) -> None:
     """Write a model into a folder; `EarlyExitModel.save` describes the arguments."""
     backbone = model.backbone
-    refuse_tuned(model, hint="save the model before with_backend, and call with_backend where it runs")
     model.preprocessing.check()
     if isinstance(factory, str):
         raise InputError("factory", expected="a Factory", got=f"'{factory}'", hint=f"give Factory('{factory}')")
@@ -59,6 +58,7 @@ def save(model: "EarlyExitModel", path: str | Path, *, factory: Factory | None, 
         "preprocessing": model.preprocessing.describe(),
         "pooling": model.pooling.name,
         "exits": exits_content(model.exits),
+        "backend": backend_content(model.tuned_on),
         "costs": {policy: len(costs.tables) for policy, costs in model.costs.items()},
         "unit": {"name": model.unit.name, "full": model.unit.full},
         "policies": list(model.points),
@@ -77,6 +77,7 @@ def save(model: "EarlyExitModel", path: str | Path, *, factory: Factory | None, 
     tensors = {
         "exits": {**model.exits.state_dict(), "temperatures": check_single("temperatures", model.temperatures)},
         "points": point_tensors(model.points, model.costs, calibration),
+        **backend_tensors(model.tuned_on),
     }
     if weights:
         tensors["backbone"] = embedded

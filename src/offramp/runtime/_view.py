@@ -26,13 +26,13 @@ class BackendView(MergedBackbone):
     Attributes:
         backend: As above.
         kind: As above.
+        made_from: As above.
     """
 
     def __init__(self, backbone: Backbone, backend: Backend, kind: str, *, made_from: str = "") -> None:
         super().__init__(backbone, range(backbone.num_exits))
         self.stages = nn.ModuleList(_Stage(backend, index) for index in range(backbone.num_exits))
-        self.backend, self.kind = backend, kind
-        self._made_from = made_from
+        self.backend, self.kind, self.made_from = backend, kind, made_from
 
     def train(self, mode: bool = True) -> Self:
         """Keep the network in evaluation mode, too: a backend may share its modules."""
@@ -46,7 +46,7 @@ class BackendView(MergedBackbone):
 
     def fingerprint(self) -> str:
         """Hash the network, the name of the backend and what it was made from."""
-        parts = self._base[0].fingerprint(), self.kind, self._made_from
+        parts = self._base[0].fingerprint(), self.kind, self.made_from
         return hashlib.sha256(" ".join(parts).encode()).hexdigest()
 
 

@@ -283,7 +283,7 @@ def fingerprint(network: EarlyExitModel, *, all_points: bool) -> str:
     rules = [[point.policy, point.parameters, point.active, point.temperatures, point.classifier] for point in points]
     figures = [[dict(point.tune_metrics), dict(point.conformal_thresholds)] for point in points]
     costs = [list(vars(table).values()) for table in network.costs[network.point.policy].tables]
-    parts = [network.backbone.fingerprint(), network.pooling.name, network.preprocessing.describe()]
+    parts = [network.feature_backbone.fingerprint(), network.pooling.name, network.preprocessing.describe()]
     _update_digest(digest, [parts, exits, rules, figures, costs])
     return digest.hexdigest()
 

@@ -12,6 +12,7 @@ from offramp._progress import progress_bar
 from offramp.errors import InputError, StoreError
 from offramp.features import Source
 from offramp.features._ids import stable_hash
+from offramp.model._backends import backend_name
 from offramp.model._model import EarlyExitModel
 from offramp.runtime import BACKENDS
 from offramp.scale._budget import JobBudget
@@ -69,7 +70,7 @@ def predict_on_cluster(
     classes: Sequence[str] = (),
     batch_size: int = 64,
     block_rows: int | None = None,
-    backend: str = "eager",
+    backend: str | None = None,
     threads: int = 1,
     progress: bool = True,
 ) -> JobSummary:
@@ -98,7 +99,7 @@ def predict_on_cluster(
         batch_size: Samples per batch.
         block_rows: Rows per part; by default for 256 parts of 4 batches to 8,192 rows. With a budget, a job should have
             50 parts per worker.
-        backend: A name in `offramp.runtime.BACKENDS`.
+        backend: A name in `offramp.runtime.BACKENDS`; by default "eager", or the backend that the points were tuned on.
         threads: Number of torch threads per worker.
         progress: Show a bar on a terminal; elsewhere, a line every 30 s.
 
@@ -130,7 +131,7 @@ def predict_on_cluster(
         budget=budget,
         miscoverage=miscoverage,
         classes=tuple(classes),
-        backend=backend,
+        backend=backend_name(model) if backend is None else backend,
         batch_size=batch_size,
         block_rows=block_rows if block_rows is not None else _choose_block_rows(len(source), batch_size),
         threads=threads,
@@ -240,20 +241,23 @@ def _check_plan(plan: JobPlan, model: EarlyExitModel) -> None:
         raise InputError("miscoverage", expected=f"one that was calibrated ({calibrated})", got=f"{plan.miscoverage}")
     if plan.classes and len(plan.classes) != model.backbone.num_classes:
         raise InputError("classes", expected=f"{model.backbone.num_classes} names, or none", got=f"{len(plan.classes)}")
+    BACKENDS.get(plan.backend)  # refuse an unknown name before any work
+    if model.tuned_on is not None:
+        model.on(plan.backend)  # refuse another backend than its own
+        return
     if model.backend is not None:
         raise InputError(
             "model",
             expected="a model without a backend of its own",
-            got="a model from model.on(...) or model.with_backend(...)",
+            got="a model from model.on(...)",
             hint="pass the model before that, and backend='onnx' here",
         )
-    BACKENDS.get(plan.backend)  # refuse an unknown name before any work
     if plan.backend == "int8":
         raise InputError(
             "backend",
             expected="eager, bfloat16 or onnx",
             got="int8, in which points chosen in float32 lose accuracy",
-            hint="use 'onnx'",
+            hint="use 'onnx', or a model from model.with_backend('int8', ...)",
         )
 
 

@@ -2,8 +2,10 @@
 
 import copy
 import gc
+import pickle
 from typing import Any
 
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -15,7 +17,7 @@ from offramp.exits import LinearExits
 from offramp.exits._averaging import Averaging
 from offramp.pooling import POOLINGS
 from offramp.runtime._eager import EagerBackend
-from offramp.runtime.onnx._backend import MOST_SINGLES, OnnxBackend, onnx_backend
+from offramp.runtime.onnx._backend import MOST_SINGLES, OnnxBackend, onnx_backend, open_graphs
 from offramp.runtime.onnx._network import fingerprint_parts
 from tests.cases import each, refuses
 from tests.runtime.onnx.examples import COUNT, KINDS, Example, engine, example, mixed
@@ -124,6 +126,35 @@ def test_the_graphs_are_removed_with_the_backend() -> None:
     del made
     gc.collect()
     assert not folder.exists()
+
+
+def test_it_is_sent_with_its_graphs() -> None:
+    given = example("ladder")
+    made = backend(given)
+    other = pickle.loads(pickle.dumps(made))
+    assert other.folder != made.folder
+    for place in (other, made):
+        assert place.example.shape == (1, 3, 32, 32)
+    with torch.inference_mode():
+        assert torch.equal(other.stage(0, given.inputs), made.stage(0, given.inputs))
+
+
+@each("nested", [False, True])
+def test_graphs_that_read_other_files_are_refused(nested: bool) -> None:
+    given = example("ladder")
+    made, frontier = backend(given), given.frontier
+    files = made.read_files()
+    graph = onnx.ModelProto.FromString(files["stage_00.onnx"])
+    tensor = onnx.TensorProto(name="secret", data_location=onnx.TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="/etc/passwd")
+    if nested:
+        branch = onnx.helper.make_graph([], "branch", [], [], initializer=[tensor])
+        graph.graph.node.add(op_type="If").attribute.append(onnx.helper.make_attribute("then_branch", branch))
+    else:
+        graph.graph.initializer.append(tensor)
+    files["stage_00.onnx"] = graph.SerializeToString()
+    with refuses(InputError, expected="a graph that holds its weights", got="reads another file"):
+        open_graphs(files, frontier.backbone, frontier.pooling, frontier.exits, made.example)
 
 
 def test_made_from_the_parts_alone_with_all_exits() -> None:

@@ -39,6 +39,8 @@ def test_a_network_answers_nearly_alike(int8: Path) -> None:
     assert json.loads((int8 / "manifest.json").read_text())["precision"] == "int8"
     operations = {node.op_type for node in onnx.load(int8 / "stage_01.onnx").graph.node}
     assert "QuantizeLinear" in operations
+    weights = [onnx.numpy_helper.to_array(weight) for weight in onnx.load(int8 / "stage_01.onnx").graph.initializer]
+    assert max(np.abs(weight).max() for weight in weights if weight.dtype == np.int8 and weight.ndim == 4) == 64
     operations = {node.op_type for node in onnx.load(int8 / "exit_00.onnx").graph.node}
     assert "QuantizeLinear" not in operations
     plain, small = (offramp_onnx.load(folder) for folder in (given.folder, int8))
@@ -81,6 +83,6 @@ def test_a_trained_network_keeps_its_accuracy_and_is_faster(tmp_path: Path) -> N
             times[place].append(time.process_time() - start)
             right[place] += int((logits.argmax(1) == labels).sum())
     assert right[0] > 900
-    assert right[1] > right[0] - 20  # 11 are lost on a processor without instructions for it
+    assert right[1] > right[0] - 20
     assert np.median(times[1]) < np.median(times[0])
     assert (tmp_path / "int8.onnx").stat().st_size < 0.45 * (tmp_path / "plain.onnx").stat().st_size

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any, NamedTuple
 
+import onnx
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -27,7 +28,7 @@ from offramp.runtime.onnx._network import fingerprint_parts, write_network
 from offramp.runtime.onnx._pieces import describe_point, write_policy
 from offramp_onnx import FolderError, open_session, read_manifest
 
-__all__ = ["OnnxBackend", "int8_backend", "onnx_backend"]
+__all__ = ["OnnxBackend", "int8_backend", "onnx_backend", "open_graphs"]
 
 MOST_SINGLES = 2
 """Points whose whole networks are kept as one graph: each holds all weights."""
@@ -49,6 +50,7 @@ class OnnxBackend:
 
     Attributes:
         folder: As above.
+        example: One sample of the example.
         precision: "float32" or "int8".
         exact: True if it computes in float32.
     """
@@ -57,6 +59,8 @@ class OnnxBackend:
         self, folder: str | Path, backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden
     ) -> None:
         self.folder = folder = Path(folder)
+        self.example = backbone.select(example, torch.zeros(1, dtype=torch.long), 0)
+        self._parts = backbone, pooling, exits
         manifest = _read_manifest(folder, backbone, pooling, exits)
         self._trained, self._carries_state = frozenset(exits.stages), exits.carries_state
         self._read = exits.averaging.read
@@ -75,7 +79,7 @@ class OnnxBackend:
         names = [leaf["name"] for leaf in manifest["inputs"]]
         state_names = {True: list(manifest["initial_state"]), False: []}  # of trained exits, and of own heads
         with torch.inference_mode():
-            hidden = backbone.select(example, torch.zeros(1, dtype=torch.long), 0)
+            hidden = self.example
             state: Any = (exits.initial_state(1), ())
             classifier = None if exits.stacked == 1 else torch.zeros(1, dtype=torch.long)
             self._specs = [pytree.tree_structure(hidden)]
@@ -96,6 +100,14 @@ class OnnxBackend:
                 carry = _Tree(carried, pytree.tree_structure(own))
                 self._exits[index] = self._open(exit, [*names, *state_names[trained], "classifier"], [carry])
                 state_names[trained] = carried
+
+    def __reduce__(self) -> tuple[Callable[..., "OnnxBackend"], tuple[Any, ...]]:
+        """Send the graphs to another process, which opens sessions of its own."""
+        return open_graphs, (self.read_files(), *self._parts, self.example)
+
+    def read_files(self) -> dict[str, bytes]:
+        """Read the graphs and their manifest, by the names of the files."""
+        return {file: (self.folder / file).read_bytes() for file in (*self._manifest["files"], "manifest.json")}
 
     def stage(self, index: int, hidden: Hidden) -> Hidden:
         """Run one stage."""
@@ -250,14 +262,57 @@ def int8_backend(backbone: Backbone, pooling: Pooling, exits: ExitSet, example: 
     return _made(backbone, pooling, exits, example, int8=True)
 
 
+def open_graphs(
+    files: Mapping[str, bytes], backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden
+) -> OnnxBackend:
+    """Write graphs to a temporary folder, and open it with ONNX Runtime; refuse graphs that read other files.
+
+    Args:
+        files: The files of a folder that `export_onnx` wrote for the same network, by their names.
+        backbone: The frozen network.
+        pooling: The features that exits see of a stage.
+        exits: The trained exits.
+        example: Inputs of at least one sample, from `backbone.prepare`.
+    """
+
+    def write(folder: Path) -> None:
+        for name, content in files.items():
+            if name != "manifest.json" and _reads_files(onnx.ModelProto.FromString(content)):
+                raise InputError(name, expected="a graph that holds its weights", got="one that reads another file")
+            (folder / name).write_bytes(content)
+
+    return _open_temporary(write, backbone, pooling, exits, example)
+
+
+def _reads_files(part: Any) -> bool:
+    """Tell if a graph, or a part of it, has tensors in other files."""
+    if isinstance(part, onnx.TensorProto):
+        return part.data_location == onnx.TensorProto.EXTERNAL or bool(part.external_data)
+    fields = [value for field, value in part.ListFields() if field.message_type is not None]
+    return any(
+        _reads_files(inner) for value in fields for inner in ([value] if hasattr(value, "ListFields") else value)
+    )
+
+
 def _made(backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden | None, *, int8: bool) -> OnnxBackend:
     if example is None:
         raise InputError(
             "example", expected="inputs to export the network with", got="none", hint="give some: example=..."
         )
+
+    def write(folder: Path) -> None:
+        write_network(backbone, pooling, exits, example, folder, int8=int8)
+
+    return _open_temporary(write, backbone, pooling, exits, example)
+
+
+def _open_temporary(
+    write: Callable[[Path], None], backbone: Backbone, pooling: Pooling, exits: ExitSet, example: Hidden
+) -> OnnxBackend:
+    """Open a temporary folder that `write` fills; it is removed with the backend."""
     place = Path(mkdtemp(prefix="offramp-"))
     try:
-        write_network(backbone, pooling, exits, example, place, int8=int8)
+        write(place)
         backend = OnnxBackend(place, backbone, pooling, exits, example)
     except BaseException:
         shutil.rmtree(place)

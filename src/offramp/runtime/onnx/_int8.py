@@ -15,7 +15,6 @@ from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.calibrate import CalibrationDataReader
 
 from offramp.errors import InputError
-from offramp.runtime._processor import find_missing_instructions
 
 __all__ = ["quantize_graph"]
 
@@ -31,7 +30,7 @@ Batch = Mapping[str, npt.NDArray[Any]]
 def quantize_graph(path: str | Path, out: str | Path, batches: Iterable[Batch]) -> None:
     """Write a graph with products in int8: weights quantized per channel, activations by their range in the batches.
 
-    On a processor without instructions for products of bytes, weights have 7 bits: with 8, sums would saturate.
+    Weights have 7 bits: with 8, sums would saturate on processors without instructions for products of bytes.
 
     Args:
         path: A float32 graph of a stage or of a whole network.
@@ -66,8 +65,9 @@ def quantize_graph(path: str | Path, out: str | Path, batches: Iterable[Batch]) 
                     node.name for node in model.graph.node if node.op_type == "MatMul" and not weights & set(node.input)
                 ],
                 per_channel=True,
-                # Without instructions for products of bytes, sums of two products are held in 16 bits and saturate.
-                reduce_range=bool(find_missing_instructions("int8")),
+                # Some processors hold sums of two products in 16 bits, which 8-bit weights saturate; graphs must give
+                # the same numbers on all of them.
+                reduce_range=True,
                 # Unsigned activations: the integer products of processors take them.
                 activation_type=QuantType.QUInt8,
                 weight_type=QuantType.QInt8,
