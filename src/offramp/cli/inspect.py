@@ -134,7 +134,7 @@ def inspect(
     [bold]Example[/bold]: offramp inspect my-offramp --data new.csv --measure --out times.json
     """
     from offramp.cli.datasets import Columns
-    from offramp.cli.networks import find_modules_here, make_network, open_artifact
+    from offramp.cli.networks import blank_input, find_modules_here, make_network, open_artifact
     from offramp.cli.recommending import describe_recommendation, print_recommendation
     from offramp.cost import count_backbone, keep_exits
     from offramp.methods._initialization import create_exits
@@ -184,7 +184,7 @@ def inspect(
     preprocessing = network.preprocessing if model is None else model.preprocessing
     count = LENGTHS if measure and network.varies_in_size else 2
     raw = (
-        _blank_input(network)
+        blank_input(network.name, network.preprocessing)
         if data is None
         else _first_samples(data, Columns(label, column, split), network, preprocessing, count)
     )
@@ -358,19 +358,3 @@ def _first_samples(
     data = open_data(path, **vars(columns))
     check_inputs(path, data, network, preprocessing)
     return data.read(0, min(count, len(data))).inputs
-
-
-def _blank_input(network: "Backbone") -> Any:
-    """Return an input for the preprocessing: a short text, or black images of the size it crops."""
-    import numpy as np
-
-    steps = dict(network.preprocessing.steps)
-    if "tokenize" in steps:
-        return ["a short text of some ten words to count costs on"]
-    if "center_crop" in steps:
-        side = steps["center_crop"]["size"]
-        return np.zeros((2, side, side, 3), np.uint8)
-    raise InputError(
-        f"the kind of inputs of '{network.name}' does not follow from its preprocessing",
-        hint="give a few samples with --data",
-    )

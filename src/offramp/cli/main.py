@@ -22,6 +22,7 @@ from offramp.cli.inspect import inspect
 from offramp.cli.monitor import monitor
 from offramp.cli.predict import predict
 from offramp.cli.recalibrate import recalibrate
+from offramp.cli.serve import serve
 from offramp.errors import OfframpError
 
 __all__ = ["COMMANDS", "app", "main"]
@@ -37,6 +38,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     monitor,
     recalibrate,
     export,
+    serve,
 )
 """In the order a new user meets them."""
 

@@ -39,6 +39,8 @@ class Limits:
     """Characters of a text."""
     pixels: int = 16_000_000
     """Pixels of an image."""
+    body_s: float = 10.0
+    """Seconds within which a request must have arrived."""
     deadline_ms: float = 60_000.0
     """Milliseconds until a request is given up, for requests that name no earlier deadline."""
 

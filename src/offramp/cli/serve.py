@@ -1,0 +1,114 @@
+"""`offramp serve`."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from offramp.cli.choosing import PointOptions, choose_point, read_run, with_point_options
+from offramp.cli.console import say
+from offramp.cli.options import ArtifactArgument, LatencyOption, TrustOption
+
+if TYPE_CHECKING:
+    from offramp.model._model import EarlyExitModel
+
+__all__ = ["serve"]
+
+SERVER = "The server"
+"""Title of the options of the server."""
+
+DRAIN_S = 30
+"""Seconds that requests in progress have after the server was told to stop."""
+
+
+@with_point_options
+def serve(
+    artifact: ArtifactArgument,
+    point_options: PointOptions,
+    latency: LatencyOption = None,
+    backend: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Backend: eager, bfloat16 or onnx. [dim]Without it: as measured in --latency, else the one that the "
+            "artifact was tuned on, else eager.[/dim]",
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on.", rich_help_panel=SERVER)
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port.", rich_help_panel=SERVER)] = 8080,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of the model in addresses. [dim]Without it: the name of the folder.[/dim]",
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    batch_size: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Most inputs that run together.", rich_help_panel=SERVER)
+    ] = 64,
+    queue: Annotated[
+        int,
+        typer.Option(min=1, metavar="N", help="Most inputs that wait; others are refused.", rich_help_panel=SERVER),
+    ] = 1024,
+    deadline_ms: Annotated[
+        float,
+        typer.Option(
+            min=1,
+            metavar="MS",
+            help="Milliseconds after which a request is given up, unless it names fewer.",
+            rich_help_panel=SERVER,
+        ),
+    ] = 60_000.0,
+    trust: TrustOption = None,
+) -> None:
+    """Serve an artifact over HTTP.
+
+    [bold]POST /predict[/bold] takes {"inputs": [...]} with texts, images as base64, or arrays, and answers with labels;
+    budget, max_drop, sets and deadline_ms beside it are settings of that request alone. Clients of KServe and Triton
+    use the Open Inference Protocol under [bold]/v2[/bold].
+
+    Ctrl-C or SIGTERM ends it: requests in progress are answered, new ones are not accepted. Put TLS, tokens and rate
+    limits before it: docs/serving.md.
+
+    [bold]Example[/bold]: offramp serve my-offramp --max-drop 0.01 --port 8080
+
+    [bold]Example[/bold]: curl localhost:8080/predict --data '{"inputs": ["where is my card?"], "budget": 0.5}'
+    """
+    from offramp.cli.networks import open_artifact
+    from offramp.errors import MissingExtraError
+    from offramp.model._backends import backend_name
+    from offramp.serve import Scheduler
+    from offramp.serve._app import create_app
+    from offramp.serve._requests import Limits
+
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingExtraError("serving needs uvicorn", hint="pip install 'offramp[serve]'") from error
+
+    backend, _ = read_run(latency, backend, batch_size)
+    model = choose_point(open_artifact(artifact, trust), point_options, artifact)
+    example = _example(model)
+    model = model.on(backend_name(model) if backend is None else backend, example=example)
+    if example is not None:
+        for count in (1, 2):  # graphs are made at their first use
+            model.predict([example[0]] * count)
+    if model.point.guarantee is not None:
+        say(f"Guaranteed: {model.point.guarantee}.")
+    scheduler = Scheduler(model, max_batch=batch_size, max_queue=max(queue, batch_size))
+    limits = Limits(deadline_ms=deadline_ms)
+    app = create_app(scheduler, name=artifact.resolve().name if name is None else name, limits=limits)
+    uvicorn.run(app, host=host, port=port, access_log=False, log_level="warning", timeout_graceful_shutdown=DRAIN_S)
+
+
+def _example(model: "EarlyExitModel") -> Any:
+    """Return inputs to make graphs with and to warm up on; None if the model does not tell what it takes."""
+    from offramp.cli.networks import blank_input
+    from offramp.errors import InputError
+
+    try:
+        return blank_input(model.backbone.name, model.preprocessing)
+    except InputError:
+        return None

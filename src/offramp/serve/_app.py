@@ -1,0 +1,271 @@
+"""The HTTP server of a model: the Open Inference Protocol, version 2, and one plain route."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any
+
+from offramp.errors import BudgetError, BusyError, InputError, MissingExtraError
+from offramp.model._answer import Answer
+from offramp.serve._requests import (
+    Limits,
+    Settings,
+    check_sets,
+    describe_answer,
+    describe_point,
+    read_inputs,
+    read_settings,
+)
+from offramp.serve._scheduler import Scheduler, Ticket
+from offramp.serve._tensors import describe_tensors, parse_json, read_request, write_outputs
+
+try:
+    from fastapi import FastAPI, Request
+    from fastapi.responses import JSONResponse
+except ImportError as error:
+    raise MissingExtraError("serving needs FastAPI and uvicorn", hint="pip install 'offramp[serve]'") from error
+
+__all__ = ["create_app"]
+
+RETRY_AFTER_S = 1
+"""Seconds after which a refused client may try again: a full queue is worked off in less."""
+
+LARGE_BYTES = 64 * 2**10
+"""Requests above this size are read in another thread, so that small ones need not wait for them."""
+
+CLOSED = 499
+"""Status of a request whose client is gone; nobody receives it."""
+
+NUMBER = {"type": "number", "exclusiveMinimum": 0}
+PARAMETERS = {name: NUMBER for name in ("budget", "max_drop", "sets", "deadline_ms")}
+PREDICT_BODY = {
+    "type": "object",
+    "required": ["inputs"],
+    "additionalProperties": False,
+    "properties": {
+        "inputs": {
+            "type": "array",
+            "minItems": 1,
+            "items": {},
+            "description": "Texts; images, each an image file as base64 or rows of pixels; or arrays of numbers.",
+        },
+        **PARAMETERS,
+    },
+}
+TENSOR = {
+    "type": "object",
+    "required": ["name", "shape", "datatype"],
+    "properties": {
+        "name": {"type": "string"},
+        "shape": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        "datatype": {"type": "string"},
+        "data": {"type": "array", "items": {}},
+    },
+}
+INFER_BODY = {
+    "type": "object",
+    "required": ["inputs"],
+    "properties": {
+        "id": {"type": "string"},
+        "inputs": {"type": "array", "minItems": 1, "items": TENSOR},
+        "outputs": {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}},
+        "parameters": {"type": "object", "properties": PARAMETERS},
+    },
+}
+FAILURES = {
+    400: "Wrong inputs or settings",
+    404: "Another model",
+    408: "The body took too long",
+    413: "The body is too large",
+    503: "The queue is full; Retry-After says when to try again",
+    504: "The deadline passed",
+}
+
+
+def create_app(scheduler: Scheduler, *, name: str, limits: Limits) -> FastAPI:
+    """Make the application that answers HTTP requests by a scheduler.
+
+    Args:
+        scheduler: The scheduler; it is started and closed with the application.
+        name: Name of the model in addresses.
+        limits: Largest requests.
+    """
+    model = scheduler.model
+
+    @asynccontextmanager
+    async def run(app: FastAPI) -> AsyncIterator[None]:
+        with scheduler:
+            app.state.ready = True
+            yield
+            app.state.ready = False
+
+    app = FastAPI(title="offramp", lifespan=run, docs_url=None, redoc_url=None)
+    app.state.ready = False
+    app.add_exception_handler(_RefusedError, _refuse)
+
+    async def ask(request: Request, read: Callable[[bytes], tuple[Any, Settings]]) -> tuple[Answer, Ticket, Settings]:
+        body = await _read_body(request, limits)
+
+        def submit() -> tuple[Ticket, Settings]:
+            inputs, settings = read(body)
+            check_sets(settings, model.point)
+            given = {"budget": settings.budget, "max_drop": settings.max_drop, "deadline_ms": settings.deadline_ms}
+            return scheduler.submit(inputs, **given), settings
+
+        try:
+            ticket, settings = submit() if len(body) <= LARGE_BYTES else await asyncio.to_thread(submit)
+        except BusyError as error:
+            raise _RefusedError(503, str(error), {"Retry-After": str(RETRY_AFTER_S)}) from error
+        except (InputError, BudgetError) as error:
+            raise _RefusedError(400, str(error)) from error
+        return await _wait(ticket, request), ticket, settings
+
+    def check_name(given: str) -> None:
+        if given != name:
+            raise _RefusedError(404, f"no model '{given[:100]}' is served here, only '{name}'")
+
+    @app.post("/predict", responses=_responses("Answers"), openapi_extra=_body(PREDICT_BODY))
+    async def predict(request: Request) -> JSONResponse:
+        def read(body: bytes) -> tuple[Any, Settings]:
+            content = parse_json(body)
+            values = content.pop("inputs", None)
+            return read_inputs(values, model, limits), read_settings(content, limits)
+
+        answer, ticket, settings = await ask(request, read)
+        point = describe_point(ticket.point)
+        return JSONResponse({"predictions": describe_answer(answer, settings), "point": point})
+
+    @app.post("/v2/models/{model_name}/infer", responses=_responses("Answers"), openapi_extra=_body(INFER_BODY))
+    @app.post("/v2/models/{model_name}/versions/{model_version}/infer", include_in_schema=False)
+    async def infer(request: Request, model_name: str) -> JSONResponse:
+        check_name(model_name)
+        found: dict[str, Any] = {}
+
+        def read(body: bytes) -> tuple[Any, Settings]:
+            content, inputs, settings = read_request(body, _header_length(request), model, limits)
+            found.update(content)
+            return inputs, read_settings(settings, limits)
+
+        answer, ticket, settings = await ask(request, read)
+        try:
+            outputs = write_outputs(answer, settings, _wanted(found.get("outputs")))
+        except InputError as error:
+            raise _RefusedError(400, str(error)) from error
+        point = describe_point(ticket.point)
+        claim = {} if point["guarantee"] is None else {"guarantee": point["guarantee"]["claim"]}
+        return JSONResponse(
+            {
+                "model_name": name,
+                "id": str(found.get("id") or ""),
+                "parameters": {"policy": point["policy"], "cost": point["cost"], **claim},
+                "outputs": outputs,
+            }
+        )
+
+    @app.get("/v2/health/live")
+    async def live() -> JSONResponse:
+        return JSONResponse({"live": True})
+
+    @app.get("/v2/health/ready", responses={503: {"description": "Not yet"}})
+    async def ready() -> JSONResponse:
+        return JSONResponse({"ready": app.state.ready}, 200 if app.state.ready else 503)
+
+    @app.get("/v2/models/{model_name}/ready", responses=_responses("Ready", 404))
+    @app.get("/v2/models/{model_name}/versions/{model_version}/ready", include_in_schema=False)
+    async def model_ready(model_name: str) -> JSONResponse:
+        check_name(model_name)
+        return await ready()
+
+    @app.get("/v2")
+    async def metadata() -> JSONResponse:
+        return JSONResponse({"name": "offramp", "version": version("offramp"), "extensions": ["binary_tensor_data"]})
+
+    @app.get("/v2/models/{model_name}", responses=_responses("Inputs and outputs", 404))
+    @app.get("/v2/models/{model_name}/versions/{model_version}", include_in_schema=False)
+    async def model_metadata(model_name: str) -> JSONResponse:
+        check_name(model_name)
+        return JSONResponse({"name": name, "versions": [], "platform": "offramp", **describe_tensors(model)})
+
+    return app
+
+
+class _RefusedError(Exception):
+    """A request that ends with an error status."""
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status, self.headers = status, headers
+
+
+async def _refuse(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, _RefusedError)
+    return JSONResponse({"error": str(error)}, error.status, error.headers)
+
+
+async def _read_body(request: Request, limits: Limits) -> bytes:
+    """Read the body of a request, within the limits of size and time."""
+    too_large = _RefusedError(413, f"the body: expected at most {limits.body_bytes:,} bytes, got more")
+    if int(request.headers.get("content-length", 0)) > limits.body_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.body_s):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > limits.body_bytes:
+                    raise too_large
+    except TimeoutError as error:
+        raise _RefusedError(408, f"the body: expected all of it within {limits.body_s:g} s") from error
+    return bytes(body)
+
+
+async def _wait(ticket: Ticket, request: Request) -> Answer:
+    """Wait for an answer, and withdraw the request if its client is gone."""
+    answered = asyncio.wrap_future(ticket)
+    gone = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((answered, gone), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        gone.cancel()
+        if not answered.done():
+            ticket.cancel()
+    if not answered.done():
+        raise _RefusedError(CLOSED, "the client is gone")
+    try:
+        return answered.result()
+    except BusyError as error:
+        raise _RefusedError(504, str(error)) from error
+    except InputError as error:
+        raise _RefusedError(400, str(error)) from error
+
+
+def _header_length(request: Request) -> int | None:
+    """Return the length of the JSON before binary data, if there is any."""
+    text = request.headers.get("inference-header-content-length")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 12):
+        raise InputError("Inference-Header-Content-Length", expected="a number of bytes", got=text[:100])
+    return int(text)
+
+
+def _wanted(outputs: Any) -> list[str]:
+    """Return the names of the outputs that a request asks for; none stands for all."""
+    entries = [] if outputs is None else outputs
+    if not isinstance(entries, list):
+        raise InputError("outputs", expected="a list", got=type(entries).__name__)
+    names = [str(entry["name"]) for entry in entries if isinstance(entry, dict) and "name" in entry]
+    if len(names) != len(entries):
+        raise InputError("outputs", expected="the name of each", got="one without a name")
+    return names
+
+
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a JSON body."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _responses(answer: str, *failures: int) -> dict[int | str, dict[str, Any]]:
+    """Return the descriptions of the answers of a route."""
+    return {200: {"description": answer}, **{code: {"description": FAILURES[code]} for code in failures or FAILURES}}
