@@ -282,18 +282,16 @@ class TestLoad:
         body = {"inputs": images(1, seed=3)[0].tolist()}
         answers: dict[str, tuple[int, Any]] = {}
 
-        def ask(name: str, **settings: float) -> threading.Thread:
-            thread = threading.Thread(
-                target=lambda: answers.update({name: call(port, "/predict", {**body, **settings})})
-            )
+        def ask(name: str, at: int, **settings: float) -> threading.Thread:
+            thread = threading.Thread(target=lambda: answers.update({name: call(at, "/predict", {**body, **settings})}))
             thread.start()
             return thread
 
         scheduler = Scheduler(given.on(backend), max_batch=1)
         with serving(scheduler) as port:
-            first = ask("first")
+            first = ask("first", port)
             assert backend.started.wait(60)
-            late = ask("late", deadline_ms=50)
+            late = ask("late", port, deadline_ms=50)
             while len(scheduler) == 0:
                 time.sleep(0.01)
             time.sleep(0.1)

@@ -91,15 +91,17 @@ def serve(
     backend, _ = read_run(latency, backend, batch_size)
     model = choose_point(open_artifact(artifact, trust), point_options, artifact)
     example = _example(model)
-    model = model.on(backend_name(model) if backend is None else backend, example=example)
+    backend = backend_name(model) if backend is None else backend
+    say(f"Preparing '{backend}' ...")
+    model = model.on(backend, example=example)
     if example is not None:
         for count in (1, 2):  # graphs are made at their first use
             model.predict([example[0]] * count)
-    if model.point.guarantee is not None:
-        say(f"Guaranteed: {model.point.guarantee}.")
     scheduler = Scheduler(model, max_batch=batch_size, max_queue=max(queue, batch_size))
     limits = Limits(deadline_ms=deadline_ms)
-    app = create_app(scheduler, name=artifact.resolve().name if name is None else name, limits=limits)
+    name = artifact.resolve().name if name is None else name
+    app = create_app(scheduler, name=name, limits=limits)
+    say(f"Serving '{name}' on http://{host}:{port}: POST /predict, and /v2 for clients of KServe and Triton.")
     uvicorn.run(app, host=host, port=port, access_log=False, log_level="warning", timeout_graceful_shutdown=DRAIN_S)
 
 
