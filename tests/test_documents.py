@@ -123,6 +123,12 @@ def test_the_guide_to_onnx_runs() -> None:
     assert names["answer"].labels.tolist() == names["fast"].predict(names["images"]).labels.tolist()  # type: ignore[attr-defined]
 
 
+def test_the_guide_to_serving_runs() -> None:
+    names = run_guide("docs/serving.md")
+    assert len(names["answer"]) == 8  # type: ignore[arg-type]
+    assert names["ticket"].point.tune_metrics["cost"] <= 0.9  # type: ignore[attr-defined]
+
+
 def test_the_guide_to_artifacts_runs() -> None:
     assert isinstance(run_guide("docs/artifact.md")["same"], offramp.EarlyExitModel)
 

@@ -59,13 +59,6 @@ class Scheduler:
         max_batch: Most samples that run together.
         max_queue: Most samples in the queue; requests beyond are refused.
         clock: The clock of deadlines, in seconds.
-
-    Example:
-        >>> import offramp
-        >>> from offramp.demo import digits, trained_networks
-        >>> model = offramp.fit(*trained_networks()[:1], *digits()[:2], progress=False)  # doctest: +SKIP
-        >>> with Scheduler(model) as scheduler:  # doctest: +SKIP
-        ...     scheduler.submit(images, budget=0.5, deadline_ms=100).result().labels
     """
 
     def __init__(

@@ -1,0 +1,91 @@
+"""A server that is started from the command line, asked over HTTP, and ended by a signal."""
+
+import csv
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cases import each
+from tests.cli.workshop import MODELS, Shell, samples
+
+TRUST = ("--trust", f"{MODELS}:make")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        port: int = place.getsockname()[1]
+        return port
+
+
+def ask(port: int, path: str, body: object = None) -> tuple[int, Any]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def test_a_process_serves_and_ends(offramp: Shell, workshop: Path, artifact: Path, tmp_path: Path) -> None:
+    answers = tmp_path / "answers.csv"
+    assert offramp("predict", artifact, "--data", "test.npz", "--cost", "0.9", "--out", answers, *TRUST).status == 0
+    with answers.open() as file:
+        expected = [(int(row["exit"]), float(row["confidence"])) for row in csv.DictReader(file)][:4]
+    port = free_port()
+    line = [sys.executable, "-m", "offramp.cli", "serve", str(artifact), "--cost", "0.9", "--port", str(port), *TRUST]
+    with (tmp_path / "log").open("w+") as log:
+        server = subprocess.Popen(line, stdout=log, stderr=subprocess.STDOUT, cwd=workshop)
+        try:
+            deadline = time.monotonic() + 120
+            while True:
+                assert server.poll() is None, (tmp_path / "log").read_text()
+                assert time.monotonic() < deadline
+                try:
+                    if ask(port, "/v2/health/ready")[0] == 200:
+                        break
+                except OSError:
+                    time.sleep(0.1)
+            inputs = samples(90, seed=2)[0][:4]
+            status, found = ask(port, "/predict", {"inputs": np.asarray(inputs).tolist()})
+            assert status == 200, found
+            for row, (exit, confidence) in zip(found["predictions"], expected, strict=True):
+                assert row["exit"] == exit
+                assert row["confidence"] == pytest.approx(confidence, abs=1e-4)
+            server.send_signal(signal.SIGTERM)
+            assert server.wait(30) in (0, -signal.SIGTERM)
+        finally:
+            server.kill()
+            server.wait()
+    assert f"Serving '{artifact.name}' on http://127.0.0.1:{port}" in (tmp_path / "log").read_text()
+
+
+@each(
+    ("line", "words"),
+    [
+        (("--backend", "onx"), "did you mean 'onnx'"),
+        (("--cost", "1e-9"), "no operating point is within the budget"),
+    ],
+)
+def test_wrong_options_end_before_anything_listens(
+    offramp: Shell, artifact: Path, line: tuple[str, ...], words: str
+) -> None:
+    ran = offramp("serve", artifact, *line, *TRUST)
+    assert ran.status == 1
+    assert words in ran.told
+
+
+def test_without_the_extra(offramp: Shell, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    ran = offramp("serve", artifact, *TRUST)
+    assert ran.status == 1
+    assert "offramp[serve]" in ran.told
