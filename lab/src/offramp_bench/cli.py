@@ -30,6 +30,7 @@ CHECKS = {
     "paper": "tracks",
     "runtime": "runtime",
     "scale": "scale",
+    "serve": "serving",
     "store": "store",
 }
 """Modules of the benchmarks, by the names of the command line."""

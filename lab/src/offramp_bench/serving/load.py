@@ -1,0 +1,72 @@
+"""One load generator process: requests at a held Poisson rate, whether or not answers come, or as fast as they come.
+
+python -m offramp_bench.serving.load PORT NETWORK SECONDS (--rate R | --connections N) [--seed S]
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from typing import Any
+
+import aiohttp
+
+import offramp_bench.torchvision_ops  # noqa: F401 (the rows come through torchvision)
+from offramp_bench.serving.networks import NETWORKS
+
+MOST_REQUESTS = 100_000
+"""Requests of one run at most."""
+
+
+async def generate(options: argparse.Namespace) -> dict[str, Any]:
+    """Send requests for some seconds, wait for all answers, and return the latencies by status."""
+    bodies = [json.dumps({"inputs": [row]}) for row in NETWORKS[options.network].rows()]
+    rng = random.Random(options.seed)
+    found: list[tuple[int, float]] = []
+    url = f"http://127.0.0.1:{options.port}/predict"
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def send(planned: float) -> None:
+            try:
+                async with session.post(url, data=rng.choice(bodies)) as response:
+                    await response.read()
+                    status = response.status
+            except aiohttp.ClientError:
+                status = 0
+            found.append((status, time.perf_counter() - planned))
+
+        begin = time.perf_counter()
+        if options.rate:
+            planned, tasks = begin, list[asyncio.Task[None]]()
+            while planned < begin + options.seconds and len(tasks) < MOST_REQUESTS:
+                await asyncio.sleep(max(0.0, planned - time.perf_counter()))
+                # From the planned time: a generator that falls behind must not hide waiting.
+                tasks.append(asyncio.create_task(send(planned)))
+                planned += rng.expovariate(options.rate)
+            await asyncio.gather(*tasks)
+        else:
+
+            async def repeat() -> None:
+                while time.perf_counter() < begin + options.seconds and len(found) < MOST_REQUESTS:
+                    await send(time.perf_counter())
+
+            await asyncio.gather(*(repeat() for _ in range(options.connections)))
+        elapsed = time.perf_counter() - begin
+    return {"seconds": elapsed, "answers": found}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser()
+    options.add_argument("port", type=int)
+    options.add_argument("network")
+    options.add_argument("seconds", type=float)
+    options.add_argument("--rate", type=float, default=0.0)
+    options.add_argument("--connections", type=int, default=64)
+    options.add_argument("--seed", type=int, default=0)
+    json.dump(asyncio.run(generate(options.parse_args())), sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

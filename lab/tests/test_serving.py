@@ -1,0 +1,73 @@
+"""The load generator against a real server, and what the windows are summed up to."""
+
+import argparse
+import asyncio
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from offramp_bench.serving import load as generator
+from offramp_bench.serving.__main__ import ratios, summarise
+from offramp_bench.serving.networks import NETWORKS
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Refuses every fourth request."""
+
+    protocol_version = "HTTP/1.1"
+    asked = 0
+
+    def do_POST(self) -> None:
+        Answering.asked += 1
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(503 if Answering.asked % 4 == 0 else 200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(("rate", "connections"), [(100.0, 0), (0.0, 4)])
+def test_requests_are_sent_and_counted(
+    port: int, rate: float, connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(NETWORKS, "banking77", replace(NETWORKS["banking77"], rows=lambda: ["one", "two"]))
+    Answering.asked = 0
+    options = argparse.Namespace(
+        port=port, network="banking77", seconds=1.0, rate=rate, connections=connections, seed=0
+    )
+    window = asyncio.run(generator.generate(options))
+    assert len(window["answers"]) == Answering.asked > 10
+    refused = sum(status == 503 for status, _ in window["answers"])
+    assert refused == Answering.asked // 4
+    if rate:
+        assert 50 < len(window["answers"]) < 160  # 100 are expected: five standard deviations
+    figures = summarise(window, in_time_s=60.0)
+    assert figures["in_time"] == pytest.approx(1 - refused / Answering.asked)
+    assert figures["served_per_s"] == pytest.approx((Answering.asked - refused) / window["seconds"])
+
+
+def test_figures_of_a_window() -> None:
+    window = {"seconds": 2.0, "answers": [[200, 0.1], [200, 0.3], [503, 0.0], [200, 0.2]]}
+    figures = summarise(window, in_time_s=0.25)
+    assert figures["served_per_s"] == 1.5
+    assert figures["p50_ms"] == pytest.approx(200)
+    assert figures["in_time"] == 0.5
+
+
+def test_ratios_are_of_rounds() -> None:
+    windows = {"exits": [{"x": 2.0}, {"x": 6.0}, {"x": 3.0}], "full": [{"x": 1.0}, {"x": 2.0}, {"x": 3.0}]}
+    assert ratios(windows, "x") == {"median": 2.0, "least": 1.0, "most": 3.0}
