@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -530,7 +531,7 @@ class EarlyExitModel:
         Args:
             inputs: N inputs, as for `predict`.
         """
-        if any(module.training for module in self._modules):
+        if any(map(attrgetter("training"), self._modules)):
             self.backbone.eval()  # the user has put the network into training mode since
         prepared = self.preprocessing(inputs)
         with self.backbone.explain_errors(prepared):
@@ -581,20 +582,31 @@ class EarlyExitModel:
         self, probabilities: Tensor, exits: Tensor, sizes: Tensor, rows: Tensor | None
     ) -> tuple[Tensor, dict[float, Tensor]]:
         """Return relative costs and prediction sets of samples, each by the point it was at."""
-        costs = self.costs[self.point.policy].of(sizes)
-        if rows is None or not len(rows):
-            spent = costs.spent(exits, self.point.active) / costs.full
-            limits = {level: thresholds[exits] for level, thresholds in self.point.conformal_thresholds.items()}
-            return spent, {level: prediction_set(probabilities, limit) for level, limit in limits.items()}
-        in_use, place = torch.unique(rows, return_inverse=True)
-        points = [self.engine.points.points[row] for row in in_use.tolist()]
-        actives = list(dict.fromkeys(point.active for point in points))
-        spent = torch.stack([costs.spent(exits, active) / costs.full for active in actives])
-        active = torch.tensor([actives.index(point.active) for point in points])[place]
-        limits = {
-            level: torch.stack([point.conformal_thresholds[level] for point in points])[place, exits]
+        leaving, full = self._leaving_costs
+        rows = torch.zeros_like(exits) if rows is None else rows
+        powers = sizes[:, None].to(full.dtype) ** torch.arange(len(full))
+        spent = (leaving[rows, exits] * powers).sum(1) / (powers @ full)
+        places = {row: place for place, row in enumerate(dict.fromkeys(rows.tolist()) or [0])}
+        points = [self.engine.points.points[row] for row in places]
+        place = torch.tensor([places[row] for row in rows.tolist()], dtype=torch.long)
+        sets = {
+            level: prediction_set(
+                probabilities, torch.stack([point.conformal_thresholds[level] for point in points])[place, exits]
+            )
             for level in points[0].conformal_thresholds
             if all(level in point.conformal_thresholds for point in points)
         }
-        sets = {level: prediction_set(probabilities, limit) for level, limit in limits.items()}
-        return spent[active, torch.arange(len(exits))], sets
+        return spent, sets
+
+    @cached_property
+    def _leaving_costs(self) -> tuple[Tensor, Tensor]:
+        """`P x L x C` costs of leaving at each exit, at each point of the engine, and `C` of the full network.
+
+        C are the powers of the size, as in `Costs`.
+        """
+        tables = self.costs[self.point.policy].tables
+        costs = [
+            torch.stack([table.cumulative_costs(point.active) for table in tables], dim=-1)
+            for point in self.engine.points.points
+        ]
+        return torch.stack(costs), torch.stack([table.full for table in tables])
