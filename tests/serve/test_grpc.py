@@ -293,12 +293,12 @@ class Waiting(EagerBackend):
 
     def __init__(self, model: offramp.EarlyExitModel, let: threading.Event) -> None:
         super().__init__(model.backbone, model.pooling, model.exits_in_force)
-        self._let = let
+        self.let = let
         self.started = threading.Event()
 
     def stage(self, index: int, hidden: Any) -> Any:
         self.started.set()
-        self._let.wait(60)
+        self.let.wait(60)
         return super().stage(index, hidden)
 
 
@@ -330,6 +330,32 @@ class TestLoad:
                 time.sleep(0.01)
             let.set()
             assert tensors(first.result())["exit"].shape == (1,)
+
+    def test_a_call_that_ends_while_its_request_is_read(
+        self, loop: asyncio.AbstractEventLoop, model: offramp.EarlyExitModel
+    ) -> None:
+        let, tickets = threading.Event(), []
+
+        class Slow(Scheduler):
+            def submit(self, inputs: Any, **settings: Any) -> Any:
+                reading.set()
+                let.wait(60)
+                tickets.append(super().submit(inputs, **settings))
+                return tickets[0]
+
+        reading = threading.Event()
+        pixels = np.zeros((4, 96, 96, 3), np.uint8)
+        request = MESSAGES["ModelInferRequest"](**infer_request(pixels))
+        backend = Waiting(model, threading.Event())
+        with serving(loop, Slow(model.on(backend))) as channel:
+            call = method(channel, "ModelInfer").future(request, timeout=60)
+            assert reading.wait(60)
+            call.cancel()
+            time.sleep(0.2)
+            let.set()
+            while not tickets or not tickets[0].cancelled():
+                time.sleep(0.01)
+            backend.let.set()
 
     def test_a_deadline_that_passes_in_the_queue(
         self, loop: asyncio.AbstractEventLoop, model: offramp.EarlyExitModel

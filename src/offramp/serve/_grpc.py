@@ -87,10 +87,11 @@ class _Service:
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         await self._check_name(request.model_name, context)
-        large = request.ByteSize() > LARGE_BYTES
         try:
-            start = asyncio.to_thread(self._start, request, context) if large else None
-            ticket, settings = self._start(request, context) if start is None else await start
+            if request.ByteSize() <= LARGE_BYTES:
+                ticket, settings = self._start(request, context)
+            else:
+                ticket, settings = await self._start_in_thread(request, context)
         except BusyError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except (InputError, BudgetError) as error:
@@ -116,8 +117,17 @@ class _Service:
         remaining_s = context.time_remaining()
         if remaining_s is not None and settings.deadline_ms is not None:
             settings = replace(settings, deadline_ms=min(settings.deadline_ms, max(1000 * remaining_s, 1e-3)))
-        ticket = submit(self._scheduler, inputs, settings)
-        return ticket, settings
+        return submit(self._scheduler, inputs, settings), settings
+
+    async def _start_in_thread(self, request: Any, context: Any) -> tuple[Ticket, Settings]:
+        """Start a request in another thread; if the call ends meanwhile, withdraw it."""
+        started = asyncio.ensure_future(asyncio.to_thread(self._start, request, context))
+        try:
+            return await asyncio.shield(started)
+        except asyncio.CancelledError:
+            ticket, _ = await started
+            ticket.cancel()
+            raise
 
     async def _check_name(self, name: str, context: Any) -> None:
         if name != self._name:
