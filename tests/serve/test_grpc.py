@@ -334,7 +334,8 @@ class TestLoad:
     def test_a_call_that_ends_while_its_request_is_read(
         self, loop: asyncio.AbstractEventLoop, model: offramp.EarlyExitModel
     ) -> None:
-        let, tickets = threading.Event(), []
+        let = threading.Event()
+        tickets: list[Any] = []
 
         class Slow(Scheduler):
             def submit(self, inputs: Any, **settings: Any) -> Any:

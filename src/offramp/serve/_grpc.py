@@ -13,7 +13,7 @@ from offramp.model._model import EarlyExitModel
 from offramp.serve._messages import CONTENTS, MESSAGES, METHODS, SERVICE
 from offramp.serve._requests import LARGE_BYTES, Limits, Settings, read_settings, submit
 from offramp.serve._scheduler import Scheduler, Ticket
-from offramp.serve._tensors import SETTINGS, describe_parameters, describe_tensors, list_outputs, read_tensors
+from offramp.serve._tensors import DTYPES, SETTINGS, describe_parameters, describe_tensors, list_outputs, read_tensors
 
 try:
     import grpc
@@ -180,6 +180,6 @@ def _write_outputs(response: Any, outputs: Sequence[tuple[str, str, Any]], *, ra
         if not raw:
             getattr(tensor.contents, CONTENTS[datatype]).extend(values.ravel().tolist() if texts is None else texts)
         elif texts is None:
-            response.raw_output_contents.append(values.tobytes())
+            response.raw_output_contents.append(values.astype(DTYPES[datatype], copy=False).tobytes())
         else:  # each with its length before it
             response.raw_output_contents.append(b"".join(struct.pack("<I", len(text)) + text for text in texts))

@@ -105,8 +105,10 @@ def read_tensors(entries: Sequence[Mapping[str, Any]], model: EarlyExitModel, li
             raise InputError("inputs", expected="tensors of different names", got=name)
         if not isinstance(shape, list) or not 1 <= len(shape) <= MOST_DIMENSIONS or not all(map(_is_length, shape)):
             raise InputError(f"tensor '{name}'", expected="a shape of whole numbers of at least 0", got=shape)
-        read = _from_bytes if isinstance(data, bytes | memoryview) else _from_list
-        tensors[name] = read(name, entry.get("datatype"), shape, data)
+        if isinstance(data, bytes | memoryview):
+            tensors[name] = _from_bytes(name, entry.get("datatype"), shape, data)
+        else:
+            tensors[name] = _from_list(name, entry.get("datatype"), shape, data)
     return _as_inputs(tensors, model, limits)
 
 
@@ -120,12 +122,11 @@ def list_outputs(
         settings: The settings of the request: a miscoverage adds the prediction sets.
         wanted: Names of the outputs; all if empty.
     """
-    costs = answer.relative_cost.float()
     outputs: dict[str, tuple[str, npt.NDArray[Any] | list[str]]] = {
         "label": ("BYTES", list(answer.names)) if answer.classes else ("INT64", answer.labels.numpy()),
         "probabilities": ("FP32", answer.probabilities.nan_to_num().numpy()),  # of bad inputs, which JSON cannot hold
         "exit": ("INT64", answer.exits.numpy()),
-        "relative_cost": ("FP32", costs.numpy()),
+        "relative_cost": ("FP32", answer.relative_cost.numpy()),
     }
     if settings.sets is not None:
         outputs["prediction_set"] = ("BOOL", answer.prediction_sets[settings.sets].numpy())
@@ -138,15 +139,14 @@ def list_outputs(
 
 def write_outputs(answer: Answer, settings: Settings, wanted: Sequence[str]) -> list[dict[str, Any]]:
     """Return answers as tensors in JSON; the arguments are those of `list_outputs`."""
-    return [
-        {
-            "name": name,
-            "datatype": datatype,
-            "shape": list(np.shape(values)),
-            "data": values if isinstance(values, list) else values.ravel().tolist(),
-        }
-        for name, datatype, values in list_outputs(answer, settings, wanted)
-    ]
+    outputs = []
+    for name, datatype, values in list_outputs(answer, settings, wanted):
+        if isinstance(values, list):
+            shape, data = [len(values)], values
+        else:
+            shape, data = list(values.shape), values.ravel().tolist()
+        outputs.append({"name": name, "datatype": datatype, "shape": shape, "data": data})
+    return outputs
 
 
 def describe_parameters(point: OperatingPoint) -> dict[str, str | float]:
