@@ -4,7 +4,7 @@ import asyncio
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Any
@@ -16,7 +16,6 @@ import torch
 from PIL import Image
 
 import offramp
-from offramp.runtime._eager import EagerBackend
 from offramp.serve import Scheduler
 from offramp.serve._grpc import serve_grpc
 from offramp.serve._messages import CONTENTS, MESSAGES, METHODS, SERVICE
@@ -24,20 +23,11 @@ from offramp.serve._requests import Limits
 from offramp.serve._tensors import DTYPES
 from tests.cases import each
 from tests.model import text_examples
-from tests.model.examples import LINEAR, PREPROCESSING, backbone, images
+from tests.model.examples import images
+from tests.serve.examples import Waiting, model
 
 LIMITS = Limits(samples=8, body_bytes=200_000)
 Status = grpc.StatusCode
-Call = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def model() -> offramp.EarlyExitModel:
-    data = images(200, seed=1), images(120, seed=2)
-    fitted = offramp.fit(
-        backbone(), *data, preprocessing=PREPROCESSING, classes=("a", "b", "c"), settings=LINEAR, progress=False
-    )
-    return fitted.at(max_drop=0.5, policy="threshold")
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +56,8 @@ def serving(loop: asyncio.AbstractEventLoop, scheduler: Scheduler) -> Iterator[g
 
 
 @pytest.fixture(scope="module")
-def channel(loop: asyncio.AbstractEventLoop, model: offramp.EarlyExitModel) -> Iterator[grpc.Channel]:
-    with serving(loop, Scheduler(model)) as channel:
+def channel(loop: asyncio.AbstractEventLoop) -> Iterator[grpc.Channel]:
+    with serving(loop, Scheduler(model())) as channel:
         yield channel
 
 
@@ -143,16 +133,14 @@ def check_same(response: Any, expected: offramp.Answer) -> None:
 
 class TestAnswers:
     @each("raw", [False, True])
-    def test_to_images_are_those_of_predict(
-        self, channel: grpc.Channel, model: offramp.EarlyExitModel, raw: bool
-    ) -> None:
+    def test_to_images_are_those_of_predict(self, channel: grpc.Channel, raw: bool) -> None:
         pixels = images(3, seed=3)[0]
         files = []
         for image in pixels:
             file = BytesIO()
             Image.fromarray(image).save(file, "PNG")
             files.append(file.getvalue())
-        expected = model.predict(pixels)
+        expected = model().predict(pixels)
         for inputs in (pixels, files):
             sets = [parameter("sets", double_param=0.1), parameter("priority", uint64_param=3)]
             response = call(channel, "ModelInfer", infer_request(inputs, raw=raw, id="42", parameters=sets))
@@ -162,16 +150,14 @@ class TestAnswers:
             assert tensors(response)["prediction_set"].tolist() == expected.prediction_sets[0.1].tolist()
             figures = {entry.key: entry.value for entry in response.parameters}
             assert figures["policy"].string_param == "threshold"
-            assert figures["cost"].double_param == model.point.tune_metrics["cost"]
+            assert figures["cost"].double_param == model().point.tune_metrics["cost"]
             assert "confidence" in figures["guarantee"].string_param
 
-    def test_to_a_large_request_are_those_of_predict(
-        self, channel: grpc.Channel, model: offramp.EarlyExitModel
-    ) -> None:
+    def test_to_a_large_request_are_those_of_predict(self, channel: grpc.Channel) -> None:
         """It is read in another thread."""
         pixels = np.repeat(np.repeat(images(2, seed=3)[0], 4, axis=1), 4, axis=2)
         assert pixels.nbytes > 64 * 2**10
-        check_same(call(channel, "ModelInfer", infer_request(pixels)), model.predict(pixels))
+        check_same(call(channel, "ModelInfer", infer_request(pixels)), model().predict(pixels))
 
     @each("raw", [False, True])
     def test_to_texts_are_those_of_predict(self, loop: asyncio.AbstractEventLoop, raw: bool) -> None:
@@ -187,18 +173,16 @@ class TestAnswers:
         assert list(tensors(call(channel, "ModelInfer", request))) == ["exit"]
 
     @each("form", ["double_param", "string_param"])
-    def test_are_at_the_budget_of_the_request(
-        self, channel: grpc.Channel, model: offramp.EarlyExitModel, form: str
-    ) -> None:
-        inputs, budget = images(4, seed=3)[0], model.dial.cheapest
+    def test_are_at_the_budget_of_the_request(self, channel: grpc.Channel, form: str) -> None:
+        inputs, budget = images(4, seed=3)[0], model().dial.cheapest
         value = repr(budget) if form == "string_param" else budget
         request = infer_request(inputs, parameters=[parameter("budget", **{form: value})])
-        check_same(call(channel, "ModelInfer", request), model.predict(inputs, budget=budget))
+        check_same(call(channel, "ModelInfer", request), model().predict(inputs, budget=budget))
 
-    def test_a_whole_number_is_a_setting_too(self, channel: grpc.Channel, model: offramp.EarlyExitModel) -> None:
+    def test_a_whole_number_is_a_setting_too(self, channel: grpc.Channel) -> None:
         inputs = images(1, seed=3)[0]
         request = infer_request(inputs, parameters=[parameter("deadline_ms", int64_param=20_000)])
-        check_same(call(channel, "ModelInfer", request), model.predict(inputs))
+        check_same(call(channel, "ModelInfer", request), model().predict(inputs))
 
 
 class TestMetadata:
@@ -288,28 +272,12 @@ class TestErrors:
         assert call(channel, "ServerLive").live
 
 
-class Waiting(EagerBackend):
-    """Computes when it is let."""
-
-    def __init__(self, model: offramp.EarlyExitModel, let: threading.Event) -> None:
-        super().__init__(model.backbone, model.pooling, model.exits_in_force)
-        self.let = let
-        self.started = threading.Event()
-
-    def stage(self, index: int, hidden: Any) -> Any:
-        self.started.set()
-        self.let.wait(60)
-        return super().stage(index, hidden)
-
-
 class TestLoad:
     @each("how", ["cancelled", "too late"])
-    def test_a_full_queue_and_a_call_that_ends(
-        self, loop: asyncio.AbstractEventLoop, model: offramp.EarlyExitModel, how: str
-    ) -> None:
+    def test_a_full_queue_and_a_call_that_ends(self, loop: asyncio.AbstractEventLoop, how: str) -> None:
         let = threading.Event()
-        backend = Waiting(model, let)
-        scheduler = Scheduler(model.on(backend), max_batch=1, max_queue=1)
+        backend = Waiting(model(), let)
+        scheduler = Scheduler(model().on(backend), max_batch=1, max_queue=1)
         fields = infer_request(images(1, seed=3)[0])
         request = MESSAGES["ModelInferRequest"](**fields)
         with serving(loop, scheduler) as channel:
@@ -331,9 +299,7 @@ class TestLoad:
             let.set()
             assert tensors(first.result())["exit"].shape == (1,)
 
-    def test_a_call_that_ends_while_its_request_is_read(
-        self, loop: asyncio.AbstractEventLoop, model: offramp.EarlyExitModel
-    ) -> None:
+    def test_a_call_that_ends_while_its_request_is_read(self, loop: asyncio.AbstractEventLoop) -> None:
         let = threading.Event()
         tickets: list[Any] = []
 
@@ -347,8 +313,9 @@ class TestLoad:
         reading = threading.Event()
         pixels = np.zeros((4, 96, 96, 3), np.uint8)
         request = MESSAGES["ModelInferRequest"](**infer_request(pixels))
-        backend = Waiting(model, threading.Event())
-        with serving(loop, Slow(model.on(backend))) as channel:
+        proceed = threading.Event()
+        backend = Waiting(model(), proceed)
+        with serving(loop, Slow(model().on(backend))) as channel:
             call = method(channel, "ModelInfer").future(request, timeout=60)
             assert reading.wait(60)
             call.cancel()
@@ -356,14 +323,12 @@ class TestLoad:
             let.set()
             while not tickets or not tickets[0].cancelled():
                 time.sleep(0.01)
-            backend.let.set()
+            proceed.set()
 
-    def test_a_deadline_that_passes_in_the_queue(
-        self, loop: asyncio.AbstractEventLoop, model: offramp.EarlyExitModel
-    ) -> None:
+    def test_a_deadline_that_passes_in_the_queue(self, loop: asyncio.AbstractEventLoop) -> None:
         let = threading.Event()
-        backend = Waiting(model, let)
-        scheduler = Scheduler(model.on(backend), max_batch=1)
+        backend = Waiting(model(), let)
+        scheduler = Scheduler(model().on(backend), max_batch=1)
         deadline = [parameter("deadline_ms", string_param="50")]
         inputs = images(1, seed=3)[0]
         with serving(loop, scheduler) as channel:
@@ -379,15 +344,13 @@ class TestLoad:
             assert late.code() == Status.DEADLINE_EXCEEDED
             assert "deadline" in late.details()
 
-    def test_calls_in_progress_are_answered_before_the_end(
-        self, loop: asyncio.AbstractEventLoop, model: offramp.EarlyExitModel
-    ) -> None:
+    def test_calls_in_progress_are_answered_before_the_end(self, loop: asyncio.AbstractEventLoop) -> None:
         let = threading.Event()
-        backend = Waiting(model, let)
+        backend = Waiting(model(), let)
         request = MESSAGES["ModelInferRequest"](**infer_request(images(1, seed=3)[0]))
 
         async def run() -> Any:
-            scheduler = Scheduler(model.on(backend))
+            scheduler = Scheduler(model().on(backend))
             server = serve_grpc(scheduler, name="shapes", limits=LIMITS, host="127.0.0.1", port=0, drain_s=30)
             with scheduler:
                 async with server as port:
@@ -402,11 +365,11 @@ class TestLoad:
 
         assert len(asyncio.run_coroutine_threadsafe(run(), loop).result(60).outputs) == 4
 
-    def test_a_port_in_use_is_an_error(self, loop: asyncio.AbstractEventLoop, model: offramp.EarlyExitModel) -> None:
+    def test_a_port_in_use_is_an_error(self, loop: asyncio.AbstractEventLoop) -> None:
         async def run() -> None:
             common: dict[str, Any] = {"name": "shapes", "limits": LIMITS, "host": "127.0.0.1", "drain_s": 1}
-            async with serve_grpc(Scheduler(model), port=0, **common) as port:
+            async with serve_grpc(Scheduler(model()), port=0, **common) as port:
                 with pytest.raises(RuntimeError):
-                    await serve_grpc(Scheduler(model), port=port, **common).__aenter__()
+                    await serve_grpc(Scheduler(model()), port=port, **common).__aenter__()
 
         asyncio.run_coroutine_threadsafe(run(), loop).result(60)
