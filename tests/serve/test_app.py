@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from io import BytesIO
 from typing import Any
 
@@ -19,25 +18,15 @@ import torch
 import uvicorn
 from PIL import Image
 
-import offramp
-from offramp.runtime._eager import EagerBackend
 from offramp.serve import Scheduler
 from offramp.serve._app import create_app
 from offramp.serve._requests import Limits
 from tests.cases import each
-from tests.model.examples import LINEAR, PREPROCESSING, backbone, images
+from tests.model.examples import images
+from tests.serve.examples import Waiting, model
 
 LIMITS = Limits(samples=8, body_bytes=200_000, body_s=1.0)
 INFER = "/v2/models/shapes/infer"
-
-
-@cache
-def model() -> offramp.EarlyExitModel:
-    data = images(200, seed=1), images(120, seed=2)
-    fitted = offramp.fit(
-        backbone(), *data, preprocessing=PREPROCESSING, classes=("a", "b", "c"), settings=LINEAR, progress=False
-    )
-    return fitted.at(max_drop=0.5, policy="threshold")
 
 
 @contextmanager
@@ -229,20 +218,6 @@ class TestProtocol:
     def test_wrong_lengths_are_refused(self, port: int, length: str) -> None:
         headers = {"Inference-Header-Content-Length": length.encode().decode("latin-1")}
         assert call(port, INFER, b"{}", headers)[0] == 400
-
-
-class Waiting(EagerBackend):
-    """Computes when it is let."""
-
-    def __init__(self, model: offramp.EarlyExitModel, let: threading.Event) -> None:
-        super().__init__(model.backbone, model.pooling, model.exits_in_force)
-        self._let = let
-        self.started = threading.Event()
-
-    def stage(self, index: int, hidden: Any) -> Any:
-        self.started.set()
-        self._let.wait(60)
-        return super().stage(index, hidden)
 
 
 class TestLoad:

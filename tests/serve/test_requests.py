@@ -116,7 +116,18 @@ class TestSettings:
         assert read_settings({}, LIMITS).deadline_ms == 1000
         assert read_settings({"deadline_ms": 5000}, LIMITS).deadline_ms == 1000
 
-    @each("values", [{"budgt": 1}, {"budget": "0.5"}, {"budget": True}, {"sets": [0.1]}])
+    @each(
+        "values",
+        [
+            {"budgt": 1},
+            {"budget": "0.5"},
+            {"budget": True},
+            {"sets": [0.1]},
+            {"budget": float("nan")},
+            {"max_drop": float("inf")},
+            {"budget": 10**400},
+        ],
+    )
     def test_wrong_ones_are_refused(self, values: dict[str, Any]) -> None:
         with pytest.raises(InputError):
             read_settings(values, LIMITS)

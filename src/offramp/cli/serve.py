@@ -37,6 +37,16 @@ def serve(
         str, typer.Option(metavar="ADDRESS", help="Address to listen on.", rich_help_panel=SERVER)
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port.", rich_help_panel=SERVER)] = 8080,
+    grpc_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            metavar="N",
+            help="Port of the Open Inference Protocol over gRPC. [dim]Without it: no gRPC.[/dim]",
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
     name: Annotated[
         str | None,
         typer.Option(
@@ -67,7 +77,7 @@ def serve(
 
     [bold]POST /predict[/bold] takes {"inputs": [...]} with texts, images as base64, or arrays, and answers with labels;
     budget, max_drop, sets and deadline_ms beside it are settings of that request alone. Clients of KServe and Triton
-    use the Open Inference Protocol under [bold]/v2[/bold].
+    use the Open Inference Protocol under [bold]/v2[/bold], or over gRPC with --grpc-port.
 
     Ctrl-C or SIGTERM ends it: requests in progress are answered, new ones are not accepted. Put TLS, tokens and rate
     limits before it: docs/serving.md.
@@ -100,8 +110,15 @@ def serve(
     scheduler = Scheduler(model, max_batch=batch_size, max_queue=max(queue, batch_size))
     limits = Limits(deadline_ms=deadline_ms)
     name = artifact.resolve().name if name is None else name
-    app = create_app(scheduler, name=name, limits=limits)
+    beside = None
+    if grpc_port is not None:
+        from offramp.serve._grpc import serve_grpc
+
+        beside = serve_grpc(scheduler, name=name, limits=limits, host=host, port=grpc_port, drain_s=DRAIN_S)
+    app = create_app(scheduler, name=name, limits=limits, beside=beside)
     say(f"Serving '{name}' on http://{host}:{port}: POST /predict, and /v2 for clients of KServe and Triton.")
+    if grpc_port is not None:
+        say(f"Serving '{name}' over gRPC on {host}:{grpc_port}.")
     uvicorn.run(app, host=host, port=port, access_log=False, log_level="warning", timeout_graceful_shutdown=DRAIN_S)
 
 

@@ -2,23 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib.metadata import version
 from typing import Any
 
 from offramp.errors import BudgetError, BusyError, InputError, MissingExtraError
 from offramp.model._answer import Answer
 from offramp.serve._requests import (
+    LARGE_BYTES,
     Limits,
     Settings,
-    check_sets,
     describe_answer,
     describe_point,
     read_inputs,
     read_settings,
+    submit,
 )
 from offramp.serve._scheduler import Scheduler, Ticket
-from offramp.serve._tensors import describe_tensors, parse_json, read_request, write_outputs
+from offramp.serve._tensors import describe_parameters, describe_tensors, parse_json, read_request, write_outputs
 
 try:
     from fastapi import FastAPI, Request
@@ -30,9 +31,6 @@ __all__ = ["create_app"]
 
 RETRY_AFTER_S = 1
 """Seconds after which a refused client may try again: a full queue is worked off in less."""
-
-LARGE_BYTES = 64 * 2**10
-"""Requests above this size are read in another thread, so that small ones need not wait for them."""
 
 CLOSED = 499
 """Status of a request whose client is gone; nobody receives it."""
@@ -83,22 +81,26 @@ FAILURES = {
 }
 
 
-def create_app(scheduler: Scheduler, *, name: str, limits: Limits) -> FastAPI:
+def create_app(
+    scheduler: Scheduler, *, name: str, limits: Limits, beside: AbstractAsyncContextManager[object] | None = None
+) -> FastAPI:
     """Make the application that answers HTTP requests by a scheduler.
 
     Args:
         scheduler: The scheduler; it is started and closed with the application.
         name: Name of the model in addresses.
         limits: Largest requests.
+        beside: Another server of the scheduler, which runs while the application does.
     """
     model = scheduler.model
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
-        with scheduler:
-            app.state.ready = True
-            yield
-            app.state.ready = False
+        with scheduler:  # closed last: what the other server has accepted is answered
+            async with nullcontext() if beside is None else beside:
+                app.state.ready = True
+                yield
+                app.state.ready = False
 
     app = FastAPI(title="offramp", lifespan=run, docs_url=None, redoc_url=None)
     app.state.ready = False
@@ -107,14 +109,12 @@ def create_app(scheduler: Scheduler, *, name: str, limits: Limits) -> FastAPI:
     async def ask(request: Request, read: Callable[[bytes], tuple[Any, Settings]]) -> tuple[Answer, Ticket, Settings]:
         body = await _read_body(request, limits)
 
-        def submit() -> tuple[Ticket, Settings]:
+        def start() -> tuple[Ticket, Settings]:
             inputs, settings = read(body)
-            check_sets(settings, model.point)
-            given = {"budget": settings.budget, "max_drop": settings.max_drop, "deadline_ms": settings.deadline_ms}
-            return scheduler.submit(inputs, **given), settings
+            return submit(scheduler, inputs, settings), settings
 
         try:
-            ticket, settings = submit() if len(body) <= LARGE_BYTES else await asyncio.to_thread(submit)
+            ticket, settings = start() if len(body) <= LARGE_BYTES else await asyncio.to_thread(start)
         except BusyError as error:
             raise _RefusedError(503, str(error), {"Retry-After": str(RETRY_AFTER_S)}) from error
         except (InputError, BudgetError) as error:
@@ -152,13 +152,11 @@ def create_app(scheduler: Scheduler, *, name: str, limits: Limits) -> FastAPI:
             outputs = write_outputs(answer, settings, _wanted(found.get("outputs")))
         except InputError as error:
             raise _RefusedError(400, str(error)) from error
-        point = describe_point(ticket.point)
-        claim = {} if point["guarantee"] is None else {"guarantee": point["guarantee"]["claim"]}
         return JSONResponse(
             {
                 "model_name": name,
                 "id": str(found.get("id") or ""),
-                "parameters": {"policy": point["policy"], "cost": point["cost"], **claim},
+                "parameters": describe_parameters(ticket.point),
                 "outputs": outputs,
             }
         )

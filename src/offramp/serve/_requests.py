@@ -1,6 +1,7 @@
 """Requests as JSON: the inputs in the form that the model takes, and the settings of each request."""
 
 import base64
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -14,8 +15,10 @@ from offramp.errors import InputError
 from offramp.model._answer import Answer
 from offramp.model._model import EarlyExitModel
 from offramp.policy import OperatingPoint
+from offramp.serve._scheduler import Scheduler, Ticket
 
 __all__ = [
+    "LARGE_BYTES",
     "Limits",
     "Settings",
     "check_sets",
@@ -23,8 +26,12 @@ __all__ = [
     "describe_point",
     "read_inputs",
     "read_settings",
+    "submit",
     "takes_texts",
 ]
+
+LARGE_BYTES = 64 * 2**10
+"""Requests above this size are read in another thread, so that small ones need not wait for them."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +77,27 @@ def read_settings(values: Mapping[str, Any], limits: Limits) -> Settings:
     for name, value in values.items():
         if name not in names:
             raise InputError(str(unknown_name("setting", name, names)))
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            raise InputError(name, expected="a number", got=value)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+            raise InputError(name, expected="a finite number", got=str(value)[:100])
     given = {name: float(value) for name, value in values.items() if value is not None}
     given["deadline_ms"] = min(given.get("deadline_ms", limits.deadline_ms), limits.deadline_ms)
     return Settings(**given)
+
+
+def submit(scheduler: Scheduler, inputs: Any, settings: Settings) -> Ticket:
+    """Put a request into the queue of a scheduler.
+
+    Args:
+        scheduler: The scheduler.
+        inputs: The inputs, as `EarlyExitModel.predict` takes them.
+        settings: The settings of the request.
+    """
+    check_sets(settings, scheduler.model.point)
+    return scheduler.submit(
+        inputs, budget=settings.budget, max_drop=settings.max_drop, deadline_ms=settings.deadline_ms
+    )
 
 
 def read_inputs(values: Any, model: EarlyExitModel, limits: Limits) -> Any:

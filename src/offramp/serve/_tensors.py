@@ -1,4 +1,4 @@
-"""Requests and responses of the Open Inference Protocol, version 2: named tensors in JSON, or binary after it."""
+"""Requests and responses of the Open Inference Protocol, version 2: named tensors, and their form in JSON."""
 
 import json
 import math
@@ -11,9 +11,20 @@ import numpy.typing as npt
 from offramp.errors import InputError
 from offramp.model._answer import Answer
 from offramp.model._model import EarlyExitModel
-from offramp.serve._requests import Limits, Settings, read_inputs, takes_texts
+from offramp.policy import OperatingPoint
+from offramp.serve._requests import Limits, Settings, describe_point, read_inputs, takes_texts
 
-__all__ = ["describe_tensors", "parse_json", "read_request", "write_outputs"]
+__all__ = [
+    "DTYPES",
+    "SETTINGS",
+    "describe_parameters",
+    "describe_tensors",
+    "list_outputs",
+    "parse_json",
+    "read_request",
+    "read_tensors",
+    "write_outputs",
+]
 
 DTYPES = {
     "BOOL": np.bool_,
@@ -71,43 +82,78 @@ def read_request(
     if not 0 <= length <= len(body):
         raise InputError("Inference-Header-Content-Length", expected=f"0 to {len(body)}", got=length)
     request = parse_json(body[:length])
-    tensors = _read_tensors(request.get("inputs"), memoryview(body)[length:])
+    inputs = read_tensors(_attach_binary(request.get("inputs"), memoryview(body)[length:]), model, limits)
     parameters = request.get("parameters") or {}
     if not isinstance(parameters, Mapping):
         raise InputError("parameters", expected="a JSON object", got=type(parameters).__name__)
     settings = {name: parameters[name] for name in SETTINGS if name in parameters}
-    return request, _as_inputs(tensors, model, limits), settings
+    return request, inputs, settings
 
 
-def write_outputs(answer: Answer, settings: Settings, wanted: Sequence[str]) -> list[dict[str, Any]]:
-    """Return answers as tensors of the protocol.
+def read_tensors(entries: Sequence[Mapping[str, Any]], model: EarlyExitModel, limits: Limits) -> Any:
+    """Return the tensors of a request as `EarlyExitModel.predict` takes them.
+
+    Args:
+        entries: The `name`, `datatype`, `shape` and `data` of each; the data as a list, or as binary data.
+        model: The model.
+        limits: Limits of the server.
+    """
+    tensors: dict[str, npt.NDArray[Any] | list[Any]] = {}
+    for entry in entries:
+        name, shape, data = entry.get("name"), entry.get("shape"), entry.get("data")
+        if not isinstance(name, str) or name in tensors:
+            raise InputError("inputs", expected="tensors of different names", got=name)
+        if not isinstance(shape, list) or not 1 <= len(shape) <= MOST_DIMENSIONS or not all(map(_is_length, shape)):
+            raise InputError(f"tensor '{name}'", expected="a shape of whole numbers of at least 0", got=shape)
+        if isinstance(data, bytes | memoryview):
+            tensors[name] = _from_bytes(name, entry.get("datatype"), shape, data)
+        else:
+            tensors[name] = _from_list(name, entry.get("datatype"), shape, data)
+    return _as_inputs(tensors, model, limits)
+
+
+def list_outputs(
+    answer: Answer, settings: Settings, wanted: Sequence[str]
+) -> list[tuple[str, str, npt.NDArray[Any] | list[str]]]:
+    """Return the name, the datatype and the values of each output: an array, or texts for BYTES.
 
     Args:
         answer: The answers.
         settings: The settings of the request: a miscoverage adds the prediction sets.
         wanted: Names of the outputs; all if empty.
     """
-    labels = (list(answer.names), "BYTES") if answer.classes else (answer.labels.tolist(), "INT64")
-    probabilities = answer.probabilities.nan_to_num()  # of bad inputs, which JSON could not hold
-    outputs: dict[str, tuple[list[Any], str, list[int]]] = {
-        "label": (*labels, [len(answer)]),
-        "probabilities": (probabilities.flatten().tolist(), "FP32", list(probabilities.shape)),
-        "exit": (answer.exits.tolist(), "INT64", [len(answer)]),
-        "relative_cost": (answer.relative_cost.tolist(), "FP32", [len(answer)]),
+    outputs: dict[str, tuple[str, npt.NDArray[Any] | list[str]]] = {
+        "label": ("BYTES", list(answer.names)) if answer.classes else ("INT64", answer.labels.numpy()),
+        "probabilities": ("FP32", answer.probabilities.nan_to_num().numpy()),  # of bad inputs, which JSON cannot hold
+        "exit": ("INT64", answer.exits.numpy()),
+        "relative_cost": ("FP32", answer.relative_cost.numpy()),
     }
     if settings.sets is not None:
-        sets = answer.prediction_sets[settings.sets]
-        outputs["prediction_set"] = (sets.flatten().tolist(), "BOOL", list(sets.shape))
+        outputs["prediction_set"] = ("BOOL", answer.prediction_sets[settings.sets].numpy())
     if answer.errors:
-        errors = [answer.errors.get(place, "") for place in range(len(answer))]
-        outputs["error"] = (errors, "BYTES", [len(answer)])
+        outputs["error"] = ("BYTES", [answer.errors.get(place, "") for place in range(len(answer))])
     if unknown := [name for name in wanted if name not in (*outputs, "error")]:
         raise InputError("outputs", expected=f"some of {', '.join(outputs)}", got=f"'{unknown[0]}'")
-    return [
-        {"name": name, "datatype": datatype, "shape": shape, "data": data}
-        for name, (data, datatype, shape) in outputs.items()
-        if not wanted or name in wanted or name == "error"
-    ]
+    return [(name, *output) for name, output in outputs.items() if not wanted or name in wanted or name == "error"]
+
+
+def write_outputs(answer: Answer, settings: Settings, wanted: Sequence[str]) -> list[dict[str, Any]]:
+    """Return answers as tensors in JSON; the arguments are those of `list_outputs`."""
+    outputs = []
+    for name, datatype, values in list_outputs(answer, settings, wanted):
+        if isinstance(values, list):
+            shape, data = [len(values)], values
+        else:
+            shape, data = list(values.shape), values.ravel().tolist()
+        outputs.append({"name": name, "datatype": datatype, "shape": shape, "data": data})
+    return outputs
+
+
+def describe_parameters(point: OperatingPoint) -> dict[str, str | float]:
+    """Return the parameters of a response: the policy, the cost and the guarantee of the operating point."""
+    figures = describe_point(point)
+    claim = {} if figures["guarantee"] is None else {"guarantee": figures["guarantee"]["claim"]}
+    return {"policy": figures["policy"], "cost": figures["cost"], **claim}
 
 
 def describe_tensors(model: EarlyExitModel) -> dict[str, list[dict[str, Any]]]:
@@ -138,25 +184,20 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number")
 
 
-def _read_tensors(entries: Any, binary: memoryview) -> dict[str, npt.NDArray[Any] | list[Any]]:
-    """Return the tensors of a request by name; those of BYTES as lists."""
+def _attach_binary(entries: Any, binary: memoryview) -> list[Mapping[str, Any]]:
+    """Return the tensors of a request in JSON, those with a `binary_data_size` with their part of the binary data."""
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, Mapping) for entry in entries):
         raise InputError("inputs", expected="a list of at least one tensor", got=type(entries).__name__)
-    tensors: dict[str, npt.NDArray[Any] | list[Any]] = {}
+    tensors = []
     for entry in entries:
-        name, shape = entry.get("name"), entry.get("shape")
-        if not isinstance(name, str) or name in tensors:
-            raise InputError("inputs", expected="tensors of different names", got=name)
-        if not isinstance(shape, list) or not 1 <= len(shape) <= MOST_DIMENSIONS or not all(map(_is_length, shape)):
-            raise InputError(f"tensor '{name}'", expected="a shape of whole numbers of at least 0", got=shape)
         parameters = entry.get("parameters")
         size = parameters.get("binary_data_size") if isinstance(parameters, Mapping) else None
         if size is None:
-            tensors[name] = _from_json(name, entry, shape)
+            tensors.append(entry)
             continue
         if not _is_length(size) or size > len(binary):
-            raise InputError(f"tensor '{name}'", expected="a binary_data_size within the body", got=size)
-        tensors[name] = _from_bytes(name, entry, shape, binary[:size])
+            raise InputError("inputs", expected="a binary_data_size within the body", got=size)
+        tensors.append({**entry, "data": binary[:size]})
         binary = binary[size:]
     if len(binary):
         raise InputError("the body", expected="the binary data of the tensors", got=f"{len(binary)} bytes more")
@@ -174,16 +215,15 @@ def _dtype(name: str, datatype: Any) -> type[Any]:
     return dtype
 
 
-def _from_json(name: str, entry: Mapping[str, Any], shape: list[int]) -> npt.NDArray[Any] | list[Any]:
-    data = entry.get("data")
+def _from_list(name: str, datatype: Any, shape: list[int], data: Any) -> npt.NDArray[Any] | list[Any]:
     if not isinstance(data, list):
         raise InputError(f"tensor '{name}'", expected="a list of its data", got=type(data).__name__)
-    if entry.get("datatype") == "BYTES":
+    if datatype == "BYTES":
         values = [value for row in data for value in (row if isinstance(row, list) else [row])]
         if len(values) != math.prod(shape):
             raise InputError(f"tensor '{name}'", expected=f"{math.prod(shape)} values", got=f"{len(values)}")
         return values
-    dtype = _dtype(name, entry.get("datatype"))
+    dtype = _dtype(name, datatype)
     try:
         array = np.array(data)
         if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and np.dtype(dtype).kind != "f"):
@@ -193,15 +233,13 @@ def _from_json(name: str, entry: Mapping[str, Any], shape: list[int]) -> npt.NDA
             raise ValueError("values out of range")
     except (ValueError, OverflowError, TypeError) as error:
         raise InputError(
-            f"tensor '{name}'", expected=f"{math.prod(shape)} numbers of type {entry['datatype']}", got=str(error)[:200]
+            f"tensor '{name}'", expected=f"{math.prod(shape)} numbers of type {datatype}", got=str(error)[:200]
         ) from error
     return converted
 
 
-def _from_bytes(
-    name: str, entry: Mapping[str, Any], shape: list[int], data: memoryview
-) -> npt.NDArray[Any] | list[Any]:
-    if entry.get("datatype") == "BYTES":
+def _from_bytes(name: str, datatype: Any, shape: list[int], data: bytes | memoryview) -> npt.NDArray[Any] | list[Any]:
+    if datatype == "BYTES":
         values, place = [], 0
         while place + 4 <= len(data):  # each has its length before it
             end = place + 4 + int.from_bytes(data[place : place + 4], "little")
@@ -212,7 +250,7 @@ def _from_bytes(
         if place != len(data) or len(values) != math.prod(shape):
             raise InputError(f"tensor '{name}'", expected=f"{math.prod(shape)} values with their lengths", got="others")
         return values
-    dtype = np.dtype(_dtype(name, entry.get("datatype"))).newbyteorder("<")
+    dtype = np.dtype(_dtype(name, datatype)).newbyteorder("<")
     if len(data) != math.prod(shape) * dtype.itemsize:
         expected = f"{math.prod(shape) * dtype.itemsize} bytes"
         raise InputError(f"tensor '{name}'", expected=expected, got=f"{len(data)}")
