@@ -3,6 +3,7 @@
 import csv
 import http.client
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -11,9 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
+from offramp.serve._messages import MESSAGES, SERVICE
 from tests.cases import each
 from tests.cli.workshop import MODELS, Shell, samples
 
@@ -89,3 +92,30 @@ def test_without_the_extra(offramp: Shell, artifact: Path, monkeypatch: pytest.M
     ran = offramp("serve", artifact, *TRUST)
     assert ran.status == 1
     assert "offramp[serve]" in ran.told
+
+
+@pytest.mark.slow
+def test_answers_over_grpc_until_it_is_told_to_stop(workshop: Path, artifact: Path) -> None:
+    ports = free_port(), free_port()
+    line = [sys.executable, "-m", "offramp.cli", "serve", str(artifact), "--cost", "0.9", "--name", "shapes"]
+    line += ["--trust", f"{MODELS}:make", "--port", str(ports[0]), "--grpc-port", str(ports[1])]
+    server = subprocess.Popen(line, cwd=workshop, env={**os.environ, "PYTHONWARNINGS": "default"})
+    try:
+        with grpc.insecure_channel(f"127.0.0.1:{ports[1]}") as channel:
+            infer = channel.unary_unary(
+                f"/{SERVICE}/ModelInfer",
+                request_serializer=MESSAGES["ModelInferRequest"].SerializeToString,
+                response_deserializer=MESSAGES["ModelInferResponse"].FromString,
+            )
+            numbers = np.zeros((2, 16), np.float32)
+            tensor = {"name": "input", "datatype": "FP32", "shape": numbers.shape}
+            request = MESSAGES["ModelInferRequest"](
+                model_name="shapes", inputs=[tensor], raw_input_contents=[numbers.tobytes()]
+            )
+            response = infer(request, timeout=120, wait_for_ready=True)
+            assert list(response.outputs[0].shape) == [2]
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(60) in (0, -signal.SIGTERM)
+    finally:
+        server.kill()
+        server.wait()

@@ -4,7 +4,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from offramp.cli.choosing import PointOptions, choose_point, read_run, with_point_options
+from offramp.cli.choosing import (
+    PointOptions,
+    choose_point,
+    read_run,
+    warn_of_backend,
+    with_latency_file,
+    with_point_options,
+)
 from offramp.cli.console import say
 from offramp.cli.options import ArtifactArgument, LatencyOption, TrustOption
 
@@ -99,9 +106,11 @@ def serve(
         raise MissingExtraError("serving needs uvicorn", hint="pip install 'offramp[serve]'") from error
 
     backend, _ = read_run(latency, backend, batch_size)
-    model = choose_point(open_artifact(artifact, trust), point_options, artifact)
-    example = _example(model)
+    model = with_latency_file(open_artifact(artifact, trust), latency, None)
     backend = backend_name(model) if backend is None else backend
+    warn_of_backend(model, backend)
+    model = choose_point(model, point_options, artifact)
+    example = _example(model)
     say(f"Preparing '{backend}' ...")
     model = model.on(backend, example=example)
     if example is not None:
