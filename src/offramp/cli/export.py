@@ -33,8 +33,8 @@ def export(
             "--data",
             "-d",
             metavar="PATH",
-            help="Inputs that graphs are checked with; the first is used. [dim]Without it: an error, unless the artifact "
-            "was tuned on onnx or int8 and holds its graphs.[/dim]",
+            help="Inputs that graphs are checked with; the first is used. [dim]Without it: an error, unless the "
+            "artifact was tuned on onnx or int8 and holds its graphs.[/dim]",
             rich_help_panel=DATA,
         ),
     ] = None,
