@@ -69,6 +69,24 @@ def serve(
         int,
         typer.Option(min=1, metavar="N", help="Most inputs that wait; others are refused.", rich_help_panel=SERVER),
     ] = 1024,
+    overload_drop: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Under overload, lower the operating point of requests that name none, as far as this drop is "
+            "guaranteed: 0.03 for three points of accuracy. [dim]Without it: the point stays.[/dim]",
+            rich_help_panel=SERVER,
+        ),
+    ] = None,
+    slow_ms: Annotated[
+        float,
+        typer.Option(
+            min=1,
+            metavar="MS",
+            help="Milliseconds in the queue from which on there is overload.",
+            rich_help_panel=SERVER,
+        ),
+    ] = 100.0,
     deadline_ms: Annotated[
         float,
         typer.Option(
@@ -116,7 +134,13 @@ def serve(
     if example is not None:
         for count in (1, 2):  # graphs are made at their first use
             model.predict([example[0]] * count)
-    scheduler = Scheduler(model, max_batch=batch_size, max_queue=max(queue, batch_size))
+    scheduler = Scheduler(
+        model,
+        max_batch=batch_size,
+        max_queue=max(queue, batch_size),
+        overload_drop=overload_drop,
+        slow_ms=slow_ms,
+    )
     limits = Limits(deadline_ms=deadline_ms)
     name = artifact.resolve().name if name is None else name
     beside = None

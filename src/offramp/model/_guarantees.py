@@ -28,6 +28,7 @@ __all__ = [
     "Shortfall",
     "guarantee",
     "is_calibrated",
+    "list_guaranteed",
     "losses_at",
     "seek_guarantee",
     "with_losses",
@@ -207,6 +208,18 @@ def seek_guarantee(
     points: Sequence[OperatingPoint], *, max_drop: float, confidence: float, loss: str, bound: RiskBound
 ) -> OperatingPoint | Shortfall:
     """Return what `guarantee` returns, or the reason why there is no such point; the arguments are the same."""
+    passing = list_guaranteed(points, max_drop=max_drop, confidence=confidence, loss=loss, bound=bound)
+    return passing if isinstance(passing, Shortfall) else passing[-1]
+
+
+def list_guaranteed(
+    points: Sequence[OperatingPoint], *, max_drop: float, confidence: float, loss: str, bound: RiskBound
+) -> list[OperatingPoint] | Shortfall:
+    """Return all points that pass the test of `guarantee`, in its order; the arguments are the same.
+
+    The bound holds for all of them together with the confidence: the first that breaks it passes with probability
+    1 - confidence at most, and none is tested after one that does not pass.
+    """
     wanted = _checked(max_drop, confidence, loss, bound)
     _check_known(points, loss)
     tested = _choose_tested(points, loss)
@@ -223,8 +236,11 @@ def seek_guarantee(
     if step is None or costs[order[step]] >= 1:  # the full network meets any bound at cost 1
         cheaper = [point for point in points if point.tune_metrics["cost"] < 1]
         return _shortfall(cheaper, wanted, max_drop=max_drop, confidence=confidence, samples=samples)
-    measured = float(drawn[step].double().mean())
-    return replace(tested[int(order[step])], guarantee=Guarantee(loss, max_drop, confidence, bound, samples, measured))
+    measured = drawn[: step + 1].double().mean(1).tolist()
+    return [
+        replace(tested[place], guarantee=Guarantee(loss, max_drop, confidence, bound, samples, mean))
+        for place, mean in zip(order[: step + 1].tolist(), measured, strict=True)
+    ]
 
 
 def _choose_tested(points: Sequence[OperatingPoint], loss: str) -> list[OperatingPoint]:

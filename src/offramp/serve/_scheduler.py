@@ -18,9 +18,11 @@ from torch import Tensor
 from offramp.backbone._hidden import Hidden
 from offramp.errors import BudgetError, BusyError, InputError
 from offramp.model._answer import Answer, join_answers
+from offramp.model._guarantees import Shortfall, list_guaranteed
 from offramp.model._model import EarlyExitModel
 from offramp.policy import OperatingPoint
 from offramp.runtime._dial import same_decisions
+from offramp.serve._overload import OverloadControl, choose_levels
 
 __all__ = ["Scheduler", "Ticket"]
 
@@ -58,7 +60,13 @@ class Scheduler:
         model: The model, at the operating point of requests that name none.
         max_batch: Most samples that run together.
         max_queue: Most samples in the queue; requests beyond are refused.
+        overload_drop: Under overload, the operating point of requests that name none is lowered, as far as this
+            `max_drop` is guaranteed; it stays where it is if left out.
+        slow_ms: Milliseconds in the queue from which on there is overload.
         clock: The clock of deadlines, in seconds.
+
+    Raises:
+        BudgetError: If `overload_drop` cannot be guaranteed, or by no point that is cheaper than the model's own.
     """
 
     def __init__(
@@ -67,6 +75,8 @@ class Scheduler:
         *,
         max_batch: int = 64,
         max_queue: int = 1024,
+        overload_drop: float | None = None,
+        slow_ms: float = 100.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not 1 <= max_batch <= max_queue:
@@ -81,6 +91,15 @@ class Scheduler:
         self._thread: threading.Thread | None = None
         self._closed = False
         self._guaranteed: dict[float, tuple[int, OperatingPoint]] = {}
+        self._levels = {0: model.point}
+        if overload_drop is not None:
+            self._levels |= self._overload_levels(overload_drop)
+        self._control = OverloadControl(list(self._levels), slow_s=slow_ms / 1000)
+
+    @property
+    def point(self) -> OperatingPoint:
+        """The operating point of requests that name none, as of the last batch."""
+        return list(self._levels.values())[self._control.level]
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._run_until_closed, name="offramp-scheduler", daemon=True)
@@ -123,11 +142,11 @@ class Scheduler:
         if not len(sizes):
             raise InputError("inputs", expected="at least one", got="none")
         count, ticket = len(sizes), Ticket(point)
-        request = _Request(ticket, now, math.inf if deadline_ms is None else now + deadline_ms / 1000, count)
+        request = _Request(ticket, now, math.inf if deadline_ms is None else now + deadline_ms / 1000, count, row)
         parts = []
         for samples in torch.split(torch.arange(count), self.max_batch):
             own = hidden if len(samples) == count else self.model.backbone.select(hidden, samples, 0)
-            parts.append(_Part(request, samples.tolist(), own, sizes[samples], row))
+            parts.append(_Part(request, samples.tolist(), own, sizes[samples]))
         with self._changed:
             if self._closed:
                 raise BusyError("the scheduler is closed", hint="send the request to another one")
@@ -151,8 +170,9 @@ class Scheduler:
         if not parts:
             return 0
         now = self._clock()
+        row = self._control.update(now - min(part.request.submitted for part in parts))
         for part in parts:
-            part.request.ticket.queued_s = now - part.request.submitted
+            part.request.start(now, row, self._levels[row])
         try:
             self._run(parts)
         except Exception:  # because of some sample: the others are answered all the same
@@ -178,30 +198,23 @@ class Scheduler:
                     return
             self.run_batch()
 
-    def _pick_point(self, budget: float | None, max_drop: float | None) -> tuple[int, OperatingPoint]:
-        """Return the operating point for a request, and its row in the engine."""
-        points = self.model.engine.points.points
+    def _pick_point(self, budget: float | None, max_drop: float | None) -> tuple[int | None, OperatingPoint]:
+        """Return the operating point for a request, and its row in the engine; None if the load decides."""
         if budget is not None and max_drop is not None:
             raise InputError(expected="budget or max_drop", got="both", hint="leave one out")
         if max_drop is not None:
             return self._pick_guaranteed(max_drop)
         rows = self.model.pick_rows(budget, 1)
-        row = 0 if rows is None else int(rows)
-        return row, points[row]
+        return (None, self.model.point) if rows is None else (int(rows), self.model.engine.points.points[int(rows)])
 
     def _pick_guaranteed(self, max_drop: float) -> tuple[int, OperatingPoint]:
         """Return the cheapest point with a guarantee, of the confidence and loss that the model was chosen for."""
         if max_drop not in self._guaranteed:
-            asked = self.model.request
+            asked, policy = self.model.request, self.model.point.policy
             point = self.model.at(
-                max_drop=max_drop,
-                confidence=asked.confidence,
-                loss=asked.loss,
-                bound=asked.bound,
-                policy=self.model.point.policy,
+                max_drop=max_drop, confidence=asked.confidence, loss=asked.loss, bound=asked.bound, policy=policy
             ).point
-            rows = (row for row, other in enumerate(self.model.engine.points.points) if same_decisions(point, other))
-            row = next(rows, None)
+            row = self._find_row(point)
             if row is None or point.guarantee is None:
                 raise BudgetError(
                     f"max_drop {max_drop:g} cannot be guaranteed by the classifiers and the backend that run",
@@ -211,6 +224,34 @@ class Scheduler:
                 self._guaranteed.clear()
             self._guaranteed[max_drop] = row, point
         return self._guaranteed[max_drop]
+
+    def _find_row(self, point: OperatingPoint) -> int | None:
+        """Return the row of a point in the engine, if it is there."""
+        points = self.model.engine.points.points
+        return next((row for row, other in enumerate(points) if same_decisions(point, other)), None)
+
+    def _overload_levels(self, max_drop: float) -> dict[int, OperatingPoint]:
+        """Return the points that an overload may lower the model to, by their rows in the engine."""
+        _, cheapest = self._pick_guaranteed(max_drop)
+        given = cheapest.guarantee
+        assert given is not None
+        guaranteed = list_guaranteed(
+            self.model.points[cheapest.policy],
+            max_drop=max_drop,
+            confidence=given.confidence,
+            loss=given.loss,
+            bound=self.model.request.bound or "ltt",
+        )
+        assert not isinstance(guaranteed, Shortfall)  # `cheapest` is one of them
+        levels = choose_levels(self.model.point, guaranteed)
+        rows = {row: point for point in levels if (row := self._find_row(point)) is not None}
+        if not rows:
+            raise BudgetError(
+                expected=f"a point that is cheaper than {self.model.point.tune_metrics['cost']:.4f}, the model's own",
+                got=f"none for which a drop of {max_drop:g} is guaranteed",
+                hint="allow more under overload, or leave it out",
+            )
+        return rows
 
     def _take(self) -> list["_Part"]:
         """Take the samples of the next batch from the queue; drop those that nobody waits for."""
@@ -230,7 +271,7 @@ class Scheduler:
         """Run the samples of some parts together, until all have left or been dropped."""
         engine, backbone = self.model.engine, self.model.backbone
         hidden = parts[0].hidden if len(parts) == 1 else backbone.concatenate([part.hidden for part in parts], 0)
-        rows = torch.tensor([part.row for part in parts for _ in part.samples])
+        rows = torch.tensor([part.request.row for part in parts for _ in part.samples])
         samples = [(part.request, sample) for part in parts for sample in part.samples]
         sizes = torch.cat([part.sizes for part in parts])
         batch = engine.start(hidden, point=rows)
@@ -244,11 +285,10 @@ class Scheduler:
                     request, sample = samples[row]
                     request.add(sample, answer[place])
             now = self._clock()
-            due = {id(part.request): part.request.is_due(now) for part in parts}
-            if len(batch) and not all(due.values()):
-                kept = torch.tensor([due[id(samples[row][0])] for row in batch.rows.tolist()])
-                kept = kept if batch.finished is None else kept & ~batch.finished.cpu()
-                batch = engine.keep(batch, kept.nonzero().squeeze(1).to(batch.rows.device))
+            due = torch.tensor([samples[row][0].is_due(now) for row in batch.rows.tolist()], dtype=torch.bool)
+            riders = torch.zeros_like(due) if batch.finished is None else batch.finished.cpu()
+            if not bool((due | riders).all()):
+                batch = engine.keep(batch, (due & ~riders).nonzero().squeeze(1).to(batch.rows.device))
 
     def _run_alone(self, part: "_Part") -> None:
         """Run a part whose batch failed; its request fails if it fails again."""
@@ -270,8 +310,17 @@ class _Request:
     """Time at which the answer is of no use; infinite without a deadline."""
     count: int
     """Number of samples."""
+    row: int | None
+    """Row of its operating point in the engine; None until it starts, if the load decides."""
     answers: dict[int, Answer] = field(default_factory=dict)
     """Answers to the samples that have left."""
+
+    def start(self, now: float, row: int, point: OperatingPoint) -> None:
+        """Note the time, and take the operating point in force if the request names none."""
+        if self.row is None:
+            self.row, self.ticket.point = row, point
+        if self.ticket.queued_s is None:
+            self.ticket.queued_s = now - self.submitted
 
     def is_due(self, now: float) -> bool:
         """Tell if somebody waits for the answer; fail the request if its deadline has passed."""
@@ -310,8 +359,6 @@ class _Part:
     hidden: Hidden
     """Their prepared inputs."""
     sizes: Tensor
-    row: int
-    """Row of their operating point in the engine."""
 
     def __len__(self) -> int:
         return len(self.samples)
