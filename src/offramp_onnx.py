@@ -29,6 +29,9 @@ __all__ = ["FolderError", "OnnxAnswer", "OnnxNetwork", "load"]
 
 FORMAT, VERSION, SINGLE = "offramp-onnx", 1, "single.onnx"
 
+MOST_RATIO = 100
+"""Largest ratio of the sides of an image, as in `offramp.preprocessing`."""
+
 ROUNDING = 1e-6
 """Relative tolerance of a budget, as in `offramp.runtime._dial`."""
 
@@ -483,6 +486,8 @@ def channels_first(inputs: Any) -> Array:
 def resize(inputs: Array, *, size: int, mode: str, squash: bool = False) -> Array:
     """Resize the shorter side to `size` pixels (with `squash`, both sides), antialiased, in float32."""
     shorter = min(inputs.shape[2:])
+    if not squash and max(inputs.shape[2:]) > MOST_RATIO * shorter:
+        raise ValueError(f"inputs: expected images whose longer side is at most {MOST_RATIO} times the shorter")
     rows, columns = (
         resize_weights(side, size if squash else size * side // shorter, mode) for side in inputs.shape[2:]
     )

@@ -40,6 +40,9 @@ def test_a_sample_that_is_not_finite() -> None:
     assert rows[4] == {"error": answer.errors[4]}
     assert rows[5]["label"] == int(expected.labels[4])
     assert "1 bad" in repr(answer)
+    frame = answer.to_pandas()
+    assert frame["error"].isna().sum() == 8
+    assert frame["label"].isna().tolist() == [row == 4 for row in range(9)]
 
 
 def test_samples_that_the_network_cannot_take() -> None:
@@ -72,6 +75,11 @@ def test_budgets_stay_with_their_samples() -> None:
     answer = given.predict(mixed, budget=[*budgets[:3].tolist(), 1.0, *budgets[3:].tolist()], on_error="mark")
     kept = [0, 1, 2, 4, 5, 6]
     assert torch.equal(answer.exits[kept], expected.exits)
+
+
+def test_a_wrong_word_is_refused() -> None:
+    with pytest.raises(InputError, match="raise or mark"):
+        model().predict(images(2, seed=3)[0], on_error="Mark")  # type: ignore[arg-type]
 
 
 def test_a_wrong_budget_is_no_inputs_fault() -> None:

@@ -25,7 +25,7 @@ from tests.cases import each
 from tests.model.examples import images
 from tests.serve.examples import Waiting, model
 
-LIMITS = Limits(samples=8, body_bytes=200_000, body_s=1.0)
+LIMITS = Limits(samples=8, body_bytes=200_000, body_s=1.0, pixels=2_000_000)
 INFER = "/v2/models/shapes/infer"
 
 
@@ -70,6 +70,12 @@ def encode(image: Any) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
+def bomb(side: int) -> str:
+    file = BytesIO()
+    Image.new("1", (side, side)).save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
 def tensors(answer: dict[str, Any]) -> dict[str, Any]:
     return {output["name"]: np.array(output["data"]).reshape(output["shape"]) for output in answer["outputs"]}
 
@@ -110,6 +116,11 @@ class TestPredict:
             ({"inputs": ["x"] * 9}, 400, "at most 8"),
             ({"inputs": ["not base64"]}, 400, "base64"),
             ({"inputs": [[1, 2, 3]]}, 400, "N x H x W x C"),
+            ({"inputs": [["a" * 60_000, *[""] * 30_000]]}, 400, "numbers"),  # as an array it would take gigabytes
+            ({"inputs": [bomb(4000)]}, 400, "pixels"),
+            ({"inputs": [bomb(1000)] * 3}, 400, "pixels"),
+            (b'{"inputs": ["a"], "\\ud800": 1}', 400, "unknown setting"),
+            ({"inputs": ["a"], "x" * 100_000: 1}, 400, "unknown setting"),
             ({"inputs": [[[[0, 0, 0]] * 32] * 32], "budgt": 1}, 400, "budget"),
             ({"inputs": [[[[0, 0, 0]] * 32] * 32], "budget": 1e-9}, 400, "budget"),
             ({"inputs": [[[[0, 0, 0]] * 32] * 32], "sets": 0.3}, 400, "calibrated"),
@@ -167,6 +178,18 @@ class TestProtocol:
         assert found["prediction_set"].tolist() == expected.prediction_sets[0.05].tolist()
         assert "confidence" in answer["parameters"]["guarantee"]
 
+    def test_halves_of_characters_come_back(self, port: int) -> None:
+        tensor = {"name": "image", "datatype": "UINT8", "shape": [1, 32, 32, 3], "data": [0] * 3072}
+        status, answer = call(port, INFER, {"id": "\ud800", "inputs": [tensor]})
+        assert (status, answer["id"]) == (200, "\ud800")
+
+    def test_a_client_that_leaves_while_it_sends(self, port: int, caplog: pytest.LogCaptureFixture) -> None:
+        with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+            client.sendall(b"POST /predict HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        time.sleep(0.2)
+        assert call(port, "/v2/health/live")[0] == 200
+        assert "Traceback" not in caplog.text
+
     def test_files_as_binary_bytes_and_named_outputs(self, port: int) -> None:
         files = [base64.b64decode(encode(image)) for image in images(2, seed=3)[0]]
         data = b"".join(struct.pack("<I", len(file)) + file for file in files)
@@ -187,6 +210,8 @@ class TestProtocol:
             ({"datatype": "FP8"}, "datatype"),
             ({"datatype": ["FP32"]}, "datatype"),
             ({"data": None}, "data"),
+            ({"shape": [2**31 - 1, 2**31 - 1, 2**31 - 1, 0], "data": []}, "shape"),
+            ({"data": ["a" * 60_000, *[""] * 3071]}, "numbers"),
             ({"data": ["a"] * 3072}, "numbers"),
             ({"data": [300] * 3072}, "out of range"),
             ({"data": [0.5] * 3072}, "numbers"),

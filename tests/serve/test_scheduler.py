@@ -124,6 +124,20 @@ class TestAnswers:
         with pytest.raises(InputError, match="channels"):
             tickets[2].result(timeout=0)
 
+    @pytest.mark.slow
+    def test_that_onnx_runtime_cannot_take_say_so(self) -> None:
+        given = replace(model(), preprocessing=Preprocessing())
+        running = given.on("onnx", example=torch.randn(2, 3, 32, 32))
+        scheduler = Scheduler(running)
+        good, bad = torch.randn(2, 3, 32, 32), torch.randn(1, 5, 32, 32)
+        tickets = [scheduler.submit(inputs) for inputs in (good, bad, bad, good[:1])]
+        assert scheduler.run_batch() == 5
+        same(tickets[0].result(timeout=0), running.predict(good))
+        same(tickets[3].result(timeout=0), running.predict(good[:1]))
+        for ticket in tickets[1:3]:
+            with pytest.raises(InputError, match="cannot take these inputs"):
+                ticket.result(timeout=0)
+
 
 class TestQueue:
     def test_runs_the_earliest_deadline_first(self) -> None:

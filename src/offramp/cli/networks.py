@@ -167,7 +167,7 @@ def blank_input(name: str, preprocessing: Preprocessing) -> Any:
     """
     steps = dict(preprocessing.steps)
     if "tokenize" in steps:
-        return ["a short text of some ten words to count costs on"]
+        return ["a short text of some ten words to count costs on"] * 2
     if "center_crop" in steps:
         side = steps["center_crop"]["size"]
         return np.zeros((2, side, side, 3), np.uint8)

@@ -40,6 +40,16 @@ def serve(
             "artifact was tuned on, else eager.[/dim]",
         ),
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            "-d",
+            metavar="PATH",
+            help="Inputs to make graphs with and to warm up on; the first two are read. [dim]Without it: a black image "
+            "or a short text, if the preprocessing tells which.[/dim]",
+        ),
+    ] = None,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on.", rich_help_panel=SERVER)
     ] = "127.0.0.1",
@@ -128,12 +138,12 @@ def serve(
     backend = backend_name(model) if backend is None else backend
     warn_of_backend(model, backend)
     model = choose_point(model, point_options, artifact)
-    example = _example(model)
+    example = _example(model, data)
     say(f"Preparing '{backend}' ...")
     model = model.on(backend, example=example)
     if example is not None:
         for count in (1, 2):  # graphs are made at their first use
-            model.predict([example[0]] * count)
+            model.predict(example[:count])
     scheduler = Scheduler(
         model,
         max_batch=batch_size,
@@ -143,23 +153,29 @@ def serve(
     )
     limits = Limits(deadline_ms=deadline_ms)
     name = artifact.resolve().name if name is None else name
-    beside = None
+    other_server = None
     if grpc_port is not None:
         from offramp.serve._grpc import serve_grpc
 
-        beside = serve_grpc(scheduler, name=name, limits=limits, host=host, port=grpc_port, drain_s=DRAIN_S)
-    app = create_app(scheduler, name=name, limits=limits, beside=beside)
+        other_server = serve_grpc(scheduler, name=name, limits=limits, host=host, port=grpc_port, drain_s=DRAIN_S)
+    app = create_app(scheduler, name=name, limits=limits, other_server=other_server)
     say(f"Serving '{name}' on http://{host}:{port}: POST /predict, and /v2 for clients of KServe and Triton.")
     if grpc_port is not None:
         say(f"Serving '{name}' over gRPC on {host}:{grpc_port}.")
     uvicorn.run(app, host=host, port=port, access_log=False, log_level="warning", timeout_graceful_shutdown=DRAIN_S)
 
 
-def _example(model: "EarlyExitModel") -> Any:
-    """Return inputs to make graphs with and to warm up on; None if the model does not tell what it takes."""
+def _example(model: "EarlyExitModel", data: str | None) -> Any:
+    """Return two inputs to make graphs with and to warm up on; None if nothing tells what the model takes."""
+    from offramp.cli.datasets import check_inputs
     from offramp.cli.networks import blank_input
+    from offramp.data import open_data
     from offramp.errors import InputError
 
+    if data is not None:
+        source = open_data(data)
+        check_inputs(data, source, model.backbone, model.preprocessing)
+        return source.read(0, min(2, len(source))).inputs
     try:
         return blank_input(model.backbone.name, model.preprocessing)
     except InputError:

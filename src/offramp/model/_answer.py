@@ -109,7 +109,7 @@ class Answer:
             raise MissingExtraError("to_pandas needs pandas", hint="pip install pandas, or use to_dicts()") from error
         rows = [
             {key: value for key, value in row.items() if key != "prediction_sets"}
-            | {f"prediction_set_{miscoverage:g}": names for miscoverage, names in row["prediction_sets"].items()}
+            | {f"prediction_set_{level:g}": names for level, names in row.get("prediction_sets", {}).items()}
             for row in self.to_dicts()
         ]
         return pandas.DataFrame(rows)

@@ -43,7 +43,7 @@ def predict_marking(
     generator: torch.Generator | None,
 ) -> Answer:
     """Classify a batch of raw inputs and mark the bad ones; `EarlyExitModel.predict` describes the arguments."""
-    count = len(next(iter(inputs.values()))) if isinstance(inputs, Mapping) else len(inputs)
+    count = len(next(iter(inputs.values()), ())) if isinstance(inputs, Mapping) else len(inputs)
     return _predict_part(model, inputs, model.pick_rows(budget, count), slice(0, count), generator)
 
 

@@ -243,6 +243,8 @@ class EarlyExitModel:
         """
         if on_error == "mark":
             return predict_marking(self, inputs, budget, generator)
+        if on_error != "raise":
+            raise InputError("on_error", expected="raise or mark", got=on_error)
         hidden, sizes = self.prepare(inputs)
         rows = self.pick_rows(budget, len(sizes))
         return refuse_errors(self.answer(*self.engine.run(hidden, point=rows, generator=generator), sizes, rows))

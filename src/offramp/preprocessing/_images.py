@@ -28,6 +28,9 @@ Side = Annotated[int, range(1, 4097)]
 Shift = Annotated[int, range(257)]
 """Pixels an image may move by."""
 
+MOST_RATIO = 100
+"""Largest ratio of the sides of an image: resizing the shorter side enlarges the longer one with it."""
+
 
 def image_preprocessing(*, mean: Sequence[float], std: Sequence[float], scale: float = 1 / 255) -> Preprocessing:
     """Prepare byte images `N x H x W x 3`: channels first, then normalised.
@@ -124,6 +127,10 @@ def resize(
 ) -> Tensor:
     """Resize the shorter side to `size` pixels (with `squash`, both sides), antialiased, in float32."""
     height, width = inputs.shape[2:]
+    if not squash and max(height, width) > MOST_RATIO * min(height, width):
+        raise InputError(
+            expected=f"images whose longer side is at most {MOST_RATIO} times the shorter", got=f"{height} x {width}"
+        )
     # The longer side rounded down, as torchvision does.
     shape = (size, size) if squash else tuple(size * side // min(height, width) for side in (height, width))
     resized = F.interpolate(inputs.float(), shape, mode=mode, antialias=True, align_corners=False)

@@ -1,6 +1,7 @@
 """The HTTP server of a model: the Open Inference Protocol, version 2, and one plain route."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib.metadata import version
@@ -10,6 +11,7 @@ from offramp.errors import BudgetError, BusyError, InputError, MissingExtraError
 from offramp.model._answer import Answer
 from offramp.serve._requests import (
     LARGE_BYTES,
+    SETTINGS,
     Limits,
     Settings,
     describe_answer,
@@ -17,6 +19,7 @@ from offramp.serve._requests import (
     read_inputs,
     read_settings,
     submit,
+    takes_texts,
 )
 from offramp.serve._scheduler import Scheduler, Ticket
 from offramp.serve._tensors import describe_parameters, describe_tensors, parse_json, read_request, write_outputs
@@ -24,6 +27,7 @@ from offramp.serve._tensors import describe_parameters, describe_tensors, parse_
 try:
     from fastapi import FastAPI, Request
     from fastapi.responses import JSONResponse
+    from starlette.requests import ClientDisconnect
 except ImportError as error:
     raise MissingExtraError("serving needs FastAPI and uvicorn", hint="pip install 'offramp[serve]'") from error
 
@@ -36,7 +40,7 @@ CLOSED = 499
 """Status of a request whose client is gone; nobody receives it."""
 
 NUMBER = {"type": "number", "exclusiveMinimum": 0}
-PARAMETERS = {name: NUMBER for name in ("budget", "max_drop", "sets", "deadline_ms")}
+PARAMETERS = {name: NUMBER for name in SETTINGS}
 PREDICT_BODY = {
     "type": "object",
     "required": ["inputs"],
@@ -82,7 +86,7 @@ FAILURES = {
 
 
 def create_app(
-    scheduler: Scheduler, *, name: str, limits: Limits, beside: AbstractAsyncContextManager[object] | None = None
+    scheduler: Scheduler, *, name: str, limits: Limits, other_server: AbstractAsyncContextManager[object] | None = None
 ) -> FastAPI:
     """Make the application that answers HTTP requests by a scheduler.
 
@@ -90,17 +94,20 @@ def create_app(
         scheduler: The scheduler; it is started and closed with the application.
         name: Name of the model in addresses.
         limits: Largest requests.
-        beside: Another server of the scheduler, which runs while the application does.
+        other_server: Another server of the scheduler, which runs while the application does.
     """
     model = scheduler.model
+    texts = takes_texts(model)
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
         with scheduler:  # closed last: what the other server has accepted is answered
-            async with nullcontext() if beside is None else beside:
+            async with nullcontext() if other_server is None else other_server:
                 app.state.ready = True
-                yield
-                app.state.ready = False
+                try:
+                    yield
+                finally:
+                    app.state.ready = False
 
     app = FastAPI(title="offramp", lifespan=run, docs_url=None, redoc_url=None)
     app.state.ready = False
@@ -114,7 +121,9 @@ def create_app(
             return submit(scheduler, inputs, settings), settings
 
         try:
-            ticket, settings = start() if len(body) <= LARGE_BYTES else await asyncio.to_thread(start)
+            # A small image file may take long to decode, too.
+            quick = texts and len(body) <= LARGE_BYTES
+            ticket, settings = start() if quick else await asyncio.to_thread(start)
         except BusyError as error:
             raise _RefusedError(503, str(error), {"Retry-After": str(RETRY_AFTER_S)}) from error
         except (InputError, BudgetError) as error:
@@ -130,11 +139,12 @@ def create_app(
         def read(body: bytes) -> tuple[Any, Settings]:
             content = parse_json(body)
             values = content.pop("inputs", None)
-            return read_inputs(values, model, limits), read_settings(content, limits)
+            settings = read_settings(content, limits)
+            return read_inputs(values, model, limits), settings
 
         answer, ticket, settings = await ask(request, read)
         point = describe_point(ticket.point)
-        return JSONResponse({"predictions": describe_answer(answer, settings), "point": point})
+        return _Response({"predictions": describe_answer(answer, settings), "point": point})
 
     @app.post("/v2/models/{model_name}/infer", responses=_responses("Answers"), openapi_extra=_body(INFER_BODY))
     @app.post("/v2/models/{model_name}/versions/{model_version}/infer", include_in_schema=False)
@@ -152,7 +162,7 @@ def create_app(
             outputs = write_outputs(answer, settings, _wanted(found.get("outputs")))
         except InputError as error:
             raise _RefusedError(400, str(error)) from error
-        return JSONResponse(
+        return _Response(
             {
                 "model_name": name,
                 "id": str(found.get("id") or ""),
@@ -163,11 +173,11 @@ def create_app(
 
     @app.get("/v2/health/live")
     async def live() -> JSONResponse:
-        return JSONResponse({"live": True})
+        return _Response({"live": True})
 
     @app.get("/v2/health/ready", responses={503: {"description": "Not yet"}})
     async def ready() -> JSONResponse:
-        return JSONResponse({"ready": app.state.ready}, 200 if app.state.ready else 503)
+        return _Response({"ready": app.state.ready}, 200 if app.state.ready else 503)
 
     @app.get("/v2/models/{model_name}/ready", responses=_responses("Ready", 404))
     @app.get("/v2/models/{model_name}/versions/{model_version}/ready", include_in_schema=False)
@@ -177,15 +187,22 @@ def create_app(
 
     @app.get("/v2")
     async def metadata() -> JSONResponse:
-        return JSONResponse({"name": "offramp", "version": version("offramp"), "extensions": ["binary_tensor_data"]})
+        return _Response({"name": "offramp", "version": version("offramp"), "extensions": ["binary_tensor_data"]})
 
     @app.get("/v2/models/{model_name}", responses=_responses("Inputs and outputs", 404))
     @app.get("/v2/models/{model_name}/versions/{model_version}", include_in_schema=False)
     async def model_metadata(model_name: str) -> JSONResponse:
         check_name(model_name)
-        return JSONResponse({"name": name, "versions": [], "platform": "offramp", **describe_tensors(model)})
+        return _Response({"name": name, "versions": [], "platform": "offramp", **describe_tensors(model)})
 
     return app
+
+
+class _Response(JSONResponse):
+    """A JSON response in ASCII: a text may hold halves of characters, which have no bytes in UTF-8."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 class _RefusedError(Exception):
@@ -198,13 +215,14 @@ class _RefusedError(Exception):
 
 async def _refuse(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, _RefusedError)
-    return JSONResponse({"error": str(error)}, error.status, error.headers)
+    return _Response({"error": str(error)}, error.status, error.headers)
 
 
 async def _read_body(request: Request, limits: Limits) -> bytes:
     """Read the body of a request, within the limits of size and time."""
     too_large = _RefusedError(413, f"the body: expected at most {limits.body_bytes:,} bytes, got more")
-    if int(request.headers.get("content-length", 0)) > limits.body_bytes:
+    length = request.headers.get("content-length", "0")
+    if not _is_count(length) or int(length) > limits.body_bytes:
         raise too_large
     body = bytearray()
     try:
@@ -213,6 +231,8 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
                 body += chunk
                 if len(body) > limits.body_bytes:
                     raise too_large
+    except ClientDisconnect as error:
+        raise _RefusedError(CLOSED, "the client is gone") from error
     except TimeoutError as error:
         raise _RefusedError(408, f"the body: expected all of it within {limits.body_s:g} s") from error
     return bytes(body)
@@ -243,9 +263,13 @@ def _header_length(request: Request) -> int | None:
     text = request.headers.get("inference-header-content-length")
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) < 12):
+    if not _is_count(text):
         raise InputError("Inference-Header-Content-Length", expected="a number of bytes", got=text[:100])
     return int(text)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 12
 
 
 def _wanted(outputs: Any) -> list[str]:

@@ -11,9 +11,9 @@ from typing import Any
 from offramp.errors import BudgetError, BusyError, InputError, MissingExtraError
 from offramp.model._model import EarlyExitModel
 from offramp.serve._messages import CONTENTS, MESSAGES, METHODS, SERVICE
-from offramp.serve._requests import LARGE_BYTES, Limits, Settings, read_settings, submit
+from offramp.serve._requests import LARGE_BYTES, SETTINGS, Limits, Settings, read_settings, submit, takes_texts
 from offramp.serve._scheduler import Scheduler, Ticket
-from offramp.serve._tensors import DTYPES, SETTINGS, describe_parameters, describe_tensors, list_outputs, read_tensors
+from offramp.serve._tensors import DTYPES, describe_parameters, describe_tensors, list_outputs, read_tensors
 
 try:
     import grpc
@@ -88,7 +88,7 @@ class _Service:
     async def ModelInfer(self, request: Any, context: Any) -> Any:
         await self._check_name(request.model_name, context)
         try:
-            if request.ByteSize() <= LARGE_BYTES:
+            if request.ByteSize() <= LARGE_BYTES and takes_texts(self._scheduler.model):
                 ticket, settings = self._start(request, context)
             else:
                 ticket, settings = await self._start_in_thread(request, context)

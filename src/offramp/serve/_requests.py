@@ -19,6 +19,8 @@ from offramp.serve._scheduler import Scheduler, Ticket
 
 __all__ = [
     "LARGE_BYTES",
+    "LONGEST_SHOWN",
+    "SETTINGS",
     "Limits",
     "Settings",
     "check_sets",
@@ -28,7 +30,11 @@ __all__ = [
     "read_settings",
     "submit",
     "takes_texts",
+    "to_array",
 ]
+
+LONGEST_SHOWN = 100
+"""Characters of a value in a message at most."""
 
 LARGE_BYTES = 64 * 2**10
 """Requests above this size are read in another thread, so that small ones need not wait for them."""
@@ -45,7 +51,7 @@ class Limits:
     characters: int = 100_000
     """Characters of a text."""
     pixels: int = 16_000_000
-    """Pixels of an image."""
+    """Pixels of the images of a request together."""
     body_s: float = 10.0
     """Seconds within which a request must have arrived."""
     deadline_ms: float = 60_000.0
@@ -66,6 +72,10 @@ class Settings:
     """Milliseconds after which the answer is of no use."""
 
 
+SETTINGS = tuple(field.name for field in fields(Settings))
+"""Names of the settings."""
+
+
 def read_settings(values: Mapping[str, Any], limits: Limits) -> Settings:
     """Check the settings of a request.
 
@@ -73,14 +83,13 @@ def read_settings(values: Mapping[str, Any], limits: Limits) -> Settings:
         values: Settings by name, as JSON gave them; None stands for a setting left out.
         limits: Limits of the server.
     """
-    names = [field.name for field in fields(Settings)]
     for name, value in values.items():
-        if name not in names:
-            raise InputError(str(unknown_name("setting", name, names)))
+        if name not in SETTINGS:
+            raise InputError(str(unknown_name("setting", name[:LONGEST_SHOWN], SETTINGS)))
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-            raise InputError(name, expected="a finite number", got=str(value)[:100])
+            raise InputError(name, expected="a finite number", got=str(value)[:LONGEST_SHOWN])
     given = {name: float(value) for name, value in values.items() if value is not None}
     given["deadline_ms"] = min(given.get("deadline_ms", limits.deadline_ms), limits.deadline_ms)
     return Settings(**given)
@@ -115,7 +124,7 @@ def read_inputs(values: Any, model: EarlyExitModel, limits: Limits) -> Any:
     if takes_texts(model):
         return [_check_text(value, place, limits) for place, value in enumerate(values)]
     if all(isinstance(value, str | bytes) for value in values):
-        return [_read_image(value, place, limits) for place, value in enumerate(values)]
+        return _read_images(values, limits)
     return _read_numbers(values, whole=bool(model.preprocessing.steps))
 
 
@@ -176,26 +185,52 @@ def _check_text(value: Any, place: int, limits: Limits) -> str:
     return value
 
 
-def _read_image(value: str | bytes, place: int, limits: Limits) -> npt.NDArray[np.uint8]:
-    name = f"input {place}"
-    if isinstance(value, str):
-        try:
-            value = base64.b64decode(value, validate=True)
-        except ValueError as error:
-            raise InputError(name, expected="an image file as base64", got="a text that is not base64") from error
-    return decode_image(value, place=name, most_pixels=limits.pixels)
+def _read_images(values: list[str | bytes], limits: Limits) -> list[npt.NDArray[np.uint8]]:
+    """Decode image files, base64 or bytes, as long as all of them together have few enough pixels."""
+    images: list[npt.NDArray[np.uint8]] = []
+    pixels = limits.pixels
+    for place, value in enumerate(values):
+        name = f"input {place}"
+        if isinstance(value, str):
+            try:
+                value = base64.b64decode(value, validate=True)
+            except ValueError as error:
+                raise InputError(name, expected="an image file as base64", got="a text that is not base64") from error
+        images.append(decode_image(value, place=name, most_pixels=pixels))
+        pixels -= images[-1].shape[0] * images[-1].shape[1]
+    return images
 
 
 def _read_numbers(values: list[Any], *, whole: bool) -> npt.NDArray[Any]:
-    """Return nested lists as an array: of bytes for images that are still to be prepared, else of numbers."""
+    """Return nested lists as an array: of bytes for images that are still to be prepared, else of float32."""
+    array = to_array(values)
+    if array.dtype.kind == "b":
+        raise InputError("inputs", expected="lists of numbers", got="true or false in them")
+    if not whole:
+        return array.astype(np.float32)  # 1.0 is written as 1 by some clients
+    if array.dtype.kind == "f" or array.min(initial=0) < 0 or array.max(initial=0) > 255:
+        raise InputError("inputs", expected="pixels as whole numbers in 0 to 255", got="other numbers")
+    return array.astype(np.uint8)
+
+
+def to_array(values: list[Any]) -> npt.NDArray[Any]:
+    """Return nested lists of numbers as an array.
+
+    Args:
+        values: The lists; anything but numbers in them is refused, as an array of texts may need a million times their
+            memory.
+    """
+    waiting: list[Any] = [values]
+    while waiting:
+        for value in waiting.pop():
+            if isinstance(value, list):
+                waiting.append(value)
+            elif not isinstance(value, int | float):
+                raise InputError("inputs", expected="lists of numbers", got=f"a {type(value).__name__} in them")
     try:
         array = np.array(values)
     except (ValueError, OverflowError) as error:
         raise InputError("inputs", expected="lists of numbers, all of one shape", got="several shapes") from error
-    if array.dtype.kind not in "iuf":
-        raise InputError("inputs", expected="texts, images as base64, or lists of numbers", got="something else")
-    if whole:
-        if array.dtype.kind == "f" or array.min(initial=0) < 0 or array.max(initial=0) > 255:
-            raise InputError("inputs", expected="pixels as whole numbers in 0 to 255", got="other numbers")
-        return array.astype(np.uint8)
-    return array.astype(np.float32) if array.dtype.kind == "f" else array
+    if array.dtype.kind not in "biuf":
+        raise InputError("inputs", expected="numbers of at most 64 bits", got="larger ones")
+    return array

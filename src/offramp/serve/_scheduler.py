@@ -133,6 +133,7 @@ class Scheduler:
             BudgetError: If no operating point meets the request.
             InputError: If the network cannot take the inputs.
         """
+        self._check_room(1)  # before the work of preparing inputs
         row, point = self._pick_point(budget, max_drop)
         if deadline_ms is not None and not deadline_ms > 0:
             raise InputError("deadline_ms", expected="milliseconds above 0", got=deadline_ms)
@@ -148,15 +149,7 @@ class Scheduler:
             own = hidden if len(samples) == count else self.model.backbone.select(hidden, samples, 0)
             parts.append(_Part(request, samples.tolist(), own, sizes[samples]))
         with self._changed:
-            if self._closed:
-                raise BusyError("the scheduler is closed", hint="send the request to another one")
-            if self._queued + count > self.max_queue:
-                raise BusyError(
-                    "the queue is full",
-                    expected=f"at most {self.max_queue:,} samples in it",
-                    got=f"{count:,} more than the {self._queued:,} there",
-                    hint="try again later",
-                )
+            self._check_room(count)
             for part in parts:
                 heapq.heappush(self._queue, (request.deadline, next(self._numbers), part))
             self._queued += count
@@ -175,9 +168,8 @@ class Scheduler:
             part.request.start(now, row, self._levels[row])
         try:
             self._run(parts)
-        except Exception:  # because of some sample: the others are answered all the same
-            for part in parts:
-                self._run_alone(part)
+        except Exception as error:  # because of some sample: the others are answered all the same
+            self._run_halves(parts, error)
         return sum(map(len, parts))
 
     def close(self) -> None:
@@ -198,6 +190,18 @@ class Scheduler:
                     return
             self.run_batch()
 
+    def _check_room(self, count: int) -> None:
+        """Refuse samples that the queue cannot take."""
+        if self._closed:
+            raise BusyError("the scheduler is closed", hint="send the request to another one")
+        if self._queued + count > self.max_queue:
+            raise BusyError(
+                "the queue is full",
+                expected=f"at most {self.max_queue:,} samples in it",
+                got=f"{count:,} more than the {self._queued:,} there",
+                hint="try again later",
+            )
+
     def _pick_point(self, budget: float | None, max_drop: float | None) -> tuple[int | None, OperatingPoint]:
         """Return the operating point for a request, and its row in the engine; None if the load decides."""
         if budget is not None and max_drop is not None:
@@ -209,7 +213,8 @@ class Scheduler:
 
     def _pick_guaranteed(self, max_drop: float) -> tuple[int, OperatingPoint]:
         """Return the cheapest point with a guarantee, of the confidence and loss that the model was chosen for."""
-        if max_drop not in self._guaranteed:
+        known = self._guaranteed.get(max_drop)
+        if known is None:
             asked, policy = self.model.request, self.model.point.policy
             point = self.model.at(
                 max_drop=max_drop, confidence=asked.confidence, loss=asked.loss, bound=asked.bound, policy=policy
@@ -222,8 +227,8 @@ class Scheduler:
                 )
             if len(self._guaranteed) >= MOST_GUARANTEES:
                 self._guaranteed.clear()
-            self._guaranteed[max_drop] = row, point
-        return self._guaranteed[max_drop]
+            known = self._guaranteed[max_drop] = row, point
+        return known
 
     def _find_row(self, point: OperatingPoint) -> int | None:
         """Return the row of a point in the engine, if it is there."""
@@ -258,7 +263,7 @@ class Scheduler:
         now, parts, count = self._clock(), [], 0
         while self._queue:
             part = self._queue[0][2]
-            if part.request.is_due(now):
+            if part.request.is_wanted(now):
                 if count + len(part) > self.max_batch:
                     break
                 parts.append(part)
@@ -285,19 +290,23 @@ class Scheduler:
                     request, sample = samples[row]
                     request.add(sample, answer[place])
             now = self._clock()
-            due = torch.tensor([samples[row][0].is_due(now) for row in batch.rows.tolist()], dtype=torch.bool)
-            riders = torch.zeros_like(due) if batch.finished is None else batch.finished.cpu()
-            if not bool((due | riders).all()):
-                batch = engine.keep(batch, (due & ~riders).nonzero().squeeze(1).to(batch.rows.device))
+            wanted = torch.tensor([samples[row][0].is_wanted(now) for row in batch.rows.tolist()], dtype=torch.bool)
+            riders = torch.zeros_like(wanted) if batch.finished is None else batch.finished.cpu()
+            if not bool((wanted | riders).all()):
+                batch = engine.keep(batch, (wanted & ~riders).nonzero().squeeze(1).to(batch.rows.device))
 
-    def _run_alone(self, part: "_Part") -> None:
-        """Run a part whose batch failed; its request fails if it fails again."""
-        if part.request.ticket.done():
+    def _run_halves(self, parts: Sequence["_Part"], error: Exception) -> None:
+        """Run the halves of a batch that failed, until only requests fail that fail by themselves."""
+        if len(parts) == 1:
+            parts[0].request.fail(error)
             return
-        try:
-            self._run([part])
-        except Exception as error:
-            part.request.fail(error)
+        for half in (parts[: len(parts) // 2], parts[len(parts) // 2 :]):
+            waiting = [part for part in half if not part.request.ticket.done()]
+            try:
+                if waiting:
+                    self._run(waiting)
+            except Exception as reason:
+                self._run_halves(waiting, reason)
 
 
 @dataclass(eq=False)
@@ -322,7 +331,7 @@ class _Request:
         if self.ticket.queued_s is None:
             self.ticket.queued_s = now - self.submitted
 
-    def is_due(self, now: float) -> bool:
+    def is_wanted(self, now: float) -> bool:
         """Tell if somebody waits for the answer; fail the request if its deadline has passed."""
         if now >= self.deadline and not self.ticket.done():
             self.fail(

@@ -12,11 +12,19 @@ from offramp.errors import InputError
 from offramp.model._answer import Answer
 from offramp.model._model import EarlyExitModel
 from offramp.policy import OperatingPoint
-from offramp.serve._requests import Limits, Settings, describe_point, read_inputs, takes_texts
+from offramp.serve._requests import (
+    LONGEST_SHOWN,
+    SETTINGS,
+    Limits,
+    Settings,
+    describe_point,
+    read_inputs,
+    takes_texts,
+    to_array,
+)
 
 __all__ = [
     "DTYPES",
-    "SETTINGS",
     "describe_parameters",
     "describe_tensors",
     "list_outputs",
@@ -45,12 +53,9 @@ DTYPES = {
 MOST_DIMENSIONS = 8
 """Dimensions of a tensor at most."""
 
-SETTINGS = ("budget", "max_drop", "sets", "deadline_ms")
-"""Parameters of a request that are ours; clients send others of their own, which are ignored."""
-
 
 def parse_json(body: bytes) -> dict[str, Any]:
-    """Parse a request's JSON object; NaN and infinite numbers, which JSON does not have, are refused.
+    """Parse a request's JSON object; the words NaN and Infinity, which JSON does not have, are refused.
 
     Args:
         body: The JSON, in UTF-8.
@@ -86,6 +91,7 @@ def read_request(
     parameters = request.get("parameters") or {}
     if not isinstance(parameters, Mapping):
         raise InputError("parameters", expected="a JSON object", got=type(parameters).__name__)
+    # Clients send other parameters of their own, which are ignored.
     settings = {name: parameters[name] for name in SETTINGS if name in parameters}
     return request, inputs, settings
 
@@ -102,13 +108,14 @@ def read_tensors(entries: Sequence[Mapping[str, Any]], model: EarlyExitModel, li
     for entry in entries:
         name, shape, data = entry.get("name"), entry.get("shape"), entry.get("data")
         if not isinstance(name, str) or name in tensors:
-            raise InputError("inputs", expected="tensors of different names", got=name)
+            raise InputError("inputs", expected="tensors of different names", got=str(name)[:LONGEST_SHOWN])
+        label = f"tensor '{name[:LONGEST_SHOWN]}'"
         if not isinstance(shape, list) or not 1 <= len(shape) <= MOST_DIMENSIONS or not all(map(_is_length, shape)):
-            raise InputError(f"tensor '{name}'", expected="a shape of whole numbers of at least 0", got=shape)
+            raise InputError(label, expected="a shape of whole numbers of at least 1", got=shape)
         if isinstance(data, bytes | memoryview):
-            tensors[name] = _from_bytes(name, entry.get("datatype"), shape, data)
+            tensors[name] = _from_bytes(label, entry.get("datatype"), shape, data)
         else:
-            tensors[name] = _from_list(name, entry.get("datatype"), shape, data)
+            tensors[name] = _from_list(label, entry.get("datatype"), shape, data)
     return _as_inputs(tensors, model, limits)
 
 
@@ -205,40 +212,40 @@ def _attach_binary(entries: Any, binary: memoryview) -> list[Mapping[str, Any]]:
 
 
 def _is_length(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**31
+    return type(value) is int and 1 <= value < 2**31
 
 
-def _dtype(name: str, datatype: Any) -> type[Any]:
+def _dtype(label: str, datatype: Any) -> type[Any]:
     dtype = DTYPES.get(datatype) if isinstance(datatype, str) else None
     if dtype is None:
-        raise InputError(f"tensor '{name}'", expected=f"a datatype of BYTES, {', '.join(DTYPES)}", got=datatype)
+        raise InputError(label, expected=f"a datatype of BYTES, {', '.join(DTYPES)}", got=str(datatype)[:LONGEST_SHOWN])
     return dtype
 
 
-def _from_list(name: str, datatype: Any, shape: list[int], data: Any) -> npt.NDArray[Any] | list[Any]:
+def _from_list(label: str, datatype: Any, shape: list[int], data: Any) -> npt.NDArray[Any] | list[Any]:
     if not isinstance(data, list):
-        raise InputError(f"tensor '{name}'", expected="a list of its data", got=type(data).__name__)
+        raise InputError(label, expected="a list of its data", got=type(data).__name__)
     if datatype == "BYTES":
         values = [value for row in data for value in (row if isinstance(row, list) else [row])]
         if len(values) != math.prod(shape):
-            raise InputError(f"tensor '{name}'", expected=f"{math.prod(shape)} values", got=f"{len(values)}")
+            raise InputError(label, expected=f"{math.prod(shape)} values", got=f"{len(values)}")
         return values
-    dtype = _dtype(name, datatype)
+    dtype = _dtype(label, datatype)
     try:
-        array = np.array(data)
-        if array.dtype.kind not in "biuf" or (array.dtype.kind == "f" and np.dtype(dtype).kind != "f"):
+        array = to_array(data)
+        if array.dtype.kind == "f" and np.dtype(dtype).kind != "f":
             raise ValueError(f"values of type {array.dtype}")
         converted: npt.NDArray[Any] = array.astype(dtype).reshape(shape)
         if array.size and np.dtype(dtype).kind in "iu" and bool((converted.reshape(array.shape) != array).any()):
             raise ValueError("values out of range")
     except (ValueError, OverflowError, TypeError) as error:
         raise InputError(
-            f"tensor '{name}'", expected=f"{math.prod(shape)} numbers of type {datatype}", got=str(error)[:200]
+            label, expected=f"{math.prod(shape)} numbers of type {datatype}", got=str(error)[:200]
         ) from error
     return converted
 
 
-def _from_bytes(name: str, datatype: Any, shape: list[int], data: bytes | memoryview) -> npt.NDArray[Any] | list[Any]:
+def _from_bytes(label: str, datatype: Any, shape: list[int], data: bytes | memoryview) -> npt.NDArray[Any] | list[Any]:
     if datatype == "BYTES":
         values, place = [], 0
         while place + 4 <= len(data):  # each has its length before it
@@ -248,12 +255,12 @@ def _from_bytes(name: str, datatype: Any, shape: list[int], data: bytes | memory
             values.append(bytes(data[place + 4 : end]))
             place = end
         if place != len(data) or len(values) != math.prod(shape):
-            raise InputError(f"tensor '{name}'", expected=f"{math.prod(shape)} values with their lengths", got="others")
+            raise InputError(label, expected=f"{math.prod(shape)} values with their lengths", got="others")
         return values
-    dtype = np.dtype(_dtype(name, datatype)).newbyteorder("<")
+    dtype = np.dtype(_dtype(label, datatype)).newbyteorder("<")
     if len(data) != math.prod(shape) * dtype.itemsize:
         expected = f"{math.prod(shape) * dtype.itemsize} bytes"
-        raise InputError(f"tensor '{name}'", expected=expected, got=f"{len(data)}")
+        raise InputError(label, expected=expected, got=f"{len(data)}")
     return np.frombuffer(data, dtype).reshape(shape)
 
 

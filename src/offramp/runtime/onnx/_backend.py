@@ -188,7 +188,9 @@ class OnnxBackend:
 
         def run(hidden: Hidden) -> tuple[Tensor, Tensor]:
             leaves = _leaves(hidden, spec)
-            probabilities, exit = session.run(outputs, {name: leaves[place].numpy() for name, place in reads})
+            feeds = {name: leaves[place].numpy() for name, place in reads}
+            with _ExplainErrors(feeds):
+                probabilities, exit = session.run(outputs, feeds)
             return torch.from_numpy(probabilities), torch.from_numpy(exit)
 
         return run
@@ -355,6 +357,25 @@ def _parameters(policy: Policy | None) -> list[str]:
     return ["temperature", *([] if policy is None else sorted(policy.parameters))]
 
 
+class _ExplainErrors:
+    """Says which inputs ONNX Runtime could not take. Not a generator, which would take as long as a small graph."""
+
+    def __init__(self, feeds: Mapping[str, Any]) -> None:
+        self._feeds = feeds
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if not isinstance(error, Exception) or "allocate" in str(error):  # memory can run out whatever the inputs are
+            return
+        shapes = ", ".join(f"{name} of shape {feed.shape}" for name, feed in list(self._feeds.items())[:4])
+        raise InputError(
+            f"the network cannot take these inputs ({shapes}): {str(error)[:300]}",
+            hint="give a batch of samples like those it was exported with",
+        ) from error
+
+
 class _Tree(NamedTuple):
     """A tree of tensors that a graph returns."""
 
@@ -388,7 +409,8 @@ class _GraphCall:
         outputs: list[Tensor] = []
         if self.session is not None:
             feeds = {name: leaves[place].numpy() for name, place in self.reads}
-            outputs = [torch.from_numpy(array) for array in self.session.run(self.writes, feeds)]
+            with _ExplainErrors(feeds):
+                outputs = [torch.from_numpy(array) for array in self.session.run(self.writes, feeds)]
         trees = []
         for (_, spec), places in zip(self.trees, self.places, strict=True):
             values = [outputs[place] if new else leaves[place] for new, place in places]
