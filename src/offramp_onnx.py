@@ -591,7 +591,7 @@ def read_batches(network: OnnxNetwork, files: Sequence[str]) -> Iterator[tuple[l
             for start in range(0, len(next(iter(arrays.values()))), BATCH):
                 part = {name: array[start : start + BATCH] for name, array in arrays.items()}
                 rows = range(start, start + len(next(iter(part.values()))))
-                yield [f"{file}:{row}" for row in rows], part.get("", part)
+                yield [f"{file}:{row}" for row in rows], part if len(part) > 1 else next(iter(part.values()))
         elif network.takes_texts:
             with open(file, encoding="utf-8-sig", newline="\n") as opened:
                 lines = [line.removesuffix("\n").removesuffix("\r") for line in opened]

@@ -72,6 +72,17 @@ def test_a_process_serves_and_ends(offramp: Shell, workshop: Path, artifact: Pat
     assert f"Serving '{artifact.name}' on http://127.0.0.1:{port}" in (tmp_path / "log").read_text()
 
 
+def test_a_port_that_is_taken_is_told_at_once(offramp: Shell, artifact: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ran = offramp("serve", artifact, "--port", port, *TRUST)
+        assert ran.status == 1
+        assert "choose another --port" in ran.told
+        ran = offramp("serve", artifact, "--port", str(free_port()), "--grpc-port", port, *TRUST)
+        assert ran.status == 1
+        assert "choose another --grpc-port" in ran.told
+
+
 @each(
     ("line", "words"),
     [

@@ -95,6 +95,29 @@ class TestPredict:
             assert entry["exit"] == row["exit"]
         assert answer["point"]["guarantee"]["at_most"] == 0.5
 
+    @each("bad", ["not base64", base64.b64encode(b"no image").decode(), None, [[1, 2], [3]]])
+    def test_one_bad_input_has_its_error_alone(self, port: int, bad: Any) -> None:
+        good = images(2, seed=3)[0]
+        status, answer = call(port, "/predict", {"inputs": [encode(good[0]), bad, encode(good[1])]})
+        assert status == 200, answer
+        first, marked, second = answer["predictions"]
+        expected = model().predict(good)
+        assert [first["label"], second["label"]] == list(expected.names)
+        assert set(marked) == {"error"}
+        assert answer["point"]["policy"] == "threshold"
+
+    def test_pixels_are_counted_over_all_images(self, port: int) -> None:
+        status, answer = call(port, "/predict", {"inputs": [bomb(1000)] * 3})
+        assert status == 200, answer
+        assert ["error" in entry for entry in answer["predictions"]] == [False, False, True]
+        assert "pixels" in answer["predictions"][2]["error"]
+
+    def test_images_of_several_sizes_are_answered_or_marked_one_by_one(self, port: int) -> None:
+        sizes = [images(1, seed=3)[0][0], np.zeros((48, 40, 3), np.uint8), np.zeros((2, 2), np.uint8)]
+        status, answer = call(port, "/predict", {"inputs": [encode(image) for image in sizes]})
+        assert status == 200, answer
+        assert answer["predictions"][0]["label"] == model().predict(sizes[0][None]).names[0]
+
     def test_settings_are_of_one_request(self, port: int) -> None:
         inputs = images(4, seed=3)[0]
         budget = model().dial.cheapest
@@ -118,7 +141,6 @@ class TestPredict:
             ({"inputs": [[1, 2, 3]]}, 400, "N x H x W x C"),
             ({"inputs": [["a" * 60_000, *[""] * 30_000]]}, 400, "numbers"),  # as an array it would take gigabytes
             ({"inputs": [bomb(4000)]}, 400, "pixels"),
-            ({"inputs": [bomb(1000)] * 3}, 400, "pixels"),
             (b'{"inputs": ["a"], "\\ud800": 1}', 400, "unknown setting"),
             ({"inputs": ["a"], "x" * 100_000: 1}, 400, "unknown setting"),
             ({"inputs": [[[[0, 0, 0]] * 32] * 32], "budgt": 1}, 400, "budget"),

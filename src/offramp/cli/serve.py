@@ -1,5 +1,6 @@
 """`offramp serve`."""
 
+import socket
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from offramp.cli.choosing import (
 )
 from offramp.cli.console import say
 from offramp.cli.options import ArtifactArgument, LatencyOption, TrustOption
+from offramp.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
@@ -53,7 +55,7 @@ def serve(
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on.", rich_help_panel=SERVER)
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port.", rich_help_panel=SERVER)] = 8080,
+    port: Annotated[int, typer.Option(min=1, max=65535, metavar="N", help="Port.", rich_help_panel=SERVER)] = 8080,
     grpc_port: Annotated[
         int | None,
         typer.Option(
@@ -122,7 +124,6 @@ def serve(
     [bold]Example[/bold]: curl localhost:8080/predict --data '{"inputs": ["where is my card?"], "budget": 0.5}'
     """
     from offramp.cli.networks import open_artifact
-    from offramp.errors import MissingExtraError
     from offramp.model._backends import backend_name
     from offramp.serve import Scheduler
     from offramp.serve._app import create_app
@@ -133,6 +134,9 @@ def serve(
     except ImportError as error:
         raise MissingExtraError("serving needs uvicorn", hint="pip install 'offramp[serve]'") from error
 
+    _check_port(host, port, "--port")
+    if grpc_port is not None:
+        _check_port(host, grpc_port, "--grpc-port")
     backend, _ = read_run(latency, backend, batch_size)
     model = with_latency_file(open_artifact(artifact, trust), latency, None)
     backend = backend_name(model) if backend is None else backend
@@ -163,6 +167,17 @@ def serve(
     if grpc_port is not None:
         say(f"Serving '{name}' over gRPC on {host}:{grpc_port}.")
     uvicorn.run(app, host=host, port=port, access_log=False, log_level="warning", timeout_graceful_shutdown=DRAIN_S)
+    say("Stopped: what was accepted is answered.")
+
+
+def _check_port(host: str, port: int, option: str) -> None:
+    """Refuse a port that is taken before the network is prepared, which may take a minute."""
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        raise InputError(
+            f"cannot listen on {host}:{port}: {error.strerror}", hint=f"choose another {option}"
+        ) from error
 
 
 def _example(model: "EarlyExitModel", data: str | None) -> Any:
@@ -170,7 +185,6 @@ def _example(model: "EarlyExitModel", data: str | None) -> Any:
     from offramp.cli.datasets import check_inputs
     from offramp.cli.networks import blank_input
     from offramp.data import open_data
-    from offramp.errors import InputError
 
     if data is not None:
         source = open_data(data)

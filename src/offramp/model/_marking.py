@@ -12,7 +12,7 @@ from offramp.model._answer import Answer, join_answers
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
 
-__all__ = ["OnError", "predict_marking", "refuse_errors"]
+__all__ = ["OnError", "mark_input", "predict_marking", "refuse_errors"]
 
 OnError = Literal["raise", "mark"]
 """Treatment of bad inputs."""
@@ -60,7 +60,7 @@ def _predict_part(
         if not count:
             raise
         if count == 1:
-            return _mark(model, str(error))
+            return mark_input(model, str(error))
     middle = part.start + count // 2
     halves = slice(part.start, middle), slice(middle, part.stop)
     return join_answers([_predict_part(model, inputs, rows, half, generator) for half in halves])
@@ -71,8 +71,13 @@ def _take(inputs: Any, part: slice) -> Any:
     return {name: values[part] for name, values in inputs.items()} if isinstance(inputs, Mapping) else inputs[part]
 
 
-def _mark(model: "EarlyExitModel", message: str) -> Answer:
-    """Return the answer to one bad input that the network could not take."""
+def mark_input(model: "EarlyExitModel", message: str) -> Answer:
+    """Return the answer to one bad input that the network could not take.
+
+    Args:
+        model: The model.
+        message: The reason.
+    """
     missing, empty = torch.tensor([-1]), torch.zeros(1, model.backbone.num_classes, dtype=torch.bool)
     sets = dict.fromkeys(model.point.conformal_thresholds, empty)
     probabilities = torch.full(empty.shape, torch.nan)

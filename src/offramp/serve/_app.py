@@ -5,10 +5,12 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from importlib.metadata import version
-from typing import Any
+from typing import Any, TypeVar
 
 from offramp.errors import BudgetError, BusyError, InputError, MissingExtraError
-from offramp.model._answer import Answer
+from offramp.model._answer import Answer, join_answers
+from offramp.model._marking import mark_input
+from offramp.model._model import EarlyExitModel
 from offramp.serve._requests import (
     LARGE_BYTES,
     SETTINGS,
@@ -16,9 +18,9 @@ from offramp.serve._requests import (
     Settings,
     describe_answer,
     describe_point,
-    read_inputs,
     read_settings,
     submit,
+    submit_each,
     takes_texts,
 )
 from offramp.serve._scheduler import Scheduler, Ticket
@@ -32,6 +34,8 @@ except ImportError as error:
     raise MissingExtraError("serving needs FastAPI and uvicorn", hint="pip install 'offramp[serve]'") from error
 
 __all__ = ["create_app"]
+
+T = TypeVar("T")
 
 RETRY_AFTER_S = 1
 """Seconds after which a refused client may try again: a full queue is worked off in less."""
@@ -113,22 +117,16 @@ def create_app(
     app.state.ready = False
     app.add_exception_handler(_RefusedError, _refuse)
 
-    async def ask(request: Request, read: Callable[[bytes], tuple[Any, Settings]]) -> tuple[Answer, Ticket, Settings]:
+    async def start(request: Request, read: Callable[[bytes], T]) -> T:
+        """Read a request and put it into the queue."""
         body = await _read_body(request, limits)
-
-        def start() -> tuple[Ticket, Settings]:
-            inputs, settings = read(body)
-            return submit(scheduler, inputs, settings), settings
-
         try:
             # A small image file may take long to decode, too.
-            quick = texts and len(body) <= LARGE_BYTES
-            ticket, settings = start() if quick else await asyncio.to_thread(start)
+            return read(body) if texts and len(body) <= LARGE_BYTES else await asyncio.to_thread(read, body)
         except BusyError as error:
             raise _RefusedError(503, str(error), {"Retry-After": str(RETRY_AFTER_S)}) from error
         except (InputError, BudgetError) as error:
             raise _RefusedError(400, str(error)) from error
-        return await _wait(ticket, request), ticket, settings
 
     def check_name(given: str) -> None:
         if given != name:
@@ -136,36 +134,38 @@ def create_app(
 
     @app.post("/predict", responses=_responses("Answers"), openapi_extra=_body(PREDICT_BODY))
     async def predict(request: Request) -> JSONResponse:
-        def read(body: bytes) -> tuple[Any, Settings]:
+        def read(body: bytes) -> tuple[list[Ticket | str], Settings]:
             content = parse_json(body)
             values = content.pop("inputs", None)
             settings = read_settings(content, limits)
-            return read_inputs(values, model, limits), settings
+            return submit_each(scheduler, values, settings, limits), settings
 
-        answer, ticket, settings = await ask(request, read)
-        point = describe_point(ticket.point)
-        return _Response({"predictions": describe_answer(answer, settings), "point": point})
+        parts, settings = await start(request, read)
+        answers = [await _wait_marking(part, request, model, alone=len(parts) == 1) for part in parts]
+        point = next(part.point for part in parts if isinstance(part, Ticket))
+        predictions = describe_answer(join_answers(answers), settings)
+        return _Response({"predictions": predictions, "point": describe_point(point)})
 
     @app.post("/v2/models/{model_name}/infer", responses=_responses("Answers"), openapi_extra=_body(INFER_BODY))
     @app.post("/v2/models/{model_name}/versions/{model_version}/infer", include_in_schema=False)
     async def infer(request: Request, model_name: str) -> JSONResponse:
         check_name(model_name)
-        found: dict[str, Any] = {}
 
-        def read(body: bytes) -> tuple[Any, Settings]:
-            content, inputs, settings = read_request(body, _header_length(request), model, limits)
-            found.update(content)
-            return inputs, read_settings(settings, limits)
+        def read(body: bytes) -> tuple[dict[str, Any], Ticket, Settings]:
+            content, inputs, given = read_request(body, _header_length(request), model, limits)
+            settings = read_settings(given, limits)
+            return content, submit(scheduler, inputs, settings), settings
 
-        answer, ticket, settings = await ask(request, read)
+        content, ticket, settings = await start(request, read)
+        answer = await _wait(ticket, request)
         try:
-            outputs = write_outputs(answer, settings, _wanted(found.get("outputs")))
+            outputs = write_outputs(answer, settings, _wanted(content.get("outputs")))
         except InputError as error:
             raise _RefusedError(400, str(error)) from error
         return _Response(
             {
                 "model_name": name,
-                "id": str(found.get("id") or ""),
+                "id": str(content.get("id") or ""),
                 "parameters": describe_parameters(ticket.point),
                 "outputs": outputs,
             }
@@ -256,6 +256,18 @@ async def _wait(ticket: Ticket, request: Request) -> Answer:
         raise _RefusedError(504, str(error)) from error
     except InputError as error:
         raise _RefusedError(400, str(error)) from error
+
+
+async def _wait_marking(part: Ticket | str, request: Request, model: EarlyExitModel, *, alone: bool) -> Answer:
+    """Wait for an answer; one of several inputs that is bad is marked with its error."""
+    if isinstance(part, str):
+        return mark_input(model, part)
+    try:
+        return await _wait(part, request)
+    except _RefusedError as error:
+        if alone or error.status != 400:
+            raise
+        return mark_input(model, str(error))
 
 
 def _header_length(request: Request) -> int | None:

@@ -3,7 +3,7 @@
 import base64
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from offramp._registry import unknown_name
 from offramp.data._images import decode_image
-from offramp.errors import InputError
+from offramp.errors import InputError, OfframpError
 from offramp.model._answer import Answer
 from offramp.model._model import EarlyExitModel
 from offramp.policy import OperatingPoint
@@ -29,6 +29,7 @@ __all__ = [
     "read_inputs",
     "read_settings",
     "submit",
+    "submit_each",
     "takes_texts",
     "to_array",
 ]
@@ -89,7 +90,7 @@ def read_settings(values: Mapping[str, Any], limits: Limits) -> Settings:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-            raise InputError(name, expected="a finite number", got=str(value)[:LONGEST_SHOWN])
+            raise InputError(name, expected="a finite number", got=repr(value)[:LONGEST_SHOWN])
     given = {name: float(value) for name, value in values.items() if value is not None}
     given["deadline_ms"] = min(given.get("deadline_ms", limits.deadline_ms), limits.deadline_ms)
     return Settings(**given)
@@ -109,6 +110,46 @@ def submit(scheduler: Scheduler, inputs: Any, settings: Settings) -> Ticket:
     )
 
 
+def submit_each(scheduler: Scheduler, values: Any, settings: Settings, limits: Limits) -> list[Ticket | str]:
+    """Put the inputs of a request into the queue: together, or one by one if some of them are bad.
+
+    Args:
+        scheduler: The scheduler.
+        values: The inputs, as `read_inputs` takes them.
+        settings: The settings of the request.
+        limits: Limits of the server.
+
+    Returns:
+        One ticket for all inputs; or, for each, its ticket or the reason why there is none.
+
+    Raises:
+        InputError: If no input is good.
+    """
+    try:
+        return [submit(scheduler, read_inputs(values, scheduler.model, limits), settings)]
+    except InputError:
+        if not isinstance(values, list) or not 2 <= len(values) <= limits.samples:
+            raise
+        parts: list[Ticket | str] = []
+        try:
+            for place, value in enumerate(values):
+                try:
+                    inputs = read_inputs([value], scheduler.model, limits)
+                    if isinstance(value, str) and not isinstance(inputs[0], str):  # an image file
+                        limits = replace(limits, pixels=limits.pixels - inputs[0].shape[0] * inputs[0].shape[1])
+                    parts.append(submit(scheduler, inputs, settings))
+                except InputError as error:
+                    parts.append(str(error).replace("input 0", f"input {place}", 1))
+        except OfframpError:  # such as a queue that is full
+            for part in parts:
+                if isinstance(part, Ticket):
+                    part.cancel()
+            raise
+        if all(isinstance(part, str) for part in parts):
+            raise
+        return parts
+
+
 def read_inputs(values: Any, model: EarlyExitModel, limits: Limits) -> Any:
     """Return the inputs of a request as `EarlyExitModel.predict` takes them.
 
@@ -118,7 +159,8 @@ def read_inputs(values: Any, model: EarlyExitModel, limits: Limits) -> Any:
         limits: Limits of the server.
     """
     if not isinstance(values, list) or not values:
-        raise InputError("inputs", expected="a list of at least one input", got=type(values).__name__)
+        given = "none" if values is None else "an empty list" if values == [] else f"a {type(values).__name__}"
+        raise InputError("'inputs'", expected="a list of at least one input", got=given)
     if len(values) > limits.samples:
         raise InputError("inputs", expected=f"at most {limits.samples} in one request", got=f"{len(values)}")
     if takes_texts(model):
