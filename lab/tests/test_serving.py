@@ -4,14 +4,13 @@ import argparse
 import asyncio
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from offramp_bench.serving import load as generator
 from offramp_bench.serving.__main__ import ratios, summarise
-from offramp_bench.serving.networks import NETWORKS
 
 
 class Answering(BaseHTTPRequestHandler):
@@ -41,14 +40,11 @@ def port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize(("rate", "connections"), [(100.0, 0), (0.0, 4)])
-def test_requests_are_sent_and_counted(
-    port: int, rate: float, connections: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(NETWORKS, "banking77", replace(NETWORKS["banking77"], rows=lambda: ["one", "two"]))
+def test_requests_are_sent_and_counted(port: int, rate: float, connections: int, tmp_path: Path) -> None:
+    bodies = tmp_path / "bodies"
+    bodies.write_text('{"inputs": ["one"]}\n{"inputs": ["two"]}\n')
     Answering.asked = 0
-    options = argparse.Namespace(
-        port=port, network="banking77", seconds=1.0, rate=rate, connections=connections, seed=0
-    )
+    options = argparse.Namespace(port=port, bodies=bodies, seconds=1.0, rate=rate, connections=connections, seed=0)
     window = asyncio.run(generator.generate(options))
     assert len(window["answers"]) == Answering.asked > 10
     refused = sum(status == 503 for status, _ in window["answers"])

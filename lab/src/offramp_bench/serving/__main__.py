@@ -14,10 +14,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a model)
 from offramp.runtime._processor import processor_name
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.serving.networks import NETWORKS, SIDES
@@ -53,9 +56,9 @@ def serve(network: str, side: str, backend: str) -> Iterator[None]:
         process.wait()
 
 
-def load(network: str, side: str, seconds: float, *options: str) -> dict[str, Any]:
+def load(bodies: Path, side: str, seconds: float, *options: str) -> dict[str, Any]:
     """Run the load generator against one side."""
-    line = [sys.executable, "-m", "offramp_bench.serving.load", str(PORTS[side]), network, str(seconds), *options]
+    line = [sys.executable, "-m", "offramp_bench.serving.load", str(PORTS[side]), str(bodies), str(seconds), *options]
     ran = subprocess.run(["taskset", "-c", LOAD_CORE, *line], capture_output=True, text=True, check=True)
     content: dict[str, Any] = json.loads(ran.stdout)
     return content
@@ -80,22 +83,25 @@ def measure(network: str, backend: str, rounds: int, seconds: float) -> dict[str
     """Return all windows of one network."""
     windows: dict[str, Any] = {}
     with ExitStack() as servers:
+        bodies = Path(servers.enter_context(TemporaryDirectory())) / "bodies"
+        rows = NETWORKS[network].rows()
+        bodies.write_text("".join(json.dumps({"inputs": [row]}) + "\n" for row in rows), "utf-8")
         for side in SIDES:
             say(f"starting {network}, {side}")
             servers.enter_context(serve(network, side, backend))
         windows["saturation"] = {side: [] for side in SIDES}
         for turn in range(rounds):
             for side in SIDES if turn % 2 else SIDES[::-1]:
-                window = load(network, side, seconds / 2, "--connections", "64", "--seed", str(turn))
+                window = load(bodies, side, seconds / 2, "--connections", "64", "--seed", str(turn))
                 windows["saturation"][side].append(summarise(window))
         most = float(np.median([window["served_per_s"] for window in windows["saturation"]["full"]]))
-        light = summarise(load(network, "full", seconds / 2, "--rate", str(LIGHT * most)))
+        light = summarise(load(bodies, "full", seconds / 2, "--rate", str(LIGHT * most)))
         windows["light"] = light
         for share in SHARES:
             windows[f"{share:g}"] = {side: [] for side in SIDES}
             for turn in range(rounds):
                 for side in SIDES if turn % 2 else SIDES[::-1]:
-                    window = load(network, side, seconds, "--rate", str(share * most), "--seed", str(turn))
+                    window = load(bodies, side, seconds, "--rate", str(share * most), "--seed", str(turn))
                     figures = summarise(window, in_time_s=light["p50_ms"] / 100)
                     windows[f"{share:g}"][side].append(figures)
                     say(f"{network} at {share:g}, {side}: {figures}")

@@ -1,6 +1,8 @@
 """One load generator process: requests at a held Poisson rate, whether or not answers come, or as fast as they come.
 
-python -m offramp_bench.serving.load PORT NETWORK SECONDS (--rate R | --connections N) [--seed S]
+python -m offramp_bench.serving.load PORT BODIES SECONDS (--rate R | --connections N) [--seed S]
+
+BODIES is a file with one request body per line. Nothing heavy is imported: a window starts at once.
 """
 
 import argparse
@@ -9,12 +11,10 @@ import json
 import random
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import aiohttp
-
-import offramp_bench.torchvision_ops  # noqa: F401 (the rows come through torchvision)
-from offramp_bench.serving.networks import NETWORKS
 
 MOST_REQUESTS = 100_000
 """Requests of one run at most."""
@@ -22,7 +22,7 @@ MOST_REQUESTS = 100_000
 
 async def generate(options: argparse.Namespace) -> dict[str, Any]:
     """Send requests for some seconds, wait for all answers, and return the latencies by status."""
-    bodies = [json.dumps({"inputs": [row]}) for row in NETWORKS[options.network].rows()]
+    bodies = options.bodies.read_text("utf-8").splitlines()
     rng = random.Random(options.seed)
     found: list[tuple[int, float]] = []
     url = f"http://127.0.0.1:{options.port}/predict"
@@ -60,7 +60,7 @@ async def generate(options: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("port", type=int)
-    options.add_argument("network")
+    options.add_argument("bodies", type=Path)
     options.add_argument("seconds", type=float)
     options.add_argument("--rate", type=float, default=0.0)
     options.add_argument("--connections", type=int, default=64)
