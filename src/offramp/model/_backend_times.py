@@ -11,6 +11,7 @@ from torch import Tensor
 
 from offramp._progress import progress_bar
 from offramp.backbone import Cascade
+from offramp.backbone._backbone import Backbone
 from offramp.backbone._hidden import Hidden
 from offramp.backbone._merging import merge
 from offramp.errors import InputError, MissingExtraError, OfframpError, OfframpWarning
@@ -25,7 +26,7 @@ from offramp.runtime._run_times import RunTime, fastest, make_run, time_in_turns
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
 
-__all__ = ["BATCH_SIZES", "RARE", "SAMPLES", "measure_backends", "without_rare_exits"]
+__all__ = ["BATCH_SIZES", "RARE", "SAMPLES", "make_full_network", "measure_backends", "without_rare_exits"]
 
 BATCH_SIZES = (1, 8, 64)
 """Batch sizes by default."""
@@ -176,13 +177,22 @@ def _prepare(model: "EarlyExitModel", name: str, hidden: Hidden) -> _Candidate:
     last, full_hidden = backbone, hidden
     if isinstance(backbone, Cascade):
         last, full_hidden = backbone.members[-1], backbone.inputs_of_members(hidden)[-1]
-    network = merge(last, last.own_heads)
-    exits = NoExits((1,) * network.num_exits, (), backbone.num_classes)
-    staying = make_staying_point(POLICIES.get("threshold"), (network.num_exits - 1,), exits)
+    network, exits, staying = make_full_network(last)
     backend = make(network, model.pooling, exits, example(network, full_hidden))
     full = Engine(network, model.pooling, exits, [staying], backend=backend)
     exact = model.tuned_on is not None or getattr(running.engine.backend, "exact", False)
     return _Candidate(name, running, fewer, full, hidden, full_hidden, "" if exact else LESS_PRECISE)
+
+
+def make_full_network(backbone: Backbone) -> tuple[Backbone, NoExits, OperatingPoint]:
+    """Return a network without exits, in as few stages as possible, with its only operating point.
+
+    Args:
+        backbone: The network; of a cascade, its last member.
+    """
+    network = merge(backbone, backbone.own_heads)
+    exits = NoExits((1,) * network.num_exits, (), network.num_classes)
+    return network, exits, make_staying_point(POLICIES.get("threshold"), (network.num_exits - 1,), exits)
 
 
 def without_rare_exits(point: OperatingPoint) -> OperatingPoint | None:

@@ -64,7 +64,7 @@ TENSOR = {
     "required": ["name", "shape", "datatype"],
     "properties": {
         "name": {"type": "string"},
-        "shape": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        "shape": {"type": "array", "items": {"type": "integer", "minimum": 1}},
         "datatype": {"type": "string"},
         "data": {"type": "array", "items": {}},
     },

@@ -290,7 +290,10 @@ class Scheduler:
                     request, sample = samples[row]
                     request.add(sample, answer[place])
             now = self._clock()
-            wanted = torch.tensor([samples[row][0].is_wanted(now) for row in batch.rows.tolist()], dtype=torch.bool)
+            flags = [samples[row][0].is_wanted(now) for row in batch.rows.tolist()]
+            if all(flags):
+                continue
+            wanted = torch.tensor(flags)
             riders = torch.zeros_like(wanted) if batch.finished is None else batch.finished.cpu()
             if not bool((wanted | riders).all()):
                 batch = engine.keep(batch, (wanted & ~riders).nonzero().squeeze(1).to(batch.rows.device))

@@ -7,12 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from offramp.backbone import Cascade
-from offramp.backbone._merging import merge
 from offramp.cost import count_backbone
-from offramp.exits._none import NoExits
+from offramp.model._backend_times import make_full_network
 from offramp.model._model import EarlyExitModel
-from offramp.policy import POLICIES
-from offramp.runtime._batch_timer import make_staying_point
 from offramp_bench.cifar import cifar10
 from offramp_bench.runtime.networks import cascade_frontier, held_out_rows, text_frontier
 from offramp_bench.texts import intents
@@ -71,13 +68,10 @@ def build(network: str, side: str, backend: str) -> EarlyExitModel:
 def _full(model: EarlyExitModel, example: object) -> EarlyExitModel:
     """Return the full network without exits, of a cascade its last member, in as few stages as possible."""
     last = model.backbone.members[-1] if isinstance(model.backbone, Cascade) else model.backbone
-    network = merge(last, last.own_heads)
-    exits = NoExits((1,) * network.num_exits, (), network.num_classes)
-    policy = POLICIES.get("threshold")
-    point = make_staying_point(policy, (network.num_exits - 1,), exits)
+    network, exits, point = make_full_network(last)
     point = replace(point, tune_metrics={"cost": 1.0, "accuracy": model.full_accuracy})
     hidden = network.prepare(model.preprocessing(example))
-    costs = count_backbone(network, hidden, model.pooling).price(exits, policy)
+    costs = count_backbone(network, hidden, model.pooling).price(exits, point.rule)
     return replace(
         model,
         backbone=network,
