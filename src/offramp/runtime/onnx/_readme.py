@@ -135,7 +135,7 @@ def _describe_inputs(manifest: Mapping[str, Any], steps: Mapping[str, Any]) -> s
         size = "any size" if "resize" in steps else "one size"
         text = f"Images of {size}: files; in Python, a list of Pillow images, or bytes N x H x W x C. {text}"
     if manifest["precision"] == "int8":
-        text += " Stages compute in int8: run them on the kind of processor that they were exported on."
+        text += " Stages compute in int8, with weights of seven bits, which run alike on all processors."
     return text
 
 
