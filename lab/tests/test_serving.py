@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from offramp_bench.serving import load as generator
 from offramp_bench.serving.__main__ import ratios, summarise
+from offramp_bench.serving.overload import drop_bound
 
 
 class Answering(BaseHTTPRequestHandler):
@@ -44,10 +46,12 @@ def test_requests_are_sent_and_counted(port: int, rate: float, connections: int,
     bodies = tmp_path / "bodies"
     bodies.write_text('{"inputs": ["one"]}\n{"inputs": ["two"]}\n')
     Answering.asked = 0
-    options = argparse.Namespace(port=port, bodies=bodies, seconds=1.0, rate=rate, connections=connections, seed=0)
+    options = argparse.Namespace(
+        port=port, bodies=bodies, seconds=1.0, rate=rate, connections=connections, seed=0, record=0
+    )
     window = asyncio.run(generator.generate(options))
     assert len(window["answers"]) == Answering.asked > 10
-    refused = sum(status == 503 for status, _ in window["answers"])
+    refused = sum(answer["status"] == 503 for answer in window["answers"])
     assert refused == Answering.asked // 4
     if rate:
         assert 50 < len(window["answers"]) < 160  # 100 are expected: five standard deviations
@@ -57,7 +61,7 @@ def test_requests_are_sent_and_counted(port: int, rate: float, connections: int,
 
 
 def test_figures_of_a_window() -> None:
-    window = {"seconds": 2.0, "answers": [[200, 0.1], [200, 0.3], [503, 0.0], [200, 0.2]]}
+    window = {"seconds": 2.0, "answers": [{"status": 200, "s": s} for s in (0.1, 0.3, 0.2)] + [{"status": 503, "s": 0}]}
     figures = summarise(window, in_time_s=0.25)
     assert figures["served_per_s"] == 1.5
     assert figures["p50_ms"] == pytest.approx(200)
@@ -67,3 +71,12 @@ def test_figures_of_a_window() -> None:
 def test_ratios_are_of_rounds() -> None:
     windows = {"exits": [{"x": 2.0}, {"x": 6.0}, {"x": 3.0}], "full": [{"x": 1.0}, {"x": 2.0}, {"x": 3.0}]}
     assert ratios(windows, "x") == {"median": 2.0, "least": 1.0, "most": 3.0}
+
+
+def test_the_drop_of_a_burst_counts_rows_once() -> None:
+    answered = [{"row": row} for row in (0, 0, 0, 1, 2, 3)]
+    full_right = np.array([True, True, True, False])
+    found = drop_bound(answered, {0: False, 1: False, 2: False, 3: True, 4: True, 5: True}, full_right)
+    # Row 0 lost three times, row 3 won once: (3 - 1) / 6; deviations by rows: 3 - 1, -1/3, -1/3, -1 - 1/3.
+    assert found["mean"] == pytest.approx(1 / 3)
+    assert found["upper"] == pytest.approx(1 / 3 + 1.645 * (4 + 1 / 9 + 1 / 9 + 16 / 9) ** 0.5 / 6)

@@ -16,6 +16,7 @@ from offramp.model._answer import join_answers
 from offramp.preprocessing import Preprocessing
 from offramp.runtime._eager import EagerBackend
 from offramp.serve import Scheduler
+from offramp.serve._scheduler import _fill, _Part, _Request
 from tests.cases import each
 from tests.model.examples import LINEAR, PREPROCESSING, backbone, images
 
@@ -268,3 +269,32 @@ class TestThread:
         assert all(ticket.done() for ticket in tickets)
         with pytest.raises(BusyError, match="closed"):
             scheduler.submit(inputs)
+
+
+class TestPadding:
+    @staticmethod
+    def parts(*sizes: float) -> list[_Part]:
+        request = _Request(Scheduler(model()).submit(images(1, seed=3)[0]), 0.0, 0.0, 1, None)
+        return [_Part(request, [0], None, torch.tensor([size])) for size in sizes]
+
+    @pytest.mark.parametrize(
+        ("waiting", "together"),
+        [
+            ((10, 40, 11, 9, 12), [10, 11, 9, 12]),
+            ((40, 10, 11, 9, 12), [40]),
+            ((40, 10, 39, 11, 41), [40, 39, 41]),
+            ((5,), [5]),
+            ((1, 1, 1, 1, 1, 1), [1, 1, 1, 1, 1]),
+        ],
+    )
+    def test_is_kept_low_by_running_similar_sizes_together(self, waiting: Any, together: Any) -> None:
+        assert [part.size for part in _fill(self.parts(*waiting), most=5)] == together
+
+    def test_does_not_keep_anybody_waiting(self) -> None:
+        waiting, runs = self.parts(50, 10, 11, 90, 10, 52), []
+        while waiting:
+            batch = _fill(waiting, most=64)
+            assert batch[0] is waiting[0]
+            runs.append([part.size for part in batch])
+            waiting = [part for part in waiting if part not in batch]
+        assert runs == [[50, 52], [10, 10, 11], [90]]

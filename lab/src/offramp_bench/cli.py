@@ -27,6 +27,8 @@ CHECKS = {
     "frontier-quality": "frontier_quality",
     "frontier-time": "frontier_time",
     "guarantees": "guarantees",
+    "int8": "serving.int8",
+    "overload": "serving.overload",
     "paper": "tracks",
     "runtime": "runtime",
     "scale": "scale",

@@ -71,7 +71,7 @@ class Backbone(nn.Module):
         self.price: Price | None = None
         self.factory: Factory | None = None
         self.input_axes: int | None = None
-        self._placed: tuple[object, torch.device, torch.dtype | None] | None = None
+        self._placed: tuple[nn.Parameter, torch.dtype, torch.dtype | None] | None = None
         self.requires_grad_(False)
         self.eval()
 
@@ -96,7 +96,12 @@ class Backbone(nn.Module):
             tensor = leaf if isinstance(leaf, Tensor) else _tensor(leaf)
             return tensor.to(device, precision if tensor.is_floating_point() else None)
 
-        prepared = convert(inputs) if isinstance(inputs, Tensor) else pytree.tree_map(convert, plain_containers(inputs))
+        if isinstance(inputs, Tensor):
+            prepared = convert(inputs)
+        elif type(inputs) is dict and all(isinstance(leaf, Tensor) for leaf in inputs.values()):  # for speed alone
+            prepared = {name: convert(leaf) for name, leaf in inputs.items()}
+        else:
+            prepared = pytree.tree_map(convert, plain_containers(inputs))
         if self.input_axes is not None:
             check_axes(prepared, self.input_axes, name=self.name)
         return prepared
@@ -104,14 +109,13 @@ class Backbone(nn.Module):
     def _device_and_precision(self) -> tuple[torch.device, torch.dtype | None]:
         """Return the network's device, and its precision if it has a single one."""
         # Gathering all weights is slower than many a stage: repeated only when the first weight has changed.
-        first = next(self.stages[0].parameters(), None)
-        key = None if first is None else (id(first), first.device, first.dtype)
-        if self._placed is None or key is None or self._placed[0] != key:
+        if self._placed is None or self._placed[0].dtype != self._placed[1]:
             weights = list(self.parameters())
+            if not weights:
+                return torch.device("cpu"), None
             precisions = {weight.dtype for weight in weights if weight.is_floating_point()}
-            device = weights[0].device if weights else torch.device("cpu")
-            self._placed = key, device, precisions.pop() if len(precisions) == 1 else None
-        return self._placed[1:]
+            self._placed = weights[0], weights[0].dtype, precisions.pop() if len(precisions) == 1 else None
+        return self._placed[0].device, self._placed[2]
 
     def axes(self, depth: int) -> Any:  # noqa: ARG002 (subclasses read it)
         """Return the `Axes` of the hidden state's leaves after `depth` stages: the same tree, or a prefix of it."""

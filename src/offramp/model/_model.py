@@ -588,17 +588,16 @@ class EarlyExitModel:
         rows = torch.zeros_like(exits) if rows is None else rows
         powers = sizes[:, None].to(full.dtype) ** torch.arange(len(full))
         spent = (leaving[rows, exits] * powers).sum(1) / (powers @ full)
-        places = {row: place for place, row in enumerate(dict.fromkeys(rows.tolist()) or [0])}
-        points = [self.engine.points.points[row] for row in places]
-        place = torch.tensor([places[row] for row in rows.tolist()], dtype=torch.long)
-        sets = {
-            level: prediction_set(
-                probabilities, torch.stack([point.conformal_thresholds[level] for point in points])[place, exits]
-            )
-            for level in points[0].conformal_thresholds
-            if all(level in point.conformal_thresholds for point in points)
+        return spent, {
+            level: prediction_set(probabilities, table[rows, exits]) for level, table in self._set_thresholds.items()
         }
-        return spent, sets
+
+    @cached_property
+    def _set_thresholds(self) -> dict[float, Tensor]:
+        """`P x L` thresholds of prediction sets, at each point of the engine, for the miscoverages that all have."""
+        thresholds = [point.conformal_thresholds for point in self.engine.points.points]
+        shared = [level for level in thresholds[0] if all(level in own for own in thresholds)]
+        return {level: torch.stack([own[level] for own in thresholds]) for level in shared}
 
     @cached_property
     def _leaving_costs(self) -> tuple[Tensor, Tensor]:

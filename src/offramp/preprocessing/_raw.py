@@ -85,6 +85,8 @@ def raw_batch(inputs: Any) -> Any:
     Raises:
         InputError: If the inputs are a single text or image, bytes, or a list of several kinds.
     """
+    if isinstance(inputs, list) and inputs and all(isinstance(text, str) for text in inputs):
+        return np.array(inputs, dtype=object)
     inputs = plain_containers(_to_list(inputs))
     if isinstance(inputs, str) or _is_image(inputs):
         kind = "text" if isinstance(inputs, str) else "image"
@@ -100,7 +102,7 @@ def raw_batch(inputs: Any) -> Any:
     if not isinstance(inputs, list) or not inputs:
         return inputs
     if all(isinstance(sample, str) for sample in inputs):
-        return to_sliceable(inputs)
+        return np.array(inputs, dtype=object)
     if all(_is_image(sample) for sample in inputs):
         return np.stack(
             [image if isinstance(image, np.ndarray) else np.asarray(image.convert("RGB")) for image in inputs]

@@ -1,6 +1,7 @@
 """The HTTP server of a model: the Open Inference Protocol, version 2, and one plain route."""
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
@@ -105,6 +106,8 @@ def create_app(
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
+        gc.collect()
+        gc.freeze()  # the network stays as it is: looking through it for garbage took a quarter of the time under load
         with scheduler:  # closed last: what the other server has accepted is answered
             async with nullcontext() if other_server is None else other_server:
                 app.state.ready = True
@@ -112,6 +115,7 @@ def create_app(
                     yield
                 finally:
                     app.state.ready = False
+        gc.unfreeze()
 
     app = FastAPI(title="offramp", lifespan=run, docs_url=None, redoc_url=None)
     app.state.ready = False

@@ -188,11 +188,13 @@ def describe_answer(answer: Answer, settings: Settings) -> list[dict[str, Any]]:
         answer: The answers.
         settings: The settings of the request: a miscoverage adds the prediction sets.
     """
-    objects = answer.to_dicts()
+    level = settings.sets
+    wanted = {} if level is None else {level: answer.prediction_sets[level]}
+    objects = replace(answer, prediction_sets=wanted).to_dicts()
     for entry in objects:
         sets = entry.pop("prediction_sets", None)
-        if sets is not None and settings.sets is not None:
-            entry["prediction_set"] = sets[settings.sets]
+        if sets:
+            entry["prediction_set"] = sets[level]
     return objects
 
 

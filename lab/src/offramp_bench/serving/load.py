@@ -1,6 +1,6 @@
 """One load generator process: requests at a held Poisson rate, whether or not answers come, or as fast as they come.
 
-python -m offramp_bench.serving.load PORT BODIES SECONDS (--rate R | --connections N) [--seed S]
+python -m offramp_bench.serving.load PORT BODIES SECONDS (--rate R | --connections N) [--seed S] [--record 1]
 
 BODIES is a file with one request body per line. Nothing heavy is imported: a window starts at once.
 """
@@ -21,21 +21,27 @@ MOST_REQUESTS = 100_000
 
 
 async def generate(options: argparse.Namespace) -> dict[str, Any]:
-    """Send requests for some seconds, wait for all answers, and return the latencies by status."""
+    """Send requests for some seconds, wait for all answers, and return status, latency, time and content of each."""
     bodies = options.bodies.read_text("utf-8").splitlines()
     rng = random.Random(options.seed)
-    found: list[tuple[int, float]] = []
+    found: list[dict[str, Any]] = []
     url = f"http://127.0.0.1:{options.port}/predict"
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+    headers = {"Content-Type": "application/json"}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=headers) as session:
 
         async def send(planned: float) -> None:
+            row = rng.randrange(len(bodies))
+            answer = {"row": row, "at_s": planned - begin, "status": 0}
+            found.append(answer)
             try:
-                async with session.post(url, data=rng.choice(bodies)) as response:
-                    await response.read()
-                    status = response.status
+                async with session.post(url, data=bodies[row]) as response:
+                    content = await response.read()
+                    answer["status"] = response.status
+                    if options.record:
+                        answer["content"] = json.loads(content)
             except aiohttp.ClientError:
-                status = 0
-            found.append((status, time.perf_counter() - planned))
+                pass
+            answer["s"] = time.perf_counter() - planned
 
         begin = time.perf_counter()
         if options.rate:
@@ -65,6 +71,7 @@ def main() -> None:
     options.add_argument("--rate", type=float, default=0.0)
     options.add_argument("--connections", type=int, default=64)
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--record", type=int, default=0)
     json.dump(asyncio.run(generate(options.parse_args())), sys.stdout)
 
 

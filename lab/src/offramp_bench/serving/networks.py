@@ -1,26 +1,29 @@
 """The models that are served, the full networks beside them, and requests that nothing was fitted on."""
 
-import json
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
 from offramp.backbone import Cascade
 from offramp.cost import count_backbone
+from offramp.features import ArraySource, split_by_id
 from offramp.model._backend_times import make_full_network
 from offramp.model._model import EarlyExitModel
 from offramp_bench.cifar import cifar10
-from offramp_bench.runtime.networks import cascade_frontier, held_out_rows, text_frontier
-from offramp_bench.texts import intents
+from offramp_bench.frontier_quality import SIZES
+from offramp_bench.runtime.networks import cascade_frontier, text_frontier
+from offramp_bench.texts import intents, train_rows
 
-__all__ = ["NETWORKS", "SIDES", "Served", "build"]
+__all__ = ["NETWORKS", "SIDES", "Served", "build", "keep", "read_all"]
 
 SIDES = ("exits", "full")
 """The model with exits, and its full network as one graph."""
-
-MAX_DROP = 0.01
-"""Guarantee that fixes the operating point, without test rows."""
 
 
 @dataclass(frozen=True)
@@ -28,25 +31,36 @@ class Served:
     """A model to serve."""
 
     frontier: Callable[[], EarlyExitModel]
-    rows: Callable[[], list[object]]
-    """Inputs of requests, as JSON holds them."""
+    validation: Callable[[], ArraySource]
+    """Samples that points are chosen on."""
+    test: Callable[[], ArraySource]
+    """Samples that nothing was fitted or chosen on: the requests."""
+    max_drop: float
+    """Guarantee that fixes the operating point, without test rows."""
 
 
-def _images() -> list[object]:
-    rows = held_out_rows()
-    test = cifar10("test")
-    return [test.read(row, row + 1).inputs[0].tolist() for row in rows[:1000].tolist()]
+def read_all(source: ArraySource) -> tuple[Any, np.ndarray]:
+    """Return all inputs and labels of a source."""
+    read = source.read(0, len(source))
+    return read.inputs, np.asarray(read.labels)
 
 
-def _texts() -> list[object]:
-    return list(intents("banking77", "test").read(0, 3080).inputs)
+def _images(*parts: int) -> ArraySource:
+    """Images of CIFAR-10's test set: parts 0 and 1 choose points, 2 is held out."""
+    whole = cifar10("test").read(0, 10_000)
+    split = split_by_id(whole.ids, SIZES, seed=0, rotation=0)
+    rows = np.sort(np.concatenate([split[part] for part in parts]))
+    return ArraySource(whole.inputs[rows], whole.labels[rows], name="cifar10/test", ids=whole.ids[rows])
 
 
+_unseen = partial(train_rows, "banking77", seen=False)
+_asked = partial(intents, "banking77", "test")
 NETWORKS = {
-    "cascade": Served(cascade_frontier, _images),
-    "banking77": Served(text_frontier, _texts),
+    "cascade": Served(cascade_frontier, partial(_images, 0, 1), partial(_images, 2), 0.01),
+    "banking77": Served(text_frontier, _unseen, _asked, 0.02),
+    "banking77-strict": Served(text_frontier, _unseen, _asked, 0.01),
 }
-"""ResNet-20 before ResNet-56 on CIFAR-10, and MiniLM on Banking77."""
+"""ResNet-20 before ResNet-56 on CIFAR-10, and MiniLM on Banking77; this once more with half the loss."""
 
 
 def build(network: str, side: str, backend: str) -> EarlyExitModel:
@@ -57,12 +71,18 @@ def build(network: str, side: str, backend: str) -> EarlyExitModel:
         side: One of SIDES.
         backend: "eager" or "onnx".
     """
-    model = NETWORKS[network].frontier().at(max_drop=MAX_DROP, policy="threshold")
-    examples = [json.loads(json.dumps(row)) for row in NETWORKS[network].rows()[:2]]
-    example = examples if isinstance(examples[0], str) else torch.tensor(examples, dtype=torch.uint8).numpy()
+    served = NETWORKS[network]
+    model = served.frontier().at(max_drop=served.max_drop, policy="threshold")
+    example = served.test().read(0, 2).inputs
     if side == "full":
         model = _full(model, example)
     return model.on(backend, example=example)
+
+
+def keep(model: EarlyExitModel, inputs: Any, file: Path) -> Path:
+    """Write a model, with its graphs and inputs to warm up on, for a server process."""
+    file.write_bytes(pickle.dumps((model, inputs[:64])))
+    return file
 
 
 def _full(model: EarlyExitModel, example: object) -> EarlyExitModel:

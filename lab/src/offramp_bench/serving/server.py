@@ -1,32 +1,83 @@
 """One server process.
 
-python -m offramp_bench.serving.server NETWORK SIDE BACKEND PORT
+python -m offramp_bench.serving.server MODEL PORT [--overload-drop D] [--litserve BATCH_SIZE TIMEOUT_MS]
+
+MODEL is a file that `offramp_bench.serving.networks.keep` wrote. With --litserve, LitServe's own batching serves it in
+place of the scheduler.
 """
 
-import sys
+import argparse
+import pickle
+from pathlib import Path
+from typing import Any
 
+import litserve
 import torch
 import uvicorn
 
 import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a model)
+from offramp.model._model import EarlyExitModel
 from offramp.serve import Scheduler
 from offramp.serve._app import create_app
 from offramp.serve._requests import Limits
-from offramp_bench.serving.networks import NETWORKS, build
 
 MAX_QUEUE = 256
-"""Samples that wait on both sides; a queue of a second and more serves nobody in time."""
+"""Samples that wait on all sides; a queue of a second and more serves nobody in time."""
+
+
+class Peer(litserve.LitAPI):  # type: ignore[misc]
+    """A model behind LitServe."""
+
+    def __init__(self, file: Path, **options: Any) -> None:
+        super().__init__(**options)
+        self.file = file
+
+    def setup(self, device: str) -> None:
+        self.model = load(self.file)
+
+    def decode_request(self, request: dict[str, Any]) -> Any:
+        return request["inputs"][0]
+
+    def batch(self, inputs: list[Any]) -> list[Any]:
+        return inputs
+
+    def predict(self, inputs: Any) -> list[Any]:
+        several = isinstance(inputs, list)  # LitServe gives single inputs where batches have one
+        return self.model.predict(inputs if several else [inputs]).to_dicts()
+
+    def unbatch(self, output: list[Any]) -> list[Any]:
+        return output
+
+    def encode_response(self, output: Any) -> Any:
+        return output
+
+
+def load(file: Path) -> EarlyExitModel:
+    """Return a model that has run once in several batch sizes."""
+    torch.set_num_threads(1)
+    model, warm_up = pickle.loads(file.read_bytes())
+    for count in (1, 2, 64):
+        model.predict(warm_up[:count])
+    assert isinstance(model, EarlyExitModel)
+    return model
 
 
 def main() -> None:
-    network, side, backend, port = sys.argv[1:]
-    torch.set_num_threads(1)
-    model = build(network, side, backend)
-    rows = NETWORKS[network].rows()
-    for count in (1, 2, 64):
-        model.predict(rows[:count] if isinstance(rows[0], str) else torch.tensor(rows[:count]).byte().numpy())
-    app = create_app(Scheduler(model, max_queue=MAX_QUEUE), name=network, limits=Limits())
-    uvicorn.run(app, port=int(port), access_log=False, log_level="warning")
+    options = argparse.ArgumentParser()
+    options.add_argument("model", type=Path)
+    options.add_argument("port", type=int)
+    options.add_argument("--overload-drop", type=float)
+    options.add_argument("--litserve", nargs=2, type=float)
+    given = options.parse_args()
+    if given.litserve is not None:
+        size, timeout_ms = given.litserve
+        api = Peer(given.model, max_batch_size=int(size), batch_timeout=timeout_ms / 1000)
+        peer = litserve.LitServer(api, accelerator="cpu", timeout=60)
+        peer.run(host="127.0.0.1", port=given.port, generate_client_file=False, log_level="warning")
+        return
+    scheduler = Scheduler(load(given.model), max_queue=MAX_QUEUE, overload_drop=given.overload_drop)
+    app = create_app(scheduler, name="served", limits=Limits())
+    uvicorn.run(app, port=given.port, access_log=False, log_level="warning")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+"""Processes of a measurement: servers on one core, the load generator on the other."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+__all__ = ["load", "serve", "write_bodies"]
+
+SERVER_CORE, LOAD_CORE = "0", "1"
+READY_S = 300
+"""Seconds until a server must be ready."""
+MOST_BODIES = 3080
+"""Different requests at most."""
+
+
+@contextmanager
+def serve(model: Path, port: int, *options: str, ready: str = "v2/health/ready") -> Iterator[None]:
+    """Run a server until it is no longer needed."""
+    line = [sys.executable, "-m", "offramp_bench.serving.server", str(model), str(port), *options]
+    process = subprocess.Popen(["taskset", "-c", SERVER_CORE, *line])
+    try:
+        begin = time.monotonic()
+        while True:
+            assert process.poll() is None, f"the server of {model.name} ended with {process.poll()}"
+            assert time.monotonic() < begin + READY_S, "the server is not ready"
+            asked = ["curl", "-sf", "-o", "/dev/null", f"http://127.0.0.1:{port}/{ready}"]
+            if subprocess.run(asked, check=False).returncode == 0:
+                break
+            time.sleep(0.5)
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def load(bodies: Path, port: int, seconds: float, **options: float) -> dict[str, Any]:
+    """Run the load generator.
+
+    Args:
+        bodies: File of requests.
+        port: Port of the server.
+        seconds: Length of the window.
+        options: `rate` per second or `connections`; `seed`; `record` to keep the answers.
+    """
+    line = [sys.executable, "-m", "offramp_bench.serving.load", str(port), str(bodies), str(seconds)]
+    for name, value in options.items():
+        line += [f"--{name}", str(value)]
+    ran = subprocess.run(["taskset", "-c", LOAD_CORE, *line], capture_output=True, text=True, check=True)
+    content: dict[str, Any] = json.loads(ran.stdout)
+    return content
+
+
+def write_bodies(file: Path, inputs: Any, **settings: float) -> None:
+    """Write one request for each input."""
+    rows = inputs[:MOST_BODIES].tolist()
+    file.write_text("".join(json.dumps({"inputs": [row], **settings}) + "\n" for row in rows), "utf-8")
