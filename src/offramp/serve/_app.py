@@ -21,9 +21,9 @@ from offramp.serve._requests import (
     read_settings,
     submit,
     submit_each,
-    takes_texts,
 )
 from offramp.serve._scheduler import Scheduler, Ticket
+from offramp.serve._served import takes_texts
 from offramp.serve._tensors import describe_parameters, describe_tensors, parse_json, read_request, write_outputs
 
 try:
@@ -100,8 +100,6 @@ def create_app(
         limits: Largest requests.
         other_server: Another server of the scheduler, which runs while the application does.
     """
-    model = scheduler.model
-    texts = takes_texts(model)
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
@@ -122,7 +120,8 @@ def create_app(
         body = await _read_body(request, limits)
         try:
             # A small image file may take long to decode, too.
-            return read(body) if texts and len(body) <= LARGE_BYTES else await asyncio.to_thread(read, body)
+            small = len(body) <= LARGE_BYTES and takes_texts(scheduler.model)
+            return read(body) if small else await asyncio.to_thread(read, body)
         except BusyError as error:
             raise _RefusedError(503, str(error), {"Retry-After": str(RETRY_AFTER_S)}) from error
         except (InputError, BudgetError) as error:
@@ -141,7 +140,7 @@ def create_app(
             return submit_each(scheduler, values, settings, limits), settings
 
         parts, settings = await start(request, read)
-        answers = [await _wait_marking(part, request, model, alone=len(parts) == 1) for part in parts]
+        answers = [await _wait_marking(part, request, scheduler.model, alone=len(parts) == 1) for part in parts]
         point = next(part.point for part in parts if isinstance(part, Ticket))
         predictions = describe_answer(join_answers(answers), settings)
         return _Response({"predictions": predictions, "point": describe_point(point)})
@@ -152,7 +151,7 @@ def create_app(
         check_name(model_name)
 
         def read(body: bytes) -> tuple[dict[str, Any], Ticket, Settings]:
-            content, inputs, given = read_request(body, _header_length(request), model, limits)
+            content, inputs, given = read_request(body, _header_length(request), scheduler.model, limits)
             settings = read_settings(given, limits)
             return content, submit(scheduler, inputs, settings), settings
 
@@ -193,7 +192,7 @@ def create_app(
     @app.get("/v2/models/{model_name}/versions/{model_version}", include_in_schema=False)
     async def model_metadata(model_name: str) -> JSONResponse:
         check_name(model_name)
-        return _Response({"name": name, "versions": [], "platform": "offramp", **describe_tensors(model)})
+        return _Response({"name": name, "versions": [], "platform": "offramp", **describe_tensors(scheduler.model)})
 
     return app
 

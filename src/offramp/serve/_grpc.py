@@ -11,8 +11,9 @@ from typing import Any
 from offramp.errors import BudgetError, BusyError, InputError, MissingExtraError
 from offramp.model._model import EarlyExitModel
 from offramp.serve._messages import CONTENTS, MESSAGES, METHODS, SERVICE
-from offramp.serve._requests import LARGE_BYTES, SETTINGS, Limits, Settings, read_settings, submit, takes_texts
+from offramp.serve._requests import LARGE_BYTES, SETTINGS, Limits, Settings, read_settings, submit
 from offramp.serve._scheduler import Scheduler, Ticket
+from offramp.serve._served import takes_texts
 from offramp.serve._tensors import DTYPES, describe_parameters, describe_tensors, list_outputs, read_tensors
 
 try:

@@ -16,18 +16,13 @@ import torch
 from torch import Tensor
 
 from offramp.backbone._hidden import Hidden
-from offramp.errors import BudgetError, BusyError, InputError
+from offramp.errors import BusyError, InputError
 from offramp.model._answer import Answer, join_answers
-from offramp.model._guarantees import Shortfall, list_guaranteed
 from offramp.model._model import EarlyExitModel
 from offramp.policy import OperatingPoint
-from offramp.runtime._dial import same_decisions
-from offramp.serve._overload import OverloadControl, choose_levels
+from offramp.serve._served import ServedModel, check_replaces
 
 __all__ = ["Scheduler", "Ticket"]
-
-MOST_GUARANTEES = 64
-"""Values of `max_drop` whose points are kept: anybody may ask for ever new ones."""
 
 
 class Ticket(Future[Answer]):
@@ -81,7 +76,8 @@ class Scheduler:
     ) -> None:
         if not 1 <= max_batch <= max_queue:
             raise InputError(expected="1 <= max_batch <= max_queue", got=f"{max_batch} and {max_queue}")
-        self.model = model
+        self._served = ServedModel(model, overload_drop=overload_drop, slow_ms=slow_ms)
+        self._overload_drop, self._slow_ms = overload_drop, slow_ms
         self.max_batch, self.max_queue = max_batch, max_queue
         self._clock = clock
         self._queue: list[tuple[float, int, _Part]] = []
@@ -90,16 +86,21 @@ class Scheduler:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._guaranteed: dict[float, tuple[int, OperatingPoint]] = {}
-        self._levels = {0: model.point}
-        if overload_drop is not None:
-            self._levels |= self._overload_levels(overload_drop)
-        self._control = OverloadControl(list(self._levels), slow_s=slow_ms / 1000)
+
+    @property
+    def model(self) -> EarlyExitModel:
+        """The model that answers new requests."""
+        return self._served.model
 
     @property
     def point(self) -> OperatingPoint:
         """The operating point of requests that name none, as of the last batch."""
-        return list(self._levels.values())[self._control.level]
+        return self._served.point
+
+    @property
+    def level(self) -> int:
+        """Steps by which overload has lowered the point, 0 without overload."""
+        return self._served.control.level
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._run_until_closed, name="offramp-scheduler", daemon=True)
@@ -134,19 +135,21 @@ class Scheduler:
             InputError: If the network cannot take the inputs.
         """
         self._check_room(1)  # before the work of preparing inputs
-        row, point = self._pick_point(budget, max_drop)
+        served = self._served  # once, as `replace` may come at any time
+        row, point = served.pick_point(budget, max_drop)
         if deadline_ms is not None and not deadline_ms > 0:
             raise InputError("deadline_ms", expected="milliseconds above 0", got=deadline_ms)
         now = self._clock()
         with torch.inference_mode():
-            hidden, sizes = self.model.prepare(inputs)
+            hidden, sizes = served.model.prepare(inputs)
         if not len(sizes):
             raise InputError("inputs", expected="at least one", got="none")
         count, ticket = len(sizes), Ticket(point)
-        request = _Request(ticket, now, math.inf if deadline_ms is None else now + deadline_ms / 1000, count, row)
+        deadline = math.inf if deadline_ms is None else now + deadline_ms / 1000
+        request = _Request(served, ticket, now, deadline, count, row)
         parts = []
         for samples in torch.split(torch.arange(count), self.max_batch):
-            own = hidden if len(samples) == count else self.model.backbone.select(hidden, samples, 0)
+            own = hidden if len(samples) == count else served.model.backbone.select(hidden, samples, 0)
             parts.append(_Part(request, samples.tolist(), own, sizes[samples]))
         with self._changed:
             self._check_room(count)
@@ -162,15 +165,28 @@ class Scheduler:
             parts = self._take()
         if not parts:
             return 0
-        now = self._clock()
-        row = self._control.update(now - min(part.request.submitted for part in parts))
+        now, served = self._clock(), parts[0].request.served
+        row = served.control.update(now - min(part.request.submitted for part in parts))
         for part in parts:
-            part.request.start(now, row, self._levels[row])
+            part.request.start(now, row, served.levels[row])
         try:
             self._run(parts)
         except Exception as error:  # because of some sample: the others are answered all the same
             self._run_halves(parts, error)
         return sum(map(len, parts))
+
+    def replace(self, model: EarlyExitModel) -> None:
+        """Answer new requests by another model; those in the queue are answered by the model that prepared them.
+
+        Args:
+            model: The model, at the operating point of requests that name none; let it predict once before.
+
+        Raises:
+            InputError: If it has other classes, takes other inputs, or lacks prediction sets of the current model.
+            BudgetError: As for the scheduler itself.
+        """
+        check_replaces(model, self.model)
+        self._served = ServedModel(model, overload_drop=self._overload_drop, slow_ms=self._slow_ms)
 
     def close(self) -> None:
         """Refuse new requests, and answer those in the queue."""
@@ -202,69 +218,13 @@ class Scheduler:
                 hint="try again later",
             )
 
-    def _pick_point(self, budget: float | None, max_drop: float | None) -> tuple[int | None, OperatingPoint]:
-        """Return the operating point for a request, and its row in the engine; None if the load decides."""
-        if budget is not None and max_drop is not None:
-            raise InputError(expected="budget or max_drop", got="both", hint="leave one out")
-        if max_drop is not None:
-            return self._pick_guaranteed(max_drop)
-        rows = self.model.pick_rows(budget, 1)
-        return (None, self.model.point) if rows is None else (int(rows), self.model.engine.points.points[int(rows)])
-
-    def _pick_guaranteed(self, max_drop: float) -> tuple[int, OperatingPoint]:
-        """Return the cheapest point with a guarantee, of the confidence and loss that the model was chosen for."""
-        known = self._guaranteed.get(max_drop)
-        if known is None:
-            asked, policy = self.model.request, self.model.point.policy
-            point = self.model.at(
-                max_drop=max_drop, confidence=asked.confidence, loss=asked.loss, bound=asked.bound, policy=policy
-            ).point
-            row = self._find_row(point)
-            if row is None or point.guarantee is None:
-                raise BudgetError(
-                    f"max_drop {max_drop:g} cannot be guaranteed by the classifiers and the backend that run",
-                    hint="name it when the model is chosen: model.at(max_drop=...)",
-                )
-            if len(self._guaranteed) >= MOST_GUARANTEES:
-                self._guaranteed.clear()
-            known = self._guaranteed[max_drop] = row, point
-        return known
-
-    def _find_row(self, point: OperatingPoint) -> int | None:
-        """Return the row of a point in the engine, if it is there."""
-        points = self.model.engine.points.points
-        return next((row for row, other in enumerate(points) if same_decisions(point, other)), None)
-
-    def _overload_levels(self, max_drop: float) -> dict[int, OperatingPoint]:
-        """Return the points that an overload may lower the model to, by their rows in the engine."""
-        _, cheapest = self._pick_guaranteed(max_drop)
-        given = cheapest.guarantee
-        assert given is not None
-        guaranteed = list_guaranteed(
-            self.model.points[cheapest.policy],
-            max_drop=max_drop,
-            confidence=given.confidence,
-            loss=given.loss,
-            bound=self.model.request.bound or "ltt",
-        )
-        assert not isinstance(guaranteed, Shortfall)  # `cheapest` is one of them
-        levels = choose_levels(self.model.point, guaranteed)
-        rows = {row: point for point in levels if (row := self._find_row(point)) is not None}
-        if not rows:
-            raise BudgetError(
-                expected=f"a point that is cheaper than {self.model.point.tune_metrics['cost']:.4f}, the model's own",
-                got=f"none for which a drop of {max_drop:g} is guaranteed",
-                hint="allow more under overload, or leave it out",
-            )
-        return rows
-
     def _take(self) -> list["_Part"]:
         """Take the samples of the next batch from the queue; drop those that nobody waits for."""
         now, parts, count = self._clock(), [], 0
         while self._queue:
             part = self._queue[0][2]
             if part.request.is_wanted(now):
-                if count + len(part) > self.max_batch:
+                if count + len(part) > self.max_batch or (parts and part.request.served is not parts[0].request.served):
                     break
                 parts.append(part)
                 count += len(part)
@@ -274,7 +234,8 @@ class Scheduler:
 
     def _run(self, parts: Sequence["_Part"]) -> None:
         """Run the samples of some parts together, until all have left or been dropped."""
-        engine, backbone = self.model.engine, self.model.backbone
+        model = parts[0].request.served.model
+        engine, backbone = model.engine, model.backbone
         hidden = parts[0].hidden if len(parts) == 1 else backbone.concatenate([part.hidden for part in parts], 0)
         rows = torch.tensor([part.request.row for part in parts for _ in part.samples])
         samples = [(part.request, sample) for part in parts for sample in part.samples]
@@ -285,7 +246,7 @@ class Scheduler:
             if finished is not None:
                 exits = torch.full(finished.rows.shape, finished.exit)
                 left = finished.rows.cpu()
-                answer = self.model.answer(finished.probabilities, exits, sizes[left], rows[left])
+                answer = model.answer(finished.probabilities, exits, sizes[left], rows[left])
                 for place, row in enumerate(left.tolist()):
                     request, sample = samples[row]
                     request.add(sample, answer[place])
@@ -316,6 +277,8 @@ class Scheduler:
 class _Request:
     """A request on its way."""
 
+    served: ServedModel
+    """The model that prepared it, and that answers it."""
     ticket: Ticket
     submitted: float
     deadline: float
