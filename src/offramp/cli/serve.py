@@ -1,6 +1,7 @@
 """`offramp serve`."""
 
 import socket
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -157,12 +158,13 @@ def serve(
     )
     limits = Limits(deadline_ms=deadline_ms)
     name = artifact.resolve().name if name is None else name
-    other_server = None
+    other_servers: list[AbstractAsyncContextManager[object]] = []
     if grpc_port is not None:
         from offramp.serve._grpc import serve_grpc
 
-        other_server = serve_grpc(scheduler, name=name, limits=limits, host=host, port=grpc_port, drain_s=DRAIN_S)
-    app = create_app(scheduler, name=name, limits=limits, other_server=other_server)
+        grpc = serve_grpc(scheduler, name=name, limits=limits, host=host, port=grpc_port, drain_s=DRAIN_S)
+        other_servers.append(grpc)
+    app = create_app(scheduler, name=name, limits=limits, other_servers=other_servers)
     say(f"Serving '{name}' on http://{host}:{port}: POST /predict, and /v2 for clients of KServe and Triton.")
     if grpc_port is not None:
         say(f"Serving '{name}' over gRPC on {host}:{grpc_port}.")

@@ -3,6 +3,7 @@
 import asyncio
 import heapq
 import itertools
+import logging
 import math
 import threading
 import time
@@ -20,9 +21,13 @@ from offramp.errors import BusyError, InputError
 from offramp.model._answer import Answer, join_answers
 from offramp.model._model import EarlyExitModel
 from offramp.policy import OperatingPoint
+from offramp.serve._observer import Observer
 from offramp.serve._served import ServedModel, check_replaces
+from offramp.serve._shadow import Shadow
 
 __all__ = ["Scheduler", "Ticket"]
+
+logger = logging.getLogger("offramp.serve")
 
 
 class Ticket(Future[Answer]):
@@ -58,6 +63,9 @@ class Scheduler:
         overload_drop: Under overload, the operating point of requests that name none is lowered, as far as this
             `max_drop` is guaranteed; it stays where it is if left out.
         slow_ms: Milliseconds in the queue from which on there is overload.
+        shadow: Share of requests whose answers are compared with those of the full network, for the observer. It runs
+            after the answer, while the queue is empty.
+        observer: A listener, such as the metrics of a server.
         clock: The clock of deadlines, in seconds.
 
     Raises:
@@ -72,6 +80,8 @@ class Scheduler:
         max_queue: int = 1024,
         overload_drop: float | None = None,
         slow_ms: float = 100.0,
+        shadow: float = 0.0,
+        observer: Observer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not 1 <= max_batch <= max_queue:
@@ -79,6 +89,7 @@ class Scheduler:
         self._served = ServedModel(model, overload_drop=overload_drop, slow_ms=slow_ms)
         self._overload_drop, self._slow_ms = overload_drop, slow_ms
         self.max_batch, self.max_queue = max_batch, max_queue
+        self._shadow, self._observer = Shadow(shadow, max_samples=max_batch), observer
         self._clock = clock
         self._queue: list[tuple[float, int, _Part]] = []
         self._queued = 0
@@ -146,7 +157,7 @@ class Scheduler:
             raise InputError("inputs", expected="at least one", got="none")
         count, ticket = len(sizes), Ticket(point)
         deadline = math.inf if deadline_ms is None else now + deadline_ms / 1000
-        request = _Request(served, ticket, now, deadline, count, row)
+        request = _Request(served, ticket, now, deadline, count, row, self._shadow.draw())
         parts = []
         for samples in torch.split(torch.arange(count), self.max_batch):
             own = hidden if len(samples) == count else served.model.backbone.select(hidden, samples, 0)
@@ -169,11 +180,30 @@ class Scheduler:
         row = served.control.update(now - min(part.request.submitted for part in parts))
         for part in parts:
             part.request.start(now, row, served.levels[row])
+        if self._observer is not None:
+            self._observer.observe_batch(sum(map(len, parts)))
         try:
             self._run(parts)
         except Exception as error:  # because of some sample: the others are answered all the same
             self._run_halves(parts, error)
+        for part in parts:
+            if part.request.shadowed and all(sample in part.request.answers for sample in part.samples):
+                labels = torch.cat([part.request.answers[sample].labels for sample in part.samples])
+                self._shadow.add(served.model, part.hidden, labels)
         return sum(map(len, parts))
+
+    def run_shadow(self) -> int:
+        """Compare one answer with that of the full network, and return 1; 0 if none waits for it."""
+        if not len(self._shadow):
+            return 0
+        try:
+            disagrees = self._shadow.compare_next()
+        except Exception as error:  # nobody waits for it; the message may quote inputs
+            logger.warning("a comparison with the full network failed: %s", type(error).__name__)
+            return 1
+        if self._observer is not None:
+            self._observer.observe_shadow(disagrees)
+        return 1
 
     def replace(self, model: EarlyExitModel) -> None:
         """Answer new requests by another model; those in the queue are answered by the model that prepared them.
@@ -201,10 +231,11 @@ class Scheduler:
     def _run_until_closed(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._closed)
-                if not self._queue:
+                self._changed.wait_for(lambda: self._queue or self._closed or len(self._shadow))
+                if self._closed and not self._queue:
                     return
-            self.run_batch()
+            if not self.run_batch():
+                self.run_shadow()
 
     def _check_room(self, count: int) -> None:
         """Refuse samples that the queue cannot take."""
@@ -242,7 +273,9 @@ class Scheduler:
         sizes = torch.cat([part.sizes for part in parts])
         batch = engine.start(hidden, point=rows)
         while len(batch):
+            depth, begin, answer = batch.depth, self._clock(), None
             batch, finished = engine.advance(batch)
+            end = self._clock()
             if finished is not None:
                 exits = torch.full(finished.rows.shape, finished.exit)
                 left = finished.rows.cpu()
@@ -250,6 +283,9 @@ class Scheduler:
                 for place, row in enumerate(left.tolist()):
                     request, sample = samples[row]
                     request.add(sample, answer[place])
+            if self._observer is not None:
+                stage = batch.depth - 1 if batch.depth > depth else None
+                self._observer.observe_stages(stage, end - begin, answer)
             now = self._clock()
             flags = [samples[row][0].is_wanted(now) for row in batch.rows.tolist()]
             if all(flags):
@@ -287,6 +323,8 @@ class _Request:
     """Number of samples."""
     row: int | None
     """Row of its operating point in the engine; None until it starts, if the load decides."""
+    shadowed: bool
+    """True if its answer is compared with that of the full network."""
     answers: dict[int, Answer] = field(default_factory=dict)
     """Answers to the samples that have left."""
 
