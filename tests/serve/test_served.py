@@ -31,12 +31,16 @@ def retrained() -> offramp.EarlyExitModel:
 
 class TestReplace:
     def test_requests_run_on_the_model_that_prepared_them(self) -> None:
-        old_batches: list[int] = []
-        new_batches: list[int] = []
-        old = replace(model(), backend=Watching(model(), lambda index, count: index or old_batches.append(count)))
-        new = replace(
-            retrained(), backend=Watching(retrained(), lambda index, count: index or new_batches.append(count))
-        )
+        batches: list[tuple[str, int]] = []
+
+        def watch(given: offramp.EarlyExitModel, name: str) -> offramp.EarlyExitModel:
+            def before_stage(index: int, count: int) -> None:
+                if index == 0:
+                    batches.append((name, count))
+
+            return replace(given, backend=Watching(given, before_stage))
+
+        old, new = watch(model(), "old"), watch(retrained(), "new")
         inputs = images(9, seed=3)[0]
         scheduler = Scheduler(old)
         before = [scheduler.submit(inputs[:2], deadline_ms=90_000), scheduler.submit(inputs[2:5])]
@@ -44,7 +48,7 @@ class TestReplace:
         assert scheduler.model is new
         after = [scheduler.submit(inputs[5:8], deadline_ms=60_000), scheduler.submit(inputs[8:])]
         assert [scheduler.run_batch() for _ in range(4)] == [3, 5, 1, 0]  # by deadline, and never both models
-        assert (old_batches, new_batches) == ([5], [3, 1])
+        assert batches == [("new", 3), ("old", 5), ("new", 1)]
         same(before[0].result(timeout=0), model().predict(inputs[:2]))
         same(before[1].result(timeout=0), model().predict(inputs[2:5]))
         same(after[0].result(timeout=0), retrained().predict(inputs[5:8]))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
@@ -218,6 +218,16 @@ class Scheduler:
         check_replaces(model, self.model)
         self._served = ServedModel(model, overload_drop=self._overload_drop, slow_ms=self._slow_ms)
 
+    def move_point(self, *, budget: float | None = None, max_drop: float | None = None) -> None:
+        """Answer new requests that name no operating point at another one.
+
+        Args:
+            budget: As for `submit`.
+            max_drop: As for `submit`.
+        """
+        served = self._served
+        self.replace(replace(served.model, chosen=served.pick_point(budget, max_drop)[1]))
+
     def close(self) -> None:
         """Refuse new requests, and answer those in the queue."""
         with self._changed:
@@ -251,7 +261,8 @@ class Scheduler:
 
     def _take(self) -> list["_Part"]:
         """Take the samples of the next batch from the queue; drop those that nobody waits for."""
-        now, parts, count = self._clock(), [], 0
+        now, count = self._clock(), 0
+        parts: list[_Part] = []
         while self._queue:
             part = self._queue[0][2]
             if part.request.is_wanted(now):
