@@ -104,8 +104,6 @@ async def run_admin(app: FastAPI, *, host: str, port: int) -> AsyncIterator[int]
     with socket.create_server((host, port), family=family) as listening:
         config = uvicorn.Config(app, lifespan="off", access_log=False, log_config=None, timeout_graceful_shutdown=5)
         server = _Server(config)
-            uvicorn.Config(app, lifespan="off", access_log=False, log_config=None, timeout_graceful_shutdown=5)
-        )
         running = asyncio.create_task(server.serve(sockets=[listening]))
         try:
             yield listening.getsockname()[1]
