@@ -72,7 +72,7 @@ def draw_bars(values: Sequence[tuple[str, float, str]], *, label: str) -> str:
         values: Name, share in 0 to 1, and text of each bar.
         label: Description of the chart.
     """
-    height = min(26.0, (HEIGHT - TOP) / max(len(values), 1))
+    height = min(52.0, (HEIGHT - TOP) / max(len(values), 1))
     parts = []
     for row, (name, share, text) in enumerate(values):
         y, width = TOP + row * height, share * (WIDTH - LEFT - 90)
