@@ -40,9 +40,9 @@ class Bin:
             share: The share, such as 0.99.
 
         Example:
-            >>> of = Bin(latencies=Counter({round(math.log(ms / 1000, RATIO)): 1 for ms in range(1, 101)}))
+            >>> of = Bin(latencies=Counter(round(math.log(ms / 1000, RATIO)) for ms in range(1, 101)))
             >>> round(of.quantile_s(0.5), 2), round(of.quantile_s(1.0), 1)
-            (0.02, 0.1)
+            (0.05, 0.1)
         """
         needed = max(share * self.latencies.total(), 1)
         count = 0
