@@ -45,7 +45,9 @@ def test_a_process_serves_and_ends(offramp: Shell, workshop: Path, artifact: Pat
     with answers.open() as file:
         expected = [(int(row["exit"]), float(row["confidence"])) for row in csv.DictReader(file)][:4]
     port = free_port()
+    admin_port = free_port()
     line = [sys.executable, "-m", "offramp.cli", "serve", str(artifact), "--cost", "0.9", "--port", str(port), *TRUST]
+    line += ["--admin-port", str(admin_port), "--shadow", "0.5", "--log-requests"]
     with (tmp_path / "log").open("w+") as log:
         server = subprocess.Popen(line, stdout=log, stderr=subprocess.STDOUT, cwd=workshop)
         try:
@@ -64,11 +66,17 @@ def test_a_process_serves_and_ends(offramp: Shell, workshop: Path, artifact: Pat
             for row, (exit, confidence) in zip(found["predictions"], expected, strict=True):
                 assert row["exit"] == exit
                 assert row["confidence"] == pytest.approx(confidence, abs=1e-4)
+            status, found = ask(admin_port, "/swap", {"artifact": artifact.name})
+            assert status == 200, found
+            assert ask(port, "/predict", {"inputs": np.asarray(inputs).tolist()})[0] == 200
             server.send_signal(signal.SIGTERM)
             assert server.wait(30) in (0, -signal.SIGTERM)
         finally:
             server.kill()
             server.wait()
+    told = (tmp_path / "log").read_text().splitlines()
+    requests = [json.loads(entry) for entry in told if entry.startswith("{")]
+    assert [(entry["route"], entry["status"], entry["samples"]) for entry in requests] == [("predict", 200, 4)] * 2
     assert f"Serving '{artifact.name}' on http://127.0.0.1:{port}" in (tmp_path / "log").read_text()
 
 
@@ -81,6 +89,9 @@ def test_a_port_that_is_taken_is_told_at_once(offramp: Shell, artifact: Path) ->
         ran = offramp("serve", artifact, "--port", str(free_port()), "--grpc-port", port, *TRUST)
         assert ran.status == 1
         assert "choose another --grpc-port" in ran.told
+        ran = offramp("serve", artifact, "--port", str(free_port()), "--admin-port", port, *TRUST)
+        assert ran.status == 1
+        assert "choose another --admin-port" in ran.told
 
 
 @each(
@@ -88,6 +99,7 @@ def test_a_port_that_is_taken_is_told_at_once(offramp: Shell, artifact: Path) ->
     [
         (("--backend", "onx"), "did you mean 'onnx'"),
         (("--cost", "1e-9"), "no operating point is within the budget"),
+        (("--shadow", "0.1"), "--admin-port"),
     ],
 )
 def test_wrong_options_end_before_anything_listens(
@@ -103,6 +115,14 @@ def test_without_the_extra(offramp: Shell, artifact: Path, monkeypatch: pytest.M
     ran = offramp("serve", artifact, *TRUST)
     assert ran.status == 1
     assert "offramp[serve]" in ran.told
+
+
+def test_traces_without_the_extra(offramp: Shell, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    monkeypatch.delitem(sys.modules, "offramp.serve._traces", raising=False)
+    ran = offramp("serve", artifact, "--port", str(free_port()), "--traces", *TRUST)
+    assert ran.status == 1
+    assert "offramp[traces]" in ran.told
 
 
 @pytest.mark.slow

@@ -30,9 +30,9 @@ INFER = "/v2/models/shapes/infer"
 
 
 @contextmanager
-def serving(scheduler: Scheduler, limits: Limits = LIMITS) -> Iterator[int]:
+def serving(scheduler: Scheduler, limits: Limits = LIMITS, **options: Any) -> Iterator[int]:
     """Run a server in a thread, and yield its port."""
-    app = create_app(scheduler, name="shapes", limits=limits)
+    app = create_app(scheduler, name="shapes", limits=limits, **options)
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

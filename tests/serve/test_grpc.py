@@ -19,6 +19,7 @@ import offramp
 from offramp.serve import Scheduler
 from offramp.serve._grpc import serve_grpc
 from offramp.serve._messages import CONTENTS, MESSAGES, METHODS, SERVICE
+from offramp.serve._record import RequestRecord
 from offramp.serve._requests import Limits
 from offramp.serve._tensors import DTYPES
 from tests.cases import each
@@ -43,9 +44,9 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 @contextmanager
-def serving(loop: asyncio.AbstractEventLoop, scheduler: Scheduler) -> Iterator[grpc.Channel]:
+def serving(loop: asyncio.AbstractEventLoop, scheduler: Scheduler, **options: Any) -> Iterator[grpc.Channel]:
     """Run a server, and yield a channel to it."""
-    server = serve_grpc(scheduler, name="shapes", limits=LIMITS, host="127.0.0.1", port=0, drain_s=30)
+    server = serve_grpc(scheduler, name="shapes", limits=LIMITS, host="127.0.0.1", port=0, drain_s=30, **options)
     with scheduler:
         port = asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(60)
         try:
@@ -373,3 +374,34 @@ class TestLoad:
                     await serve_grpc(Scheduler(model()), port=port, **common).__aenter__()
 
         asyncio.run_coroutine_threadsafe(run(), loop).result(60)
+
+
+class TestRecords:
+    def test_of_calls_have_their_figures(
+        self, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        records: list[RequestRecord] = []
+        scheduler, inputs = Scheduler(model()), images(2, seed=3)[0]
+        trace = "0af7651916cd43dd8448eb211c80319c"
+        with serving(loop, scheduler, on_request=[records.append]) as channel:
+            call(
+                channel,
+                "ModelInfer",
+                infer_request(inputs),
+                metadata=[("traceparent", f"00-{trace}-b7ad6b7169203331-01")],
+            )
+            refused(channel, "ModelInfer", {"model_name": "other"})
+            refused(channel, "ModelInfer", {"model_name": "shapes"})
+
+            def fail(*arguments: Any, **options: Any) -> None:
+                raise RuntimeError("a secret")
+
+            monkeypatch.setattr(scheduler, "submit", fail)
+            code, details = refused(channel, "ModelInfer", infer_request(inputs))
+        assert code == Status.INTERNAL
+        assert "secret" not in details + caplog.text
+        assert [(record.route, record.status) for record in records] == [
+            *(("grpc", status) for status in (200, 404, 400, 500))
+        ]
+        assert records[0].trace_id == trace
+        assert records[0].exits == model().predict(inputs).exits.tolist()

@@ -22,7 +22,6 @@ from offramp.serve._requests import (
     describe_point,
     read_inputs,
     read_settings,
-    takes_texts,
 )
 from tests.cases import each
 from tests.model.examples import LINEAR, PREPROCESSING, backbone, images
@@ -49,8 +48,6 @@ def encode(array: Any, kind: str = "PNG") -> str:
 
 class TestInputs:
     def test_texts(self) -> None:
-        assert takes_texts(text_model())
-        assert not takes_texts(model())
         assert read_inputs(["one", b"zwei \xc3\xa4"], text_model(), LIMITS) == ["one", "zwei ä"]
 
     def test_images_as_base64_and_as_pixels(self) -> None:

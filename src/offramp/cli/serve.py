@@ -1,6 +1,10 @@
 """`offramp serve`."""
 
+import logging
 import socket
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,11 +23,15 @@ from offramp.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
+    from offramp.serve._record import RequestRecord
 
 __all__ = ["serve"]
 
 SERVER = "The server"
 """Title of the options of the server."""
+
+OPERATIONS = "Operations"
+"""Title of the options of operations."""
 
 DRAIN_S = 30
 """Seconds that requests in progress have after the server was told to stop."""
@@ -108,6 +116,46 @@ def serve(
             rich_help_panel=SERVER,
         ),
     ] = 60_000.0,
+    admin_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65535,
+            metavar="N",
+            help="Port of the administration: metrics for Prometheus, a page, another artifact. [dim]Without it: "
+            "none.[/dim]",
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = None,
+    admin_host: Annotated[
+        str,
+        typer.Option(metavar="ADDRESS", help="Address of the administration.", rich_help_panel=OPERATIONS),
+    ] = "127.0.0.1",
+    shadow: Annotated[
+        float,
+        typer.Option(
+            metavar="SHARE",
+            help="Share of requests that the full network answers as well, after their answer and while the queue is "
+            "empty; metrics count how often it disagrees.",
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = 0.0,
+    traces: Annotated[
+        bool,
+        typer.Option(
+            "--traces",
+            help="Export one OpenTelemetry span per request, as the environment variables OTEL_... say.",
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = False,
+    log_requests: Annotated[
+        bool,
+        typer.Option(
+            "--log-requests",
+            help="Write one line of JSON per request to stderr, without inputs and labels. Errors are always written.",
+            rich_help_panel=OPERATIONS,
+        ),
+    ] = False,
     trust: TrustOption = None,
 ) -> None:
     """Serve an artifact over HTTP.
@@ -137,37 +185,92 @@ def serve(
     _check_port(host, port, "--port")
     if grpc_port is not None:
         _check_port(host, grpc_port, "--grpc-port")
+    if admin_port is not None:
+        _check_port(admin_host, admin_port, "--admin-port")
+    elif shadow:
+        raise InputError(expected="--admin-port with --shadow", got="only --shadow", hint="the metrics are there")
     backend, _ = read_run(latency, backend, batch_size)
-    model = with_latency_file(open_artifact(artifact, trust), latency, None)
-    backend = backend_name(model) if backend is None else backend
-    warn_of_backend(model, backend)
-    model = choose_point(model, point_options, artifact)
-    example = _example(model, data)
-    say(f"Preparing '{backend}' ...")
-    model = model.on(backend, example=example)
-    if example is not None:
-        for count in (1, 2):  # graphs are made at their first use
-            model.predict(example[:count])
+
+    def load(path: Path) -> "EarlyExitModel":
+        """Load an artifact, at the point that the options select, ready to answer."""
+        model = with_latency_file(open_artifact(path, trust), latency, None)
+        name = backend_name(model) if backend is None else backend
+        warn_of_backend(model, name)
+        model = choose_point(model, point_options, path)
+        example = _example(model, data)
+        say(f"Preparing '{name}' ...")
+        model = model.on(name, example=example)
+        if example is not None:
+            for count in (1, 2):  # graphs are made at their first use
+                model.predict(example[:count])
+        return model
+
+    metrics = None
+    if admin_port is not None:
+        from offramp.serve._metrics import Metrics
+
+        metrics = Metrics()
     scheduler = Scheduler(
-        model,
+        load(artifact),
         max_batch=batch_size,
         max_queue=max(queue, batch_size),
         overload_drop=overload_drop,
         slow_ms=slow_ms,
+        shadow=shadow,
+        observer=metrics,
     )
     limits = Limits(deadline_ms=deadline_ms)
     name = artifact.resolve().name if name is None else name
-    other_server = None
-    if grpc_port is not None:
-        from offramp.serve._grpc import serve_grpc
+    other_servers: list[AbstractAsyncContextManager[object]] = []
+    on_request: list[Callable[[RequestRecord], None]] = []
+    with ExitStack() as closing:
+        if traces:
+            from offramp.serve._traces import Traces
 
-        other_server = serve_grpc(scheduler, name=name, limits=limits, host=host, port=grpc_port, drain_s=DRAIN_S)
-    app = create_app(scheduler, name=name, limits=limits, other_server=other_server)
-    say(f"Serving '{name}' on http://{host}:{port}: POST /predict, and /v2 for clients of KServe and Triton.")
-    if grpc_port is not None:
-        say(f"Serving '{name}' over gRPC on {host}:{grpc_port}.")
-    uvicorn.run(app, host=host, port=port, access_log=False, log_level="warning", timeout_graceful_shutdown=DRAIN_S)
+            exporting = Traces()
+            closing.callback(exporting.close)
+            on_request.append(exporting.observe_request)  # first, as it gives requests their trace ids
+        if metrics is not None and admin_port is not None:
+            from offramp.serve._admin import create_admin, run_admin
+            from offramp.serve._history import History
+
+            metrics.watch(scheduler)
+            history = History()
+            on_request += [metrics.observe_request, history.observe_request]
+            folder = artifact.resolve().parent
+            admin = create_admin(scheduler, name=name, metrics=metrics, history=history, folder=folder, load=load)
+            other_servers.append(run_admin(admin, host=admin_host, port=admin_port))
+        if grpc_port is not None:
+            from offramp.serve._grpc import serve_grpc
+
+            grpc = serve_grpc(
+                scheduler,
+                name=name,
+                limits=limits,
+                host=host,
+                port=grpc_port,
+                drain_s=DRAIN_S,
+                on_request=on_request,
+            )
+            other_servers.append(grpc)
+        app = create_app(scheduler, name=name, limits=limits, other_servers=other_servers, on_request=on_request)
+        say(f"Serving '{name}' on http://{host}:{port}: POST /predict, and /v2 for clients of KServe and Triton.")
+        if grpc_port is not None:
+            say(f"Serving '{name}' over gRPC on {host}:{grpc_port}.")
+        if admin_port is not None:
+            say(f"Administration on http://{admin_host}:{admin_port}: the page, /metrics, /swap and /point.")
+        if log_requests:
+            _log_requests()
+        uvicorn.run(app, host=host, port=port, access_log=False, log_level="warning", timeout_graceful_shutdown=DRAIN_S)
     say("Stopped: what was accepted is answered.")
+
+
+def _log_requests() -> None:
+    """Write the lines of requests to stderr as they are."""
+    logger = logging.getLogger("offramp.serve")
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    logger.addHandler(logging.StreamHandler())
 
 
 def _check_port(host: str, port: int, option: str) -> None:

@@ -3,9 +3,10 @@
 import torch
 from torch import Tensor
 
+from offramp.backbone._hidden import Hidden
 from offramp.model._model import EarlyExitModel
 
-__all__ = ["full_labels"]
+__all__ = ["full_labels", "label_hidden"]
 
 
 @torch.inference_mode()
@@ -23,9 +24,23 @@ def full_labels(network: EarlyExitModel, inputs: object, rows: Tensor) -> Tensor
     rows = rows.nonzero().squeeze(1) if rows.dtype == torch.bool else rows
     if not len(rows):
         return torch.empty(0, dtype=torch.long)
-    backbone = network.feature_backbone.eval()  # the caller may have put the model into training mode since
+    backbone = network.feature_backbone
     prepared = network.preprocessing(inputs)
     with backbone.explain_errors(prepared):
-        hidden = backbone.select(backbone.prepare(prepared), rows, 0)
-        logits: Tensor = backbone(hidden)
+        return label_hidden(network, backbone.select(backbone.prepare(prepared), rows, 0))
+
+
+@torch.inference_mode()
+def label_hidden(network: EarlyExitModel, hidden: Hidden) -> Tensor:
+    """Return the classes that the full network predicts for prepared inputs.
+
+    Args:
+        network: The network.
+        hidden: Inputs of n samples, from `EarlyExitModel.prepare`.
+
+    Returns:
+        `n` classes.
+    """
+    backbone = network.feature_backbone.eval()  # the caller may have put the model into training mode since
+    logits: Tensor = backbone(hidden)
     return logits.argmax(1).cpu()

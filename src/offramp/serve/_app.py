@@ -3,8 +3,8 @@
 import asyncio
 import gc
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -12,6 +12,7 @@ from offramp.errors import BudgetError, BusyError, InputError, MissingExtraError
 from offramp.model._answer import Answer, join_answers
 from offramp.model._marking import mark_input
 from offramp.model._model import EarlyExitModel
+from offramp.serve._record import CLOSED, OnRequest, RefusedError, record_request
 from offramp.serve._requests import (
     LARGE_BYTES,
     SETTINGS,
@@ -22,9 +23,9 @@ from offramp.serve._requests import (
     read_settings,
     submit,
     submit_each,
-    takes_texts,
 )
 from offramp.serve._scheduler import Scheduler, Ticket
+from offramp.serve._served import takes_texts
 from offramp.serve._tensors import describe_parameters, describe_tensors, parse_json, read_request, write_outputs
 
 try:
@@ -34,15 +35,12 @@ try:
 except ImportError as error:
     raise MissingExtraError("serving needs FastAPI and uvicorn", hint="pip install 'offramp[serve]'") from error
 
-__all__ = ["create_app"]
+__all__ = ["Response", "create_app", "read_body", "refuse"]
 
 T = TypeVar("T")
 
 RETRY_AFTER_S = 1
 """Seconds after which a refused client may try again: a full queue is worked off in less."""
-
-CLOSED = 499
-"""Status of a request whose client is gone; nobody receives it."""
 
 NUMBER = {"type": "number", "exclusiveMinimum": 0}
 PARAMETERS = {name: NUMBER for name in SETTINGS}
@@ -91,7 +89,12 @@ FAILURES = {
 
 
 def create_app(
-    scheduler: Scheduler, *, name: str, limits: Limits, other_server: AbstractAsyncContextManager[object] | None = None
+    scheduler: Scheduler,
+    *,
+    name: str,
+    limits: Limits,
+    other_servers: Sequence[AbstractAsyncContextManager[object]] = (),
+    on_request: OnRequest = (),
 ) -> FastAPI:
     """Make the application that answers HTTP requests by a scheduler.
 
@@ -99,17 +102,18 @@ def create_app(
         scheduler: The scheduler; it is started and closed with the application.
         name: Name of the model in addresses.
         limits: Largest requests.
-        other_server: Another server of the scheduler, which runs while the application does.
+        other_servers: Other servers of the scheduler, which run while the application does.
+        on_request: Functions to call with the record of each request.
     """
-    model = scheduler.model
-    texts = takes_texts(model)
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
         gc.collect()
         gc.freeze()  # the network stays as it is: looking through it for garbage took a quarter of the time under load
-        with scheduler:  # closed last: what the other server has accepted is answered
-            async with nullcontext() if other_server is None else other_server:
+        with scheduler:  # closed last: what the other servers have accepted is answered
+            async with AsyncExitStack() as servers:
+                for server in other_servers:
+                    await servers.enter_async_context(server)
                 app.state.ready = True
                 try:
                     yield
@@ -119,22 +123,23 @@ def create_app(
 
     app = FastAPI(title="offramp", lifespan=run, docs_url=None, redoc_url=None)
     app.state.ready = False
-    app.add_exception_handler(_RefusedError, _refuse)
+    app.add_exception_handler(RefusedError, refuse)
 
     async def start(request: Request, read: Callable[[bytes], T]) -> T:
         """Read a request and put it into the queue."""
-        body = await _read_body(request, limits)
+        body = await read_body(request, limits)
         try:
             # A small image file may take long to decode, too.
-            return read(body) if texts and len(body) <= LARGE_BYTES else await asyncio.to_thread(read, body)
+            small = len(body) <= LARGE_BYTES and takes_texts(scheduler.model)
+            return read(body) if small else await asyncio.to_thread(read, body)
         except BusyError as error:
-            raise _RefusedError(503, str(error), {"Retry-After": str(RETRY_AFTER_S)}) from error
+            raise RefusedError(503, str(error), {"Retry-After": str(RETRY_AFTER_S)}) from error
         except (InputError, BudgetError) as error:
-            raise _RefusedError(400, str(error)) from error
+            raise RefusedError(400, str(error)) from error
 
     def check_name(given: str) -> None:
         if given != name:
-            raise _RefusedError(404, f"no model '{given[:100]}' is served here, only '{name}'")
+            raise RefusedError(404, f"no model '{given[:100]}' is served here, only '{name}'")
 
     @app.post("/predict", responses=_responses("Answers"), openapi_extra=_body(PREDICT_BODY))
     async def predict(request: Request) -> JSONResponse:
@@ -144,44 +149,46 @@ def create_app(
             settings = read_settings(content, limits)
             return submit_each(scheduler, values, settings, limits), settings
 
-        parts, settings = await start(request, read)
-        answers = [await _wait_marking(part, request, model, alone=len(parts) == 1) for part in parts]
-        point = next(part.point for part in parts if isinstance(part, Ticket))
-        predictions = describe_answer(join_answers(answers), settings)
-        return _Response({"predictions": predictions, "point": describe_point(point)})
+        with record_request("predict", request.headers, on_request) as record:
+            parts, settings = await start(request, read)
+            record.tickets = [part for part in parts if isinstance(part, Ticket)]
+            answers = [await _wait_marking(part, request, scheduler.model, alone=len(parts) == 1) for part in parts]
+            predictions = describe_answer(join_answers(answers), settings)
+            return Response({"predictions": predictions, "point": describe_point(record.tickets[0].point)})
 
     @app.post("/v2/models/{model_name}/infer", responses=_responses("Answers"), openapi_extra=_body(INFER_BODY))
     @app.post("/v2/models/{model_name}/versions/{model_version}/infer", include_in_schema=False)
     async def infer(request: Request, model_name: str) -> JSONResponse:
-        check_name(model_name)
-
         def read(body: bytes) -> tuple[dict[str, Any], Ticket, Settings]:
-            content, inputs, given = read_request(body, _header_length(request), model, limits)
+            content, inputs, given = read_request(body, _header_length(request), scheduler.model, limits)
             settings = read_settings(given, limits)
             return content, submit(scheduler, inputs, settings), settings
 
-        content, ticket, settings = await start(request, read)
-        answer = await _wait(ticket, request)
-        try:
-            outputs = write_outputs(answer, settings, _wanted(content.get("outputs")))
-        except InputError as error:
-            raise _RefusedError(400, str(error)) from error
-        return _Response(
-            {
-                "model_name": name,
-                "id": str(content.get("id") or ""),
-                "parameters": describe_parameters(ticket.point),
-                "outputs": outputs,
-            }
-        )
+        with record_request("infer", request.headers, on_request) as record:
+            check_name(model_name)
+            content, ticket, settings = await start(request, read)
+            record.tickets = [ticket]
+            answer = await _wait(ticket, request)
+            try:
+                outputs = write_outputs(answer, settings, _wanted(content.get("outputs")))
+            except InputError as error:
+                raise RefusedError(400, str(error)) from error
+            return Response(
+                {
+                    "model_name": name,
+                    "id": str(content.get("id") or ""),
+                    "parameters": describe_parameters(ticket.point),
+                    "outputs": outputs,
+                }
+            )
 
     @app.get("/v2/health/live")
     async def live() -> JSONResponse:
-        return _Response({"live": True})
+        return Response({"live": True})
 
     @app.get("/v2/health/ready", responses={503: {"description": "Not yet"}})
     async def ready() -> JSONResponse:
-        return _Response({"ready": app.state.ready}, 200 if app.state.ready else 503)
+        return Response({"ready": app.state.ready}, 200 if app.state.ready else 503)
 
     @app.get("/v2/models/{model_name}/ready", responses=_responses("Ready", 404))
     @app.get("/v2/models/{model_name}/versions/{model_version}/ready", include_in_schema=False)
@@ -191,40 +198,42 @@ def create_app(
 
     @app.get("/v2")
     async def metadata() -> JSONResponse:
-        return _Response({"name": "offramp", "version": version("offramp"), "extensions": ["binary_tensor_data"]})
+        return Response({"name": "offramp", "version": version("offramp"), "extensions": ["binary_tensor_data"]})
 
     @app.get("/v2/models/{model_name}", responses=_responses("Inputs and outputs", 404))
     @app.get("/v2/models/{model_name}/versions/{model_version}", include_in_schema=False)
     async def model_metadata(model_name: str) -> JSONResponse:
         check_name(model_name)
-        return _Response({"name": name, "versions": [], "platform": "offramp", **describe_tensors(model)})
+        return Response({"name": name, "versions": [], "platform": "offramp", **describe_tensors(scheduler.model)})
 
     return app
 
 
-class _Response(JSONResponse):
+class Response(JSONResponse):
     """A JSON response in ASCII: a text may hold halves of characters, which have no bytes in UTF-8."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
-class _RefusedError(Exception):
-    """A request that ends with an error status."""
+async def refuse(_request: Request, error: Exception) -> JSONResponse:
+    """Answer a request that was refused.
 
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status, self.headers = status, headers
-
-
-async def _refuse(_request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, _RefusedError)
-    return _Response({"error": str(error)}, error.status, error.headers)
+    Args:
+        error: The reason.
+    """
+    assert isinstance(error, RefusedError)
+    return Response({"error": str(error)}, error.status, error.headers)
 
 
-async def _read_body(request: Request, limits: Limits) -> bytes:
-    """Read the body of a request, within the limits of size and time."""
-    too_large = _RefusedError(413, f"the body: expected at most {limits.body_bytes:,} bytes, got more")
+async def read_body(request: Request, limits: Limits) -> bytes:
+    """Read the body of a request, within the limits of size and time.
+
+    Args:
+        request: The request.
+        limits: The limits.
+    """
+    too_large = RefusedError(413, f"the body: expected at most {limits.body_bytes:,} bytes, got more")
     length = request.headers.get("content-length", "0")
     if not _is_count(length) or int(length) > limits.body_bytes:
         raise too_large
@@ -236,9 +245,9 @@ async def _read_body(request: Request, limits: Limits) -> bytes:
                 if len(body) > limits.body_bytes:
                     raise too_large
     except ClientDisconnect as error:
-        raise _RefusedError(CLOSED, "the client is gone") from error
+        raise RefusedError(CLOSED, "the client is gone") from error
     except TimeoutError as error:
-        raise _RefusedError(408, f"the body: expected all of it within {limits.body_s:g} s") from error
+        raise RefusedError(408, f"the body: expected all of it within {limits.body_s:g} s") from error
     return bytes(body)
 
 
@@ -253,13 +262,13 @@ async def _wait(ticket: Ticket, request: Request) -> Answer:
         if not answered.done():
             ticket.cancel()
     if not answered.done():
-        raise _RefusedError(CLOSED, "the client is gone")
+        raise RefusedError(CLOSED, "the client is gone")
     try:
         return answered.result()
     except BusyError as error:
-        raise _RefusedError(504, str(error)) from error
+        raise RefusedError(504, str(error)) from error
     except InputError as error:
-        raise _RefusedError(400, str(error)) from error
+        raise RefusedError(400, str(error)) from error
 
 
 async def _wait_marking(part: Ticket | str, request: Request, model: EarlyExitModel, *, alone: bool) -> Answer:
@@ -268,7 +277,7 @@ async def _wait_marking(part: Ticket | str, request: Request, model: EarlyExitMo
         return mark_input(model, part)
     try:
         return await _wait(part, request)
-    except _RefusedError as error:
+    except RefusedError as error:
         if alone or error.status != 400:
             raise
         return mark_input(model, str(error))

@@ -11,8 +11,10 @@ from typing import Any
 from offramp.errors import BudgetError, BusyError, InputError, MissingExtraError
 from offramp.model._model import EarlyExitModel
 from offramp.serve._messages import CONTENTS, MESSAGES, METHODS, SERVICE
-from offramp.serve._requests import LARGE_BYTES, SETTINGS, Limits, Settings, read_settings, submit, takes_texts
+from offramp.serve._record import FAILED, OnRequest, RefusedError, RequestRecord, record_request
+from offramp.serve._requests import LARGE_BYTES, SETTINGS, Limits, Settings, read_settings, submit
 from offramp.serve._scheduler import Scheduler, Ticket
+from offramp.serve._served import takes_texts
 from offramp.serve._tensors import DTYPES, describe_parameters, describe_tensors, list_outputs, read_tensors
 
 try:
@@ -22,10 +24,26 @@ except ImportError as error:
 
 __all__ = ["serve_grpc"]
 
+CODES = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    404: grpc.StatusCode.NOT_FOUND,
+    FAILED: grpc.StatusCode.INTERNAL,
+    503: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+"""Counterparts of the statuses of HTTP."""
+
 
 @asynccontextmanager
 async def serve_grpc(
-    scheduler: Scheduler, *, name: str, limits: Limits, host: str, port: int, drain_s: float
+    scheduler: Scheduler,
+    *,
+    name: str,
+    limits: Limits,
+    host: str,
+    port: int,
+    drain_s: float,
+    on_request: OnRequest = (),
 ) -> AsyncIterator[int]:
     """Answer gRPC calls by a scheduler, in the event loop that runs.
 
@@ -36,6 +54,7 @@ async def serve_grpc(
         host: Address to listen on.
         port: Port; 0 for any that is free.
         drain_s: Seconds that calls in progress have at the end.
+        on_request: Functions to call with the record of each request.
 
     Yields:
         The port.
@@ -43,7 +62,7 @@ async def serve_grpc(
     # Without reuseport = 0, a second server on the port would get a part of the calls instead of an error.
     options = [("grpc.max_receive_message_length", limits.body_bytes), ("grpc.so_reuseport", 0)]
     server = grpc.aio.server(options=options)
-    service = _Service(scheduler, name, limits)
+    service = _Service(scheduler, name, limits, on_request)
     handlers = {
         method: grpc.unary_unary_rpc_method_handler(
             getattr(service, method),
@@ -64,8 +83,8 @@ async def serve_grpc(
 class _Service:
     """Methods of the service, by their names in the protocol."""
 
-    def __init__(self, scheduler: Scheduler, name: str, limits: Limits) -> None:
-        self._scheduler, self._name, self._limits = scheduler, name, limits
+    def __init__(self, scheduler: Scheduler, name: str, limits: Limits, on_request: OnRequest) -> None:
+        self._scheduler, self._name, self._limits, self._on_request = scheduler, name, limits, on_request
 
     async def ServerLive(self, _request: Any, _context: Any) -> Any:
         return MESSAGES["ServerLiveResponse"](live=True)
@@ -86,23 +105,33 @@ class _Service:
         return MESSAGES["ModelMetadataResponse"](name=self._name, platform="offramp", **tensors)
 
     async def ModelInfer(self, request: Any, context: Any) -> Any:
-        await self._check_name(request.model_name, context)
+        headers = {str(key): value for key, value in context.invocation_metadata() if isinstance(value, str)}
+        try:
+            with record_request("grpc", headers, self._on_request) as record:
+                return await self._infer(request, context, record)
+        except RefusedError as error:
+            await context.abort(CODES[error.status], str(error))
+
+    async def _infer(self, request: Any, context: Any, record: RequestRecord) -> Any:
+        """Answer a request."""
+        self._refuse_name(request.model_name)
         try:
             if request.ByteSize() <= LARGE_BYTES and takes_texts(self._scheduler.model):
                 ticket, settings = self._start(request, context)
             else:
                 ticket, settings = await self._start_in_thread(request, context)
         except BusyError as error:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+            raise RefusedError(503, str(error)) from error
         except (InputError, BudgetError) as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise RefusedError(400, str(error)) from error
+        record.tickets = [ticket]
         try:
             answer = await ticket  # the end of the call, should it come first, cancels the ticket
             outputs = list_outputs(answer, settings, [output.name for output in request.outputs])
         except BusyError as error:
-            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error))
+            raise RefusedError(504, str(error)) from error
         except InputError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            raise RefusedError(400, str(error)) from error
         response = MESSAGES["ModelInferResponse"](model_name=self._name, id=request.id)
         for key, value in describe_parameters(ticket.point).items():
             kind = "string_param" if isinstance(value, str) else "double_param"
@@ -130,9 +159,15 @@ class _Service:
             raise
 
     async def _check_name(self, name: str, context: Any) -> None:
+        try:
+            self._refuse_name(name)
+        except RefusedError as error:
+            await context.abort(CODES[error.status], str(error))
+
+    def _refuse_name(self, name: str) -> None:
+        """Refuse the name of another model."""
         if name != self._name:
-            message = f"no model '{name[:100]}' is served here, only '{self._name}'"
-            await context.abort(grpc.StatusCode.NOT_FOUND, message)
+            raise RefusedError(404, f"no model '{name[:100]}' is served here, only '{self._name}'")
 
 
 def _read_inputs(request: Any, model: EarlyExitModel, limits: Limits) -> Any:

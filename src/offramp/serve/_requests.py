@@ -16,6 +16,7 @@ from offramp.model._answer import Answer
 from offramp.model._model import EarlyExitModel
 from offramp.policy import OperatingPoint
 from offramp.serve._scheduler import Scheduler, Ticket
+from offramp.serve._served import takes_texts
 
 __all__ = [
     "LARGE_BYTES",
@@ -30,7 +31,6 @@ __all__ = [
     "read_settings",
     "submit",
     "submit_each",
-    "takes_texts",
     "to_array",
 ]
 
@@ -168,17 +168,6 @@ def read_inputs(values: Any, model: EarlyExitModel, limits: Limits) -> Any:
     if all(isinstance(value, str | bytes) for value in values):
         return _read_images(values, limits)
     return _read_numbers(values, whole=bool(model.preprocessing.steps))
-
-
-def takes_texts(model: EarlyExitModel) -> bool:
-    """Tell if a model takes texts.
-
-    Args:
-        model: The model.
-    """
-    members = () if model.backbone.factory is None else model.backbone.factory.members
-    every = [model.preprocessing, *(member.preprocessing for member in members)]
-    return any(name == "tokenize" for preprocessing in every for name, _ in preprocessing.steps)
 
 
 def describe_answer(answer: Answer, settings: Settings) -> list[dict[str, Any]]:

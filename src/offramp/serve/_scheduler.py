@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import logging
 import math
 import threading
 import time
@@ -9,7 +10,7 @@ from bisect import insort
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
@@ -17,18 +18,17 @@ import torch
 from torch import Tensor
 
 from offramp.backbone._hidden import Hidden
-from offramp.errors import BudgetError, BusyError, InputError
+from offramp.errors import BusyError, InputError
 from offramp.model._answer import Answer, join_answers
-from offramp.model._guarantees import Shortfall, list_guaranteed
 from offramp.model._model import EarlyExitModel
 from offramp.policy import OperatingPoint
-from offramp.runtime._dial import same_decisions
-from offramp.serve._overload import OverloadControl, choose_levels
+from offramp.serve._observer import Observer
+from offramp.serve._served import ServedModel, check_replaces
+from offramp.serve._shadow import Shadow
 
 __all__ = ["Scheduler", "Ticket"]
 
-MOST_GUARANTEES = 64
-"""Values of `max_drop` whose points are kept: anybody may ask for ever new ones."""
+logger = logging.getLogger("offramp.serve")
 
 MOST_PADDING = 0.25
 """Padding of a batch, as a share of its samples' sizes. Without it, batches of texts take up to twice the time."""
@@ -67,6 +67,9 @@ class Scheduler:
         overload_drop: Under overload, the operating point of requests that name none is lowered, as far as this
             `max_drop` is guaranteed; it stays where it is if left out.
         slow_ms: Milliseconds in the queue from which on there is overload.
+        shadow: Share of requests whose answers are compared with those of the full network, for the observer. It runs
+            after the answer, while the queue is empty.
+        observer: A listener, such as the metrics of a server.
         clock: The clock of deadlines, in seconds.
 
     Raises:
@@ -81,12 +84,16 @@ class Scheduler:
         max_queue: int = 1024,
         overload_drop: float | None = None,
         slow_ms: float = 100.0,
+        shadow: float = 0.0,
+        observer: Observer | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not 1 <= max_batch <= max_queue:
             raise InputError(expected="1 <= max_batch <= max_queue", got=f"{max_batch} and {max_queue}")
-        self.model = model
+        self._served = ServedModel(model, overload_drop=overload_drop, slow_ms=slow_ms)
+        self._overload_drop, self._slow_ms = overload_drop, slow_ms
         self.max_batch, self.max_queue = max_batch, max_queue
+        self._shadow, self._observer = Shadow(shadow, max_samples=max_batch), observer
         self._clock = clock
         self._queue: list[tuple[float, int, _Part]] = []
         self._queued = 0
@@ -94,16 +101,21 @@ class Scheduler:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._guaranteed: dict[float, tuple[int, OperatingPoint]] = {}
-        self._levels = {0: model.point}
-        if overload_drop is not None:
-            self._levels |= self._overload_levels(overload_drop)
-        self._control = OverloadControl(list(self._levels), slow_s=slow_ms / 1000)
+
+    @property
+    def model(self) -> EarlyExitModel:
+        """The model that answers new requests."""
+        return self._served.model
 
     @property
     def point(self) -> OperatingPoint:
         """The operating point of requests that name none, as of the last batch."""
-        return list(self._levels.values())[self._control.level]
+        return self._served.point
+
+    @property
+    def level(self) -> int:
+        """Steps by which overload has lowered the point, 0 without overload."""
+        return self._served.control.level
 
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._run_until_closed, name="offramp-scheduler", daemon=True)
@@ -138,19 +150,21 @@ class Scheduler:
             InputError: If the network cannot take the inputs.
         """
         self._check_room(1)  # before the work of preparing inputs
-        row, point = self._pick_point(budget, max_drop)
+        served = self._served  # once, as `replace` may come at any time
+        row, point = served.pick_point(budget, max_drop)
         if deadline_ms is not None and not deadline_ms > 0:
             raise InputError("deadline_ms", expected="milliseconds above 0", got=deadline_ms)
         now = self._clock()
         with torch.inference_mode():
-            hidden, sizes = self.model.prepare(inputs)
+            hidden, sizes = served.model.prepare(inputs)
         if not len(sizes):
             raise InputError("inputs", expected="at least one", got="none")
         count, ticket = len(sizes), Ticket(point)
-        request = _Request(ticket, now, math.inf if deadline_ms is None else now + deadline_ms / 1000, count, row)
+        deadline = math.inf if deadline_ms is None else now + deadline_ms / 1000
+        request = _Request(served, ticket, now, deadline, count, row, self._shadow.draw())
         parts = []
         for samples in torch.split(torch.arange(count), self.max_batch):
-            own = hidden if len(samples) == count else self.model.backbone.select(hidden, samples, 0)
+            own = hidden if len(samples) == count else served.model.backbone.select(hidden, samples, 0)
             parts.append(_Part(request, samples.tolist(), own, sizes[samples]))
         with self._changed:
             self._check_room(count)
@@ -166,15 +180,57 @@ class Scheduler:
             parts = self._take()
         if not parts:
             return 0
-        now = self._clock()
-        row = self._control.update(now - min(part.request.submitted for part in parts))
+        now, served = self._clock(), parts[0].request.served
+        row = served.control.update(now - min(part.request.submitted for part in parts))
         for part in parts:
-            part.request.start(now, row, self._levels[row])
+            part.request.start(now, row, served.levels[row])
+        if self._observer is not None:
+            self._observer.observe_batch(sum(map(len, parts)))
         try:
             self._run(parts)
         except Exception as error:  # because of some sample: the others are answered all the same
             self._run_halves(parts, error)
+        for part in parts:
+            if part.request.shadowed and all(sample in part.request.answers for sample in part.samples):
+                labels = torch.cat([part.request.answers[sample].labels for sample in part.samples])
+                self._shadow.add(served.model, part.hidden, labels)
         return sum(map(len, parts))
+
+    def run_shadow(self) -> int:
+        """Compare one answer with that of the full network, and return 1; 0 if none waits for it."""
+        if not len(self._shadow):
+            return 0
+        try:
+            disagrees = self._shadow.compare_next()
+        except Exception as error:  # nobody waits for it; the message may quote inputs
+            logger.warning("a comparison with the full network failed: %s", type(error).__name__)
+            return 1
+        if self._observer is not None:
+            self._observer.observe_shadow(disagrees)
+        return 1
+
+    def replace(self, model: EarlyExitModel) -> None:
+        """Answer new requests by another model; those in the queue are answered by the model that prepared them.
+
+        Args:
+            model: The model, at the operating point of requests that name none; let it predict once before.
+
+        Raises:
+            InputError: If it has other classes, takes other inputs, or lacks prediction sets of the current model.
+            BudgetError: As for the scheduler itself.
+        """
+        check_replaces(model, self.model)
+        self._served = ServedModel(model, overload_drop=self._overload_drop, slow_ms=self._slow_ms)
+
+    def move_point(self, *, budget: float | None = None, max_drop: float | None = None) -> None:
+        """Answer new requests that name no operating point at another one.
+
+        Args:
+            budget: As for `submit`.
+            max_drop: As for `submit`.
+        """
+        served = self._served
+        self.replace(replace(served.model, chosen=served.pick_point(budget, max_drop)[1]))
 
     def close(self) -> None:
         """Refuse new requests, and answer those in the queue."""
@@ -189,10 +245,11 @@ class Scheduler:
     def _run_until_closed(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._closed)
-                if not self._queue:
+                self._changed.wait_for(lambda: self._queue or self._closed or len(self._shadow))
+                if self._closed and not self._queue:
                     return
-            self.run_batch()
+            if not self.run_batch():
+                self.run_shadow()
 
     def _check_room(self, count: int) -> None:
         """Refuse samples that the queue cannot take."""
@@ -206,92 +263,43 @@ class Scheduler:
                 hint="try again later",
             )
 
-    def _pick_point(self, budget: float | None, max_drop: float | None) -> tuple[int | None, OperatingPoint]:
-        """Return the operating point for a request, and its row in the engine; None if the load decides."""
-        if budget is not None and max_drop is not None:
-            raise InputError(expected="budget or max_drop", got="both", hint="leave one out")
-        if max_drop is not None:
-            return self._pick_guaranteed(max_drop)
-        rows = self.model.pick_rows(budget, 1)
-        return (None, self.model.point) if rows is None else (int(rows), self.model.engine.points.points[int(rows)])
-
-    def _pick_guaranteed(self, max_drop: float) -> tuple[int, OperatingPoint]:
-        """Return the cheapest point with a guarantee, of the confidence and loss that the model was chosen for."""
-        known = self._guaranteed.get(max_drop)
-        if known is None:
-            asked, policy = self.model.request, self.model.point.policy
-            point = self.model.at(
-                max_drop=max_drop, confidence=asked.confidence, loss=asked.loss, bound=asked.bound, policy=policy
-            ).point
-            row = self._find_row(point)
-            if row is None or point.guarantee is None:
-                raise BudgetError(
-                    f"max_drop {max_drop:g} cannot be guaranteed by the classifiers and the backend that run",
-                    hint="name it when the model is chosen: model.at(max_drop=...)",
-                )
-            if len(self._guaranteed) >= MOST_GUARANTEES:
-                self._guaranteed.clear()
-            known = self._guaranteed[max_drop] = row, point
-        return known
-
-    def _find_row(self, point: OperatingPoint) -> int | None:
-        """Return the row of a point in the engine, if it is there."""
-        points = self.model.engine.points.points
-        return next((row for row, other in enumerate(points) if same_decisions(point, other)), None)
-
-    def _overload_levels(self, max_drop: float) -> dict[int, OperatingPoint]:
-        """Return the points that an overload may lower the model to, by their rows in the engine."""
-        _, cheapest = self._pick_guaranteed(max_drop)
-        given = cheapest.guarantee
-        assert given is not None
-        guaranteed = list_guaranteed(
-            self.model.points[cheapest.policy],
-            max_drop=max_drop,
-            confidence=given.confidence,
-            loss=given.loss,
-            bound=self.model.request.bound or "ltt",
-        )
-        assert not isinstance(guaranteed, Shortfall)  # `cheapest` is one of them
-        levels = choose_levels(self.model.point, guaranteed)
-        rows = {row: point for point in levels if (row := self._find_row(point)) is not None}
-        if not rows:
-            raise BudgetError(
-                expected=f"a point that is cheaper than {self.model.point.tune_metrics['cost']:.4f}, the model's own",
-                got=f"none for which a drop of {max_drop:g} is guaranteed",
-                hint="allow more under overload, or leave it out",
-            )
-        return rows
-
     def _take(self) -> list["_Part"]:
         """Take the samples of the next batch from the queue; drop those that nobody waits for.
 
-        The most urgent ones are in it, and of the others those that are nearest to them in size.
+        The most urgent ones are in it, and of the others of the same model those that are nearest to them in size.
         """
         now = self._clock()
-        waiting = [entry for entry in self._queue if entry[2].request.is_wanted(now)]
-        batch = _fill([part for *_, part in waiting], self.max_batch)
+        self._queue = [entry for entry in self._queue if entry[2].request.is_wanted(now)]
+        parts = [part for *_, part in self._queue]
+        batch = _fill([part for part in parts if part.request.served is parts[0].request.served], self.max_batch)
         taken = set(map(id, batch))
-        self._queue = [entry for entry in waiting if id(entry[2]) not in taken]
+        self._queue = [entry for entry in self._queue if id(entry[2]) not in taken]
         self._queued = sum(len(part) for *_, part in self._queue)
         return batch
 
     def _run(self, parts: Sequence["_Part"]) -> None:
         """Run the samples of some parts together, until all have left or been dropped."""
-        engine, backbone = self.model.engine, self.model.backbone
+        model = parts[0].request.served.model
+        engine, backbone = model.engine, model.backbone
         hidden = parts[0].hidden if len(parts) == 1 else backbone.concatenate([part.hidden for part in parts], 0)
         rows = torch.tensor([part.request.row for part in parts for _ in part.samples])
         samples = [(part.request, sample) for part in parts for sample in part.samples]
         sizes = torch.cat([part.sizes for part in parts])
         batch = engine.start(hidden, point=rows)
         while len(batch):
+            depth, begin, answer = batch.depth, self._clock(), None
             batch, finished = engine.advance(batch)
+            end = self._clock()
             if finished is not None:
                 exits = torch.full(finished.rows.shape, finished.exit)
                 left = finished.rows.cpu()
-                answer = self.model.answer(finished.probabilities, exits, sizes[left], rows[left])
+                answer = model.answer(finished.probabilities, exits, sizes[left], rows[left])
                 for place, row in enumerate(left.tolist()):
                     request, sample = samples[row]
                     request.add(sample, answer[place])
+            if self._observer is not None:
+                stage = batch.depth - 1 if batch.depth > depth else None
+                self._observer.observe_stages(stage, end - begin, answer)
             now = self._clock()
             flags = [samples[row][0].is_wanted(now) for row in batch.rows.tolist()]
             if all(flags):
@@ -319,6 +327,8 @@ class Scheduler:
 class _Request:
     """A request on its way."""
 
+    served: ServedModel
+    """The model that prepared it, and that answers it."""
     ticket: Ticket
     submitted: float
     deadline: float
@@ -327,6 +337,8 @@ class _Request:
     """Number of samples."""
     row: int | None
     """Row of its operating point in the engine; None until it starts, if the load decides."""
+    shadowed: bool
+    """True if its answer is compared with that of the full network."""
     answers: dict[int, Answer] = field(default_factory=dict)
     """Answers to the samples that have left."""
 

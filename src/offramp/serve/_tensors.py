@@ -19,9 +19,9 @@ from offramp.serve._requests import (
     Settings,
     describe_point,
     read_inputs,
-    takes_texts,
     to_array,
 )
+from offramp.serve._served import input_tensor, takes_texts
 
 __all__ = [
     "DTYPES",
@@ -170,9 +170,6 @@ def describe_tensors(model: EarlyExitModel) -> dict[str, list[dict[str, Any]]]:
         model: The model.
     """
     classes = model.backbone.num_classes
-    kind = ("text", "BYTES", [-1]) if takes_texts(model) else ("image", "UINT8", [-1, -1, -1, -1])
-    if not takes_texts(model) and not model.preprocessing.steps:
-        kind = ("input", "FP32", [-1])
     outputs = [
         ("label", "BYTES" if model.classes else "INT64", [-1]),
         ("probabilities", "FP32", [-1, classes]),
@@ -180,7 +177,7 @@ def describe_tensors(model: EarlyExitModel) -> dict[str, list[dict[str, Any]]]:
         ("relative_cost", "FP32", [-1]),
         ("prediction_set", "BOOL", [-1, classes]),
     ]
-    named = {"inputs": [kind], "outputs": outputs}
+    named = {"inputs": [input_tensor(model)], "outputs": outputs}
     return {
         place: [{"name": name, "datatype": datatype, "shape": shape} for name, datatype, shape in tensors]
         for place, tensors in named.items()
