@@ -127,6 +127,7 @@ def serve(
     from offramp.model._backends import backend_name
     from offramp.serve import Scheduler
     from offramp.serve._app import create_app
+    from offramp.serve._connections import LimitedProtocol
     from offramp.serve._requests import Limits
 
     try:
@@ -166,7 +167,17 @@ def serve(
     say(f"Serving '{name}' on http://{host}:{port}: POST /predict, and /v2 for clients of KServe and Triton.")
     if grpc_port is not None:
         say(f"Serving '{name}' over gRPC on {host}:{grpc_port}.")
-    uvicorn.run(app, host=host, port=port, access_log=False, log_level="warning", timeout_graceful_shutdown=DRAIN_S)
+    uvicorn.run(
+        app,
+        host=host,
+        port=port,
+        http=LimitedProtocol,
+        ws="none",
+        limit_concurrency=limits.connections,
+        access_log=False,
+        log_level="error",
+        timeout_graceful_shutdown=DRAIN_S,
+    )
     say("Stopped: what was accepted is answered.")
 
 

@@ -13,10 +13,12 @@ from offramp.model._marking import mark_input
 from offramp.model._model import EarlyExitModel
 from offramp.serve._requests import (
     LARGE_BYTES,
+    READERS,
     SETTINGS,
     Limits,
     Settings,
     describe_answer,
+    describe_error,
     describe_point,
     read_settings,
     submit,
@@ -102,6 +104,8 @@ def create_app(
     """
     model = scheduler.model
     texts = takes_texts(model)
+    bodies = _Bodies(limits)
+    readers = asyncio.Semaphore(READERS)
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
@@ -119,14 +123,16 @@ def create_app(
 
     async def start(request: Request, read: Callable[[bytes], T]) -> T:
         """Read a request and put it into the queue."""
-        body = await _read_body(request, limits)
         try:
-            # A small image file may take long to decode, too.
-            return read(body) if texts and len(body) <= LARGE_BYTES else await asyncio.to_thread(read, body)
+            async with bodies.receive(request) as body:
+                if texts and len(body) <= LARGE_BYTES:
+                    return read(body)
+                async with readers:  # a small image file may take long to decode, too
+                    return await asyncio.to_thread(read, body)
         except BusyError as error:
             raise _RefusedError(503, str(error), {"Retry-After": str(RETRY_AFTER_S)}) from error
         except (InputError, BudgetError) as error:
-            raise _RefusedError(400, str(error)) from error
+            raise _RefusedError(400, describe_error(error)) from error
 
     def check_name(given: str) -> None:
         if given != name:
@@ -151,21 +157,21 @@ def create_app(
     async def infer(request: Request, model_name: str) -> JSONResponse:
         check_name(model_name)
 
-        def read(body: bytes) -> tuple[dict[str, Any], Ticket, Settings]:
+        def read(body: bytes) -> tuple[str, list[str], Ticket, Settings]:
             content, inputs, given = read_request(body, _header_length(request), model, limits)
             settings = read_settings(given, limits)
-            return content, submit(scheduler, inputs, settings), settings
+            return _read_id(content), _wanted(content.get("outputs")), submit(scheduler, inputs, settings), settings
 
-        content, ticket, settings = await start(request, read)
+        request_id, wanted, ticket, settings = await start(request, read)
         answer = await _wait(ticket, request)
         try:
-            outputs = write_outputs(answer, settings, _wanted(content.get("outputs")))
+            outputs = write_outputs(answer, settings, wanted)
         except InputError as error:
-            raise _RefusedError(400, str(error)) from error
+            raise _RefusedError(400, describe_error(error)) from error
         return _Response(
             {
                 "model_name": name,
-                "id": str(content.get("id") or ""),
+                "id": request_id,
                 "parameters": describe_parameters(ticket.point),
                 "outputs": outputs,
             }
@@ -218,24 +224,41 @@ async def _refuse(_request: Request, error: Exception) -> JSONResponse:
     return _Response({"error": str(error)}, error.status, error.headers)
 
 
-async def _read_body(request: Request, limits: Limits) -> bytes:
-    """Read the body of a request, within the limits of size and time."""
-    too_large = _RefusedError(413, f"the body: expected at most {limits.body_bytes:,} bytes, got more")
-    length = request.headers.get("content-length", "0")
-    if not _is_count(length) or int(length) > limits.body_bytes:
-        raise too_large
-    body = bytearray()
-    try:
-        async with asyncio.timeout(limits.body_s):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > limits.body_bytes:
-                    raise too_large
-    except ClientDisconnect as error:
-        raise _RefusedError(CLOSED, "the client is gone") from error
-    except TimeoutError as error:
-        raise _RefusedError(408, f"the body: expected all of it within {limits.body_s:g} s") from error
-    return bytes(body)
+class _Bodies:
+    """The bodies of requests that are being read: each of limited size and time, and limited together."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._num_bytes = 0
+
+    @asynccontextmanager
+    async def receive(self, request: Request) -> AsyncIterator[bytes]:
+        """Read the body of a request, which counts while it is in use."""
+        limits, counted = self._limits, 0
+        too_large = _RefusedError(413, f"the body: expected at most {limits.body_bytes:,} bytes, got more")
+        length = request.headers.get("content-length", "0")
+        if not _is_count(length) or int(length) > limits.body_bytes:
+            raise too_large
+        body = bytearray()
+        try:
+            try:
+                async with asyncio.timeout(limits.body_s):
+                    async for chunk in request.stream():
+                        body += chunk
+                        if len(body) > limits.body_bytes:
+                            raise too_large
+                        added = max(0, len(body) - LARGE_BYTES) - counted
+                        if self._num_bytes + added > limits.bodies_bytes:
+                            raise BusyError("too many large bodies are being read", hint="try again later")
+                        self._num_bytes += added
+                        counted += added
+            except ClientDisconnect as error:
+                raise _RefusedError(CLOSED, "the client is gone") from error
+            except TimeoutError as error:
+                raise _RefusedError(408, f"the body: expected all of it within {limits.body_s:g} s") from error
+            yield bytes(body)
+        finally:
+            self._num_bytes -= counted
 
 
 async def _wait(ticket: Ticket, request: Request) -> Answer:
@@ -255,7 +278,7 @@ async def _wait(ticket: Ticket, request: Request) -> Answer:
     except BusyError as error:
         raise _RefusedError(504, str(error)) from error
     except InputError as error:
-        raise _RefusedError(400, str(error)) from error
+        raise _RefusedError(400, describe_error(error)) from error
 
 
 async def _wait_marking(part: Ticket | str, request: Request, model: EarlyExitModel, *, alone: bool) -> Answer:
@@ -284,12 +307,20 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 12
 
 
+def _read_id(content: dict[str, Any]) -> str:
+    """Return the name that the client has for a request; empty if it has none."""
+    given = content.get("id")
+    if given is not None and not isinstance(given, str):
+        raise InputError("id", expected="a text", got=type(given).__name__)
+    return given or ""
+
+
 def _wanted(outputs: Any) -> list[str]:
     """Return the names of the outputs that a request asks for; none stands for all."""
     entries = [] if outputs is None else outputs
     if not isinstance(entries, list):
         raise InputError("outputs", expected="a list", got=type(entries).__name__)
-    names = [str(entry["name"]) for entry in entries if isinstance(entry, dict) and "name" in entry]
+    names = [entry["name"] for entry in entries if isinstance(entry, dict) and isinstance(entry.get("name"), str)]
     if len(names) != len(entries):
         raise InputError("outputs", expected="the name of each", got="one without a name")
     return names

@@ -11,7 +11,18 @@ from typing import Any
 from offramp.errors import BudgetError, BusyError, InputError, MissingExtraError
 from offramp.model._model import EarlyExitModel
 from offramp.serve._messages import CONTENTS, MESSAGES, METHODS, SERVICE
-from offramp.serve._requests import LARGE_BYTES, SETTINGS, Limits, Settings, read_settings, submit, takes_texts
+from offramp.serve._requests import (
+    LARGE_BYTES,
+    LONGEST_SHOWN,
+    READERS,
+    SETTINGS,
+    Limits,
+    Settings,
+    describe_error,
+    read_settings,
+    submit,
+    takes_texts,
+)
 from offramp.serve._scheduler import Scheduler, Ticket
 from offramp.serve._tensors import DTYPES, describe_parameters, describe_tensors, list_outputs, read_tensors
 
@@ -21,6 +32,16 @@ except ImportError as error:
     raise MissingExtraError("gRPC needs grpcio and protobuf", hint="pip install 'offramp[serve]'") from error
 
 __all__ = ["serve_grpc"]
+
+MOST_STREAMS = 64
+"""Calls at once of one connection."""
+
+MOST_CALLS = 256
+"""Calls at once of all connections; each may hold a message of 16 MiB."""
+
+CONNECTION_MS = 300_000
+"""Milliseconds after which a connection is closed once its calls are answered; a call that never sends its message would
+keep its place for ever."""
 
 
 @asynccontextmanager
@@ -41,8 +62,14 @@ async def serve_grpc(
         The port.
     """
     # Without reuseport = 0, a second server on the port would get a part of the calls instead of an error.
-    options = [("grpc.max_receive_message_length", limits.body_bytes), ("grpc.so_reuseport", 0)]
-    server = grpc.aio.server(options=options)
+    options = [
+        ("grpc.max_receive_message_length", limits.body_bytes),
+        ("grpc.max_concurrent_streams", MOST_STREAMS),
+        ("grpc.max_connection_age_ms", CONNECTION_MS),
+        ("grpc.max_connection_age_grace_ms", int(limits.deadline_ms + 1000 * limits.body_s)),
+        ("grpc.so_reuseport", 0),
+    ]
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MOST_CALLS)
     service = _Service(scheduler, name, limits)
     handlers = {
         method: grpc.unary_unary_rpc_method_handler(
@@ -66,6 +93,7 @@ class _Service:
 
     def __init__(self, scheduler: Scheduler, name: str, limits: Limits) -> None:
         self._scheduler, self._name, self._limits = scheduler, name, limits
+        self._readers = asyncio.Semaphore(READERS)
 
     async def ServerLive(self, _request: Any, _context: Any) -> Any:
         return MESSAGES["ServerLiveResponse"](live=True)
@@ -95,14 +123,14 @@ class _Service:
         except BusyError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except (InputError, BudgetError) as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, describe_error(error))
         try:
             answer = await ticket  # the end of the call, should it come first, cancels the ticket
             outputs = list_outputs(answer, settings, [output.name for output in request.outputs])
         except BusyError as error:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error))
         except InputError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, describe_error(error))
         response = MESSAGES["ModelInferResponse"](model_name=self._name, id=request.id)
         for key, value in describe_parameters(ticket.point).items():
             kind = "string_param" if isinstance(value, str) else "double_param"
@@ -121,13 +149,14 @@ class _Service:
 
     async def _start_in_thread(self, request: Any, context: Any) -> tuple[Ticket, Settings]:
         """Start a request in another thread; if the call ends meanwhile, withdraw it."""
-        started = asyncio.ensure_future(asyncio.to_thread(self._start, request, context))
-        try:
-            return await asyncio.shield(started)
-        except asyncio.CancelledError:
-            ticket, _ = await started
-            ticket.cancel()
-            raise
+        async with self._readers:
+            started = asyncio.ensure_future(asyncio.to_thread(self._start, request, context))
+            try:
+                return await asyncio.shield(started)
+            except asyncio.CancelledError:
+                ticket, _ = await started
+                ticket.cancel()
+                raise
 
     async def _check_name(self, name: str, context: Any) -> None:
         if name != self._name:
@@ -147,7 +176,9 @@ def _read_inputs(request: Any, model: EarlyExitModel, limits: Limits) -> Any:
         typed = CONTENTS.get(tensor.datatype)
         if not raw and typed is None:
             expected = f"raw_input_contents, or a datatype of {', '.join(CONTENTS)}"
-            raise InputError(f"tensor '{tensor.name}'", expected=expected, got=tensor.datatype)
+            raise InputError(
+                f"tensor '{tensor.name[:LONGEST_SHOWN]}'", expected=expected, got=tensor.datatype[:LONGEST_SHOWN]
+            )
         data = raw[place] if raw else list(getattr(tensor.contents, str(typed)))
         entry = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape), "data": data}
         entries.append(entry)

@@ -10,10 +10,12 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from offramp.backbone._hidden import Hidden
 from offramp.errors import BudgetError, BusyError, InputError
@@ -25,6 +27,9 @@ from offramp.runtime._dial import same_decisions
 from offramp.serve._overload import OverloadControl, choose_levels
 
 __all__ = ["Scheduler", "Ticket"]
+
+MOST_BYTES = 2**30
+"""Bytes of prepared inputs in the queue: 1,024 samples alone may be any number of bytes."""
 
 MOST_GUARANTEES = 64
 """Values of `max_drop` whose points are kept: anybody may ask for ever new ones."""
@@ -59,7 +64,8 @@ class Scheduler:
     Args:
         model: The model, at the operating point of requests that name none.
         max_batch: Most samples that run together.
-        max_queue: Most samples in the queue; requests beyond are refused.
+        max_queue: Most samples in the queue; requests beyond are refused, and so are those beyond 1 GiB of prepared
+            inputs.
         overload_drop: Under overload, the operating point of requests that name none is lowered, as far as this
             `max_drop` is guaranteed; it stays where it is if left out.
         slow_ms: Milliseconds in the queue from which on there is overload.
@@ -85,7 +91,7 @@ class Scheduler:
         self.max_batch, self.max_queue = max_batch, max_queue
         self._clock = clock
         self._queue: list[tuple[float, int, _Part]] = []
-        self._queued = 0
+        self._queued = self._queued_bytes = 0
         self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -149,11 +155,12 @@ class Scheduler:
             own = hidden if len(samples) == count else self.model.backbone.select(hidden, samples, 0)
             parts.append(_Part(request, samples.tolist(), own, sizes[samples]))
         with self._changed:
-            self._check_room(count)
+            self._check_room(count, sum(part.num_bytes for part in parts))
             for part in parts:
                 heapq.heappush(self._queue, (request.deadline, next(self._numbers), part))
-            self._queued += count
+                self._count(part, 1)
             self._changed.notify()
+        ticket.add_done_callback(self._withdraw)
         return ticket
 
     def run_batch(self) -> int:
@@ -190,8 +197,23 @@ class Scheduler:
                     return
             self.run_batch()
 
-    def _check_room(self, count: int) -> None:
-        """Refuse samples that the queue cannot take."""
+    def _count(self, part: "_Part", sign: int) -> None:
+        """Note that a part has come into the queue, 1, or left it, -1."""
+        self._queued += sign * len(part)
+        self._queued_bytes += sign * part.num_bytes
+
+    def _withdraw(self, ticket: Future[Answer]) -> None:
+        """Give back the places of a request that has ended, if it was cancelled."""
+        if not ticket.cancelled():
+            return
+        with self._changed:
+            for entry in [entry for entry in self._queue if entry[2].request.ticket is ticket]:
+                self._queue.remove(entry)
+                self._count(entry[2], -1)
+            heapq.heapify(self._queue)
+
+    def _check_room(self, count: int, num_bytes: int = 0) -> None:
+        """Refuse samples that the queue cannot take; an empty queue takes any number of bytes."""
         if self._closed:
             raise BusyError("the scheduler is closed", hint="send the request to another one")
         if self._queued + count > self.max_queue:
@@ -199,6 +221,13 @@ class Scheduler:
                 "the queue is full",
                 expected=f"at most {self.max_queue:,} samples in it",
                 got=f"{count:,} more than the {self._queued:,} there",
+                hint="try again later",
+            )
+        if self._queued_bytes and self._queued_bytes + num_bytes > MOST_BYTES:
+            raise BusyError(
+                "the queue is full",
+                expected=f"at most {MOST_BYTES:,} bytes in it",
+                got=f"{self._queued_bytes + num_bytes:,}",
                 hint="try again later",
             )
 
@@ -269,7 +298,7 @@ class Scheduler:
                 parts.append(part)
                 count += len(part)
             heapq.heappop(self._queue)
-            self._queued -= len(part)
+            self._count(part, -1)
         return parts
 
     def _run(self, parts: Sequence["_Part"]) -> None:
@@ -361,7 +390,7 @@ class _Request:
             self.ticket.set_exception(error)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Part:
     """Samples of one request that run together."""
 
@@ -374,3 +403,8 @@ class _Part:
 
     def __len__(self) -> int:
         return len(self.samples)
+
+    @cached_property
+    def num_bytes(self) -> int:
+        """Bytes of the prepared inputs."""
+        return sum(leaf.nbytes for leaf in pytree.tree_leaves(self.hidden) if isinstance(leaf, Tensor))
