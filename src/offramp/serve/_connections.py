@@ -30,19 +30,25 @@ class LimitedProtocol(HttpToolsProtocol):
     uvicorn's `limit_concurrency` is the number of connections from which on others are refused.
     """
 
-    _timer: asyncio.TimerHandle
+    _request_timer: asyncio.TimerHandle | None = None
+    _response_timer: asyncio.TimerHandle | None = None
     _silent_bytes = 0
     _has_part = False
+    _running: Any = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._timer = self.loop.call_later(REQUEST_S, transport.abort)
+        self._request_timer = self.loop.call_later(REQUEST_S, transport.abort)
         if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
             transport.write(FULL)
             transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._timer.cancel()
+        _cancel(self._request_timer)
+        _cancel(self._response_timer)
+        if self._running is not None:  # uvicorn tells only the last request of those that came in a row
+            self._running.disconnected = not self._running.response_complete
+            self._running.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -61,21 +67,26 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
-        self._timer.cancel()
+        _cancel(self._request_timer)
+        self._running = cycle
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        self._restart(REQUEST_S)
+        _cancel(self._request_timer)
+        self._request_timer = self.loop.call_later(REQUEST_S, self.transport.abort)
         super().on_response_complete()
+        if self.pipeline:  # uvicorn reads on after each response, and so collects ever more requests
+            self.flow.pause_reading()
 
     def pause_writing(self) -> None:
-        self._restart(RESPONSE_S)
+        self._response_timer = self.loop.call_later(RESPONSE_S, self.transport.abort)
         super().pause_writing()
 
     def resume_writing(self) -> None:
-        self._timer.cancel()
+        _cancel(self._response_timer)
         super().resume_writing()
 
-    def _restart(self, seconds: float) -> None:
-        self._timer.cancel()
-        self._timer = self.loop.call_later(seconds, self.transport.abort)
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

@@ -2,7 +2,7 @@
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -28,6 +28,7 @@ from offramp.serve._tensors import DTYPES, describe_parameters, describe_tensors
 
 try:
     import grpc
+    from google.protobuf.message import DecodeError
 except ImportError as error:
     raise MissingExtraError("gRPC needs grpcio and protobuf", hint="pip install 'offramp[serve]'") from error
 
@@ -40,7 +41,7 @@ MOST_CALLS = 256
 """Calls at once of all connections; each may hold a message of 16 MiB."""
 
 CONNECTION_MS = 300_000
-"""Milliseconds after which a connection is closed once its calls are answered; a call that never sends its message would
+"""Milliseconds after which a connection is closed once its calls are answered; a call without a message would
 keep its place for ever."""
 
 
@@ -73,8 +74,8 @@ async def serve_grpc(
     service = _Service(scheduler, name, limits)
     handlers = {
         method: grpc.unary_unary_rpc_method_handler(
-            getattr(service, method),
-            request_deserializer=MESSAGES[f"{method}Request"].FromString,
+            _refuse_unread(getattr(service, method)),
+            request_deserializer=_reader(MESSAGES[f"{method}Request"]),
             response_serializer=MESSAGES[f"{method}Response"].SerializeToString,
         )
         for method in METHODS
@@ -162,6 +163,29 @@ class _Service:
         if name != self._name:
             message = f"no model '{name[:100]}' is served here, only '{self._name}'"
             await context.abort(grpc.StatusCode.NOT_FOUND, message)
+
+
+def _reader(message: Any) -> Callable[[bytes], Any]:
+    """Return a function that reads a message; None stands for bytes that are none, which gRPC would log."""
+
+    def read(data: bytes) -> Any:
+        try:
+            return message.FromString(data)
+        except DecodeError:
+            return None
+
+    return read
+
+
+def _refuse_unread(method: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+    """Return a method that refuses messages that could not be read."""
+
+    async def call(request: Any, context: Any) -> Any:
+        if request is None:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "expected a message of the protocol, got other bytes")
+        return await method(request, context)
+
+    return call
 
 
 def _read_inputs(request: Any, model: EarlyExitModel, limits: Limits) -> Any:
