@@ -68,7 +68,8 @@ def test_an_unknown_benchmark() -> None:
 def test_every_benchmark_is_there() -> None:
     package = Path(cli.__file__).parent
     for module in cli.CHECKS.values():
-        assert (package / f"{module}.py").exists() or (package / module / "__main__.py").exists()
+        path = module.replace(".", "/")
+        assert (package / f"{path}.py").exists() or (package / path / "__main__.py").exists()
 
 
 def test_a_page_from_results(tmp_path: Path) -> None:

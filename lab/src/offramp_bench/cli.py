@@ -27,6 +27,7 @@ CHECKS = {
     "frontier-quality": "frontier_quality",
     "frontier-time": "frontier_time",
     "guarantees": "guarantees",
+    "hostile": "serving.hostile",
     "paper": "tracks",
     "runtime": "runtime",
     "scale": "scale",
@@ -35,7 +36,7 @@ CHECKS = {
 }
 """Modules of the benchmarks, by the names of the command line."""
 
-WITHOUT_DATA = ("architectures", "catalogue", "costs")
+WITHOUT_DATA = ("architectures", "catalogue", "costs", "hostile")
 """Benchmarks that need no data."""
 
 OWN_FILES = ("claims", "paper")

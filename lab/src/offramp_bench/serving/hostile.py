@@ -4,10 +4,10 @@
 
 Two `offramp serve` processes on loopback, a small image network and a small text network. Of the requests, 90 % are
 changed valid ones over HTTP, 8 % over gRPC, and 2 % are made by schemathesis from the OpenAPI document; among them are
-image bombs, bodies of megabytes, and clients that stop in the middle of a request. Every 20th request is valid and is compared
-with `predict`. After every 1,000 requests one valid request alone must agree with `predict` bit for bit, and the memory
-of each server is read. A server error is any status of 500 and above but 503 and 504, which the protocol has, and over
-gRPC INTERNAL and UNKNOWN.
+image bombs, bodies of megabytes, and clients that stop in the middle of a request. Every 20th request is valid, and its
+answer is compared with that of `predict`. After every 1,000 requests the answer to one valid request alone must be that
+of `predict` bit for bit, and the memory of the server is read. A server error is any status of 500 and above but 503
+and 504, which tell clients to try again, and over gRPC INTERNAL and UNKNOWN.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.serving.attacks import Attacks, encode
 from offramp_bench.serving.victims import save_images, save_texts
 
-PORTS = {"images": (9331, 9332), "texts": (9333, 9334)}
+PORTS: dict[str, tuple[int, int]] = {"images": (9331, 9332), "texts": (9333, 9334)}
 """HTTP and gRPC."""
 
 COMMAND = "import offramp_bench.torchvision_ops; from offramp.cli.main import main; main()"
@@ -123,6 +123,12 @@ def _wait_until_ready(target: Victim) -> None:
         assert target.process.poll() is None, f"the server of {target.name} ended: {read_log(target)[-2000:]}"
         assert time.monotonic() < begin + READY_S, "the server is not ready"
         time.sleep(0.5)
+
+
+def free_ports() -> tuple[int, int]:
+    """Return two ports that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
+        return first.getsockname()[1], second.getsockname()[1]
 
 
 def read_log(target: Victim) -> str:

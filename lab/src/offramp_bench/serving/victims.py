@@ -17,6 +17,8 @@ __all__ = ["save_images", "save_texts"]
 
 SETTINGS = offramp.JointSettings(cost_weights=(0.1, 1.0), warmup_epochs=2, epochs=1, batch_size=50)
 WORDS = [f"word{number}" for number in range(26)]
+ASKED = ["where", "is", "my", "card", "?"]
+"""Words of the examples in docs/serving.md."""
 
 
 def save_images(folder: Path) -> list[Any]:
@@ -43,7 +45,7 @@ def save_texts(folder: Path) -> list[Any]:
     """Save a model of short texts; arguments and result as of `save_images`."""
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"num_hidden_layers": 2, "num_labels": 3, "hidden_size": 16, "num_attention_heads": 2}
-    sizes |= {"intermediate_size": 32, "vocab_size": 30, "max_position_embeddings": 40}
+    sizes |= {"intermediate_size": 32, "vocab_size": 35, "max_position_embeddings": 40}
     network = BertForSequenceClassification(BertConfig(**sizes))  # type: ignore[no-untyped-call]
     backbone = text_backbone(network, tokenizer=_tokenizer(), longest=12, name="tiny-bert")
     data = _texts(120, seed=1), _texts(80, seed=2)
@@ -60,7 +62,7 @@ def _images(count: int, *, seed: int) -> tuple[Any, Any]:
 
 
 def _tokenizer() -> Tokenizer:
-    numbers = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
+    numbers = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, *ASKED])}
     made = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     added = [(name, numbers[name]) for name in ("[CLS]", "[SEP]")]
