@@ -18,6 +18,9 @@ HEADER_BYTES = 64 * 2**10
 REQUEST_S = 10.0
 """Seconds without a request after which a connection is closed, whatever the client sends."""
 
+GRACE_S = 0.2
+"""Seconds to read what came while the server was busy, before a connection is closed."""
+
 RESPONSE_S = 30.0
 """Seconds after which a connection is closed whose client does not take its response."""
 
@@ -38,7 +41,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._request_timer = self.loop.call_later(REQUEST_S, transport.abort)
+        self._await_request()
         if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
             transport.write(FULL)
             transport.close()
@@ -72,11 +75,19 @@ class LimitedProtocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
-        _cancel(self._request_timer)
-        self._request_timer = self.loop.call_later(REQUEST_S, self.transport.abort)
+        self._await_request()
         super().on_response_complete()
         if self.pipeline:  # uvicorn reads on after each response, and so collects ever more requests
             self.flow.pause_reading()
+
+    def _await_request(self) -> None:
+        """Close the connection if no request comes in time."""
+        _cancel(self._request_timer)
+        self._request_timer = self.loop.call_later(REQUEST_S, self._expire)
+
+    def _expire(self) -> None:
+        # Timers run before input is read: a request that came while the event loop was busy is read first.
+        self._request_timer = self.loop.call_later(GRACE_S, self.transport.abort)
 
     def pause_writing(self) -> None:
         self._response_timer = self.loop.call_later(RESPONSE_S, self.transport.abort)

@@ -173,6 +173,7 @@ async def _send(
         if isinstance(error, ValueError):  # a request that the client itself does not send
             return 1, b""
         target.lost.append(f"{type(error).__name__} {error}: {method} {path[:100]} {len(body)} bytes, {body[:100]!r}")
+        say(f"no response: {target.lost[-1]}")
         return 0, b""
 
 
