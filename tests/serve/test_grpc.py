@@ -268,9 +268,24 @@ class TestErrors:
         assert "larger than max" in details
 
     def test_a_message_that_is_none_is_refused(self, channel: grpc.Channel) -> None:
-        with pytest.raises(grpc.RpcError):
+        with pytest.raises(grpc.RpcError) as caught:
             channel.unary_unary(f"/{SERVICE}/ModelInfer")(b"\xff\xff\xff", timeout=60)
+        assert caught.value.code() == Status.INVALID_ARGUMENT
         assert call(channel, "ServerLive").live
+
+    def test_calls_at_once_are_limited(self, loop: asyncio.AbstractEventLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("offramp.serve._grpc.MOST_CALLS", 2)
+        let, given = threading.Event(), model()
+        backend = Waiting(given, let)
+        with serving(loop, Scheduler(given.on(backend))) as channel:
+            message = MESSAGES["ModelInferRequest"](**infer_request(IMAGE))
+            waiting = [method(channel, "ModelInfer").future(message, timeout=60) for _ in range(2)]
+            assert backend.started.wait(60)
+            time.sleep(0.2)
+            assert refused(channel, "ServerLive", {})[0] == Status.RESOURCE_EXHAUSTED
+            let.set()
+            for answer in waiting:
+                assert answer.result().model_name == "shapes"
 
 
 class TestLoad:

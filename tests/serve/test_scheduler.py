@@ -16,7 +16,7 @@ from offramp.model._answer import join_answers
 from offramp.preprocessing import Preprocessing
 from offramp.runtime._eager import EagerBackend
 from offramp.serve import Scheduler
-from offramp.serve._scheduler import _fill, _Part, _Request
+from offramp.serve._scheduler import _fill, _Part
 from tests.cases import each
 from tests.model.examples import LINEAR, PREPROCESSING, backbone, images
 
@@ -165,6 +165,39 @@ class TestQueue:
         assert first.done()
         assert second.done()
 
+    def test_refuses_more_bytes_than_it_may_hold(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        image_bytes = 3 * 32 * 32 * 4  # prepared as float32
+        monkeypatch.setattr("offramp.serve._scheduler.MOST_BYTES", 4 * image_bytes)
+        scheduler, inputs = Scheduler(model(), max_batch=2), images(5, seed=3)[0]
+        alone = scheduler.submit(inputs)  # larger than the limit, before an empty queue
+        with pytest.raises(BusyError, match=f"got {5 * image_bytes:,}"):
+            scheduler.submit(inputs[:1])
+        alone.cancel()
+        first, second = scheduler.submit(inputs[:3]), scheduler.submit(inputs[:1])
+        with pytest.raises(BusyError, match="bytes"):
+            scheduler.submit(inputs[:1])
+        while scheduler.run_batch():
+            pass
+        same(first.result(timeout=0), model().predict(inputs[:3]))
+        same(second.result(timeout=0), model().predict(inputs[:1]))
+        assert scheduler._queued_bytes == 0
+
+    def test_keeps_its_order_when_a_request_is_cancelled(self) -> None:
+        """The places of a cancelled request are free at once; the others run by their deadlines."""
+        scheduler = Scheduler(model(), max_batch=1, max_queue=6, clock=Clock())
+        inputs = images(2, seed=3)[0]
+        deadlines = [500, 100, 400, 200, 300]
+        tickets = [scheduler.submit(inputs[:1], deadline_ms=deadline) for deadline in deadlines]
+        tickets[1].cancel()
+        tickets[2].cancel()
+        tickets.append(scheduler.submit(inputs, deadline_ms=50))
+        tickets.append(scheduler.submit(inputs[:1], deadline_ms=600))
+        order: list[int] = []
+        while scheduler.run_batch():
+            order += [at for at, ticket in enumerate(tickets) if ticket.done() and at not in (1, 2, *order)]
+        assert order == [5, 3, 4, 0, 6]
+        assert len(scheduler) == 0
+
     def test_drops_requests_that_expired_in_it(self) -> None:
         clock = Clock()
         stages: list[int] = []
@@ -185,6 +218,7 @@ class TestQueue:
         scheduler = Scheduler(model())
         ticket = scheduler.submit(images(2, seed=3)[0])
         assert ticket.cancel()
+        assert len(scheduler) == 0
         assert scheduler.run_batch() == 0
         with pytest.raises(CancelledError):
             ticket.result(timeout=0)
@@ -274,7 +308,7 @@ class TestThread:
 class TestPadding:
     @staticmethod
     def parts(*sizes: float) -> list[_Part]:
-        request = _Request(Scheduler(model()).submit(images(1, seed=3)[0]), 0.0, 0.0, 1, None)
+        request: Any = None
         return [_Part(request, [0], None, torch.tensor([size])) for size in sizes]
 
     @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ CHECKS = {
     "frontier-quality": "frontier_quality",
     "frontier-time": "frontier_time",
     "guarantees": "guarantees",
+    "hostile": "serving.hostile",
     "int8": "serving.int8",
     "overload": "serving.overload",
     "paper": "tracks",
@@ -37,7 +38,7 @@ CHECKS = {
 }
 """Modules of the benchmarks, by the names of the command line."""
 
-WITHOUT_DATA = ("architectures", "catalogue", "costs")
+WITHOUT_DATA = ("architectures", "catalogue", "costs", "hostile")
 """Benchmarks that need no data."""
 
 OWN_FILES = ("claims", "paper")

@@ -175,6 +175,7 @@ def serve(
     from offramp.model._backends import backend_name
     from offramp.serve import Scheduler
     from offramp.serve._app import create_app
+    from offramp.serve._connections import LimitedProtocol
     from offramp.serve._requests import Limits
 
     try:
@@ -261,7 +262,17 @@ def serve(
             say(f"Administration on http://{admin_host}:{admin_port}: the page, /metrics, /swap and /point.")
         if log_requests:
             _log_requests()
-        uvicorn.run(app, host=host, port=port, access_log=False, log_level="warning", timeout_graceful_shutdown=DRAIN_S)
+        uvicorn.run(
+            app,
+            host=host,
+            port=port,
+            http=LimitedProtocol,
+            ws="none",
+            limit_concurrency=limits.connections,
+            access_log=False,
+            log_level="error",
+            timeout_graceful_shutdown=DRAIN_S,
+        )
     say("Stopped: what was accepted is answered.")
 
 

@@ -24,6 +24,7 @@ __all__ = ["check_files", "decode_image", "is_image_name", "make_reader", "open_
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")  # Pillow knows more, some of which run other programs
+MOST_SCANS = 32  # a progressive JPEG has about ten; each scan goes through the whole image, and takes a few bytes only
 PIXEL_BYTES = 10  # memory per pixel while decoding: 4 in Pillow, and 3 twice until it is an array
 LONGEST_SHOWN = 100  # a column `image` may hold encoded images instead of paths
 SPLITS = {"dev", "eval", "test", "train", "training", "val", "valid", "validation"}
@@ -111,7 +112,13 @@ def _decode_files(folder: Path, names: Sequence[str], start: int, stop: int) -> 
     return [decode_image(folder / name, place=str(folder / name)) for name in names[start:stop]]
 
 
-def decode_image(content: Path | bytes, *, place: str, most_pixels: int | None = None) -> npt.NDArray[np.uint8]:
+def decode_image(
+    content: Path | bytes,
+    *,
+    place: str,
+    most_pixels: int | None = None,
+    formats: Sequence[str] = PILLOW_FORMATS,
+) -> npt.NDArray[np.uint8]:
     """Decode one image.
 
     The EXIF orientation is applied. Of an animation the first frame is taken; transparency is dropped, not blended; of
@@ -121,6 +128,7 @@ def decode_image(content: Path | bytes, *, place: str, most_pixels: int | None =
         content: A file, or its bytes.
         place: Name of the image in messages.
         most_pixels: Largest number of pixels, below the limit of Pillow; that one if left out.
+        formats: Formats of files, by their names in Pillow.
 
     Returns:
         `H x W x 3` RGB.
@@ -130,11 +138,20 @@ def decode_image(content: Path | bytes, *, place: str, most_pixels: int | None =
         pillow.Image.MAX_IMAGE_PIXELS = max(pillow.Image.MAX_IMAGE_PIXELS, allowed_bytes() // PIXEL_BYTES)
     stream = BytesIO(content) if isinstance(content, bytes) else content
     try:
-        with pillow.Image.open(stream, formats=PILLOW_FORMATS) as image:
+        with pillow.Image.open(stream, formats=formats) as image:
+            if isinstance(content, bytes) and image.format == "JPEG" and content.count(b"\xff\xda") > MOST_SCANS:
+                raise InputError(expected=f"a JPEG file of at most {MOST_SCANS} scans", got="more")
             _check_size(image, pillow.Image.MAX_IMAGE_PIXELS)
             _check_size(image, most_pixels)
             pillow.ImageOps.exif_transpose(image, in_place=True)
             return np.array(_as_rgb(image))
+    except pillow.UnidentifiedImageError as error:  # its message has addresses in memory
+        raise InputError(
+            f"{place} cannot be decoded as an image",
+            expected=f"a file of {', '.join(formats)}",
+            got="another",
+            hint="replace it or leave it out",
+        ) from error
     except Exception as error:  # the decoders of Pillow may raise anything
         raise InputError(
             f"{place} cannot be decoded as an image: {error}", hint="replace it or leave it out"

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from offramp._registry import Registry
 from offramp.errors import InputError, OfframpError
-from offramp.preprocessing._raw import describe_inputs, differ_in_size, raw_batch
+from offramp.preprocessing._raw import are_long, describe_inputs, differ_in_size, raw_batch
 
 __all__ = ["AS_IS", "STEPS", "Attachment", "Preprocessing", "Step"]
 
@@ -71,7 +71,7 @@ class Preprocessing:
                 differ in size if the steps bring them to one size.
             seed: Seed of random steps.
         """
-        if differ_in_size(inputs):
+        if differ_in_size(inputs) or are_long(inputs):
             return _join([self([image], seed=seed + index) for index, image in enumerate(inputs)])
         inputs = raw_batch(inputs)
         generator = torch.Generator().manual_seed(seed)

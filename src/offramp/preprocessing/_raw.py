@@ -8,7 +8,15 @@ from torch.utils import _pytree as pytree
 
 from offramp.errors import InputError
 
-__all__ = ["check_texts", "describe_inputs", "differ_in_size", "plain_containers", "raw_batch", "to_sliceable"]
+__all__ = [
+    "are_long",
+    "check_texts",
+    "describe_inputs",
+    "differ_in_size",
+    "plain_containers",
+    "raw_batch",
+    "to_sliceable",
+]
 
 MOST_CHANNELS = 4
 """Channels of an image: three colours and opacity."""
@@ -76,6 +84,20 @@ def differ_in_size(inputs: Any) -> bool:
     return images and len({image.shape if isinstance(image, np.ndarray) else image.size for image in inputs}) > 1
 
 
+def are_long(inputs: Any) -> bool:
+    """Return True for several images with a side of more than twice the other.
+
+    Resized by their shorter side they are large until they are cropped: a request of 256 images of 2 x 200 pixels would
+    take 20 GB if they were prepared together.
+    """
+    inputs = _to_list(inputs)
+    images = [inputs[0]] if _is_image_batch(inputs) else inputs
+    if not isinstance(images, list) or len(inputs) < 2 or not all(_is_image(image) for image in images):
+        return False
+    sizes = [image.shape[:2] if isinstance(image, np.ndarray) else image.size for image in images]
+    return any(max(size) > 2 * min(size) for size in sizes)
+
+
 def raw_batch(inputs: Any) -> Any:
     """Return a list of texts, or of images of one size, as one array; anything else in plain containers.
 
@@ -136,6 +158,11 @@ def _holds_numbers(values: Any) -> bool:
     if isinstance(values, list | tuple):
         return all(_holds_numbers(value) for value in values)
     return isinstance(values, int | float)
+
+
+def _is_image_batch(value: Any) -> bool:
+    """True for bytes `N x H x W x C`."""
+    return isinstance(value, np.ndarray) and value.ndim == 4 and len(value) > 0 and _is_image(value[0])
 
 
 def _is_image(value: Any) -> bool:

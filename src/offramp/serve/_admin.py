@@ -9,7 +9,7 @@ from typing import Any
 
 from offramp.errors import InputError, MissingExtraError, OfframpError
 from offramp.model._model import EarlyExitModel
-from offramp.serve._app import Response, read_body, refuse
+from offramp.serve._app import Bodies, Response, refuse
 from offramp.serve._history import History
 from offramp.serve._metrics import Metrics
 from offramp.serve._page import render_page
@@ -53,20 +53,20 @@ def create_admin(
     """
     app = FastAPI(title="offramp administration", openapi_url=None)
     app.add_exception_handler(RefusedError, refuse)
-    changing = asyncio.Lock()
+    bodies, changing = Bodies(LIMITS), asyncio.Lock()
 
     async def change(request: Request, apply: Callable[[dict[str, Any]], None]) -> Response:
         """Change the model of the scheduler, in a thread."""
         if "origin" in request.headers:  # sent by browsers, which have no business here: any page could do it
             raise RefusedError(403, "requests of web pages are refused")
-        body = await read_body(request, LIMITS)
-        if changing.locked():
-            raise RefusedError(409, "another change is on its way; try again when it has ended")
-        async with changing:
-            try:
-                await asyncio.to_thread(lambda: apply(parse_json(body)))
-            except OfframpError as error:
-                raise RefusedError(400, str(error)) from error
+        async with bodies.receive(request) as body:
+            if changing.locked():
+                raise RefusedError(409, "another change is on its way; try again when it has ended")
+            async with changing:
+                try:
+                    await asyncio.to_thread(lambda: apply(parse_json(body)))
+                except OfframpError as error:
+                    raise RefusedError(400, str(error)) from error
         return Response({"point": describe_point(scheduler.model.point)})
 
     @app.get("/")

@@ -15,10 +15,12 @@ from offramp.model._model import EarlyExitModel
 from offramp.serve._record import CLOSED, OnRequest, RefusedError, record_request
 from offramp.serve._requests import (
     LARGE_BYTES,
+    READERS,
     SETTINGS,
     Limits,
     Settings,
     describe_answer,
+    describe_error,
     describe_point,
     read_settings,
     submit,
@@ -35,7 +37,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("serving needs FastAPI and uvicorn", hint="pip install 'offramp[serve]'") from error
 
-__all__ = ["Response", "create_app", "read_body", "refuse"]
+__all__ = ["Bodies", "Response", "create_app", "refuse"]
 
 T = TypeVar("T")
 
@@ -105,6 +107,8 @@ def create_app(
         other_servers: Other servers of the scheduler, which run while the application does.
         on_request: Functions to call with the record of each request.
     """
+    bodies = Bodies(limits)
+    readers = asyncio.Semaphore(READERS)
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
@@ -127,15 +131,16 @@ def create_app(
 
     async def start(request: Request, read: Callable[[bytes], T]) -> T:
         """Read a request and put it into the queue."""
-        body = await read_body(request, limits)
         try:
-            # A small image file may take long to decode, too.
-            small = len(body) <= LARGE_BYTES and takes_texts(scheduler.model)
-            return read(body) if small else await asyncio.to_thread(read, body)
+            async with bodies.receive(request) as body:
+                if len(body) <= LARGE_BYTES and takes_texts(scheduler.model):
+                    return read(body)
+                async with readers:  # a small image file may take long to decode, too
+                    return await asyncio.to_thread(read, body)
         except BusyError as error:
             raise RefusedError(503, str(error), {"Retry-After": str(RETRY_AFTER_S)}) from error
         except (InputError, BudgetError) as error:
-            raise RefusedError(400, str(error)) from error
+            raise RefusedError(400, describe_error(error)) from error
 
     def check_name(given: str) -> None:
         if given != name:
@@ -159,24 +164,24 @@ def create_app(
     @app.post("/v2/models/{model_name}/infer", responses=_responses("Answers"), openapi_extra=_body(INFER_BODY))
     @app.post("/v2/models/{model_name}/versions/{model_version}/infer", include_in_schema=False)
     async def infer(request: Request, model_name: str) -> JSONResponse:
-        def read(body: bytes) -> tuple[dict[str, Any], Ticket, Settings]:
+        def read(body: bytes) -> tuple[str, list[str], Ticket, Settings]:
             content, inputs, given = read_request(body, _header_length(request), scheduler.model, limits)
             settings = read_settings(given, limits)
-            return content, submit(scheduler, inputs, settings), settings
+            return _read_id(content), _wanted(content.get("outputs")), submit(scheduler, inputs, settings), settings
 
         with record_request("infer", request.headers, on_request) as record:
             check_name(model_name)
-            content, ticket, settings = await start(request, read)
+            request_id, wanted, ticket, settings = await start(request, read)
             record.tickets = [ticket]
             answer = await _wait(ticket, request)
             try:
-                outputs = write_outputs(answer, settings, _wanted(content.get("outputs")))
+                outputs = write_outputs(answer, settings, wanted)
             except InputError as error:
-                raise RefusedError(400, str(error)) from error
+                raise RefusedError(400, describe_error(error)) from error
             return Response(
                 {
                     "model_name": name,
-                    "id": str(content.get("id") or ""),
+                    "id": request_id,
                     "parameters": describe_parameters(ticket.point),
                     "outputs": outputs,
                 }
@@ -226,29 +231,41 @@ async def refuse(_request: Request, error: Exception) -> JSONResponse:
     return Response({"error": str(error)}, error.status, error.headers)
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """Read the body of a request, within the limits of size and time.
+class Bodies:
+    """The bodies of requests that are being read: each of limited size and time, and limited together."""
 
-    Args:
-        request: The request.
-        limits: The limits.
-    """
-    too_large = RefusedError(413, f"the body: expected at most {limits.body_bytes:,} bytes, got more")
-    length = request.headers.get("content-length", "0")
-    if not _is_count(length) or int(length) > limits.body_bytes:
-        raise too_large
-    body = bytearray()
-    try:
-        async with asyncio.timeout(limits.body_s):
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > limits.body_bytes:
-                    raise too_large
-    except ClientDisconnect as error:
-        raise RefusedError(CLOSED, "the client is gone") from error
-    except TimeoutError as error:
-        raise RefusedError(408, f"the body: expected all of it within {limits.body_s:g} s") from error
-    return bytes(body)
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._num_bytes = 0
+
+    @asynccontextmanager
+    async def receive(self, request: Request) -> AsyncIterator[bytes]:
+        """Read the body of a request, which counts while it is in use."""
+        limits, counted = self._limits, 0
+        too_large = RefusedError(413, f"the body: expected at most {limits.body_bytes:,} bytes, got more")
+        length = request.headers.get("content-length", "0")
+        if not _is_count(length) or int(length) > limits.body_bytes:
+            raise too_large
+        body = bytearray()
+        try:
+            try:
+                async with asyncio.timeout(limits.body_s):
+                    async for chunk in request.stream():
+                        body += chunk
+                        if len(body) > limits.body_bytes:
+                            raise too_large
+                        added = max(0, len(body) - LARGE_BYTES) - counted
+                        if self._num_bytes + added > limits.bodies_bytes:
+                            raise BusyError("too many large bodies are being read", hint="try again later")
+                        self._num_bytes += added
+                        counted += added
+            except ClientDisconnect as error:
+                raise RefusedError(CLOSED, "the client is gone") from error
+            except TimeoutError as error:
+                raise RefusedError(408, f"the body: expected all of it within {limits.body_s:g} s") from error
+            yield bytes(body)
+        finally:
+            self._num_bytes -= counted
 
 
 async def _wait(ticket: Ticket, request: Request) -> Answer:
@@ -268,7 +285,7 @@ async def _wait(ticket: Ticket, request: Request) -> Answer:
     except BusyError as error:
         raise RefusedError(504, str(error)) from error
     except InputError as error:
-        raise RefusedError(400, str(error)) from error
+        raise RefusedError(400, describe_error(error)) from error
 
 
 async def _wait_marking(part: Ticket | str, request: Request, model: EarlyExitModel, *, alone: bool) -> Answer:
@@ -297,12 +314,20 @@ def _is_count(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) < 12
 
 
+def _read_id(content: dict[str, Any]) -> str:
+    """Return the name that the client has for a request; empty if it has none."""
+    given = content.get("id")
+    if given is not None and not isinstance(given, str):
+        raise InputError("id", expected="a text", got=type(given).__name__)
+    return given or ""
+
+
 def _wanted(outputs: Any) -> list[str]:
     """Return the names of the outputs that a request asks for; none stands for all."""
     entries = [] if outputs is None else outputs
     if not isinstance(entries, list):
         raise InputError("outputs", expected="a list", got=type(entries).__name__)
-    names = [str(entry["name"]) for entry in entries if isinstance(entry, dict) and "name" in entry]
+    names = [entry["name"] for entry in entries if isinstance(entry, dict) and isinstance(entry.get("name"), str)]
     if len(names) != len(entries):
         raise InputError("outputs", expected="the name of each", got="one without a name")
     return names

@@ -2,7 +2,7 @@
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -12,13 +12,24 @@ from offramp.errors import BudgetError, BusyError, InputError, MissingExtraError
 from offramp.model._model import EarlyExitModel
 from offramp.serve._messages import CONTENTS, MESSAGES, METHODS, SERVICE
 from offramp.serve._record import FAILED, OnRequest, RefusedError, RequestRecord, record_request
-from offramp.serve._requests import LARGE_BYTES, SETTINGS, Limits, Settings, read_settings, submit
+from offramp.serve._requests import (
+    LARGE_BYTES,
+    LONGEST_SHOWN,
+    READERS,
+    SETTINGS,
+    Limits,
+    Settings,
+    describe_error,
+    read_settings,
+    submit,
+)
 from offramp.serve._scheduler import Scheduler, Ticket
 from offramp.serve._served import takes_texts
 from offramp.serve._tensors import DTYPES, describe_parameters, describe_tensors, list_outputs, read_tensors
 
 try:
     import grpc
+    from google.protobuf.message import DecodeError
 except ImportError as error:
     raise MissingExtraError("gRPC needs grpcio and protobuf", hint="pip install 'offramp[serve]'") from error
 
@@ -32,6 +43,15 @@ CODES = {
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
 """Counterparts of the statuses of HTTP."""
+MOST_STREAMS = 64
+"""Calls at once of one connection."""
+
+MOST_CALLS = 256
+"""Calls at once of all connections; each may hold a message of 16 MiB."""
+
+CONNECTION_MS = 300_000
+"""Milliseconds after which a connection is closed once its calls are answered; a call without a message would
+keep its place for ever."""
 
 
 @asynccontextmanager
@@ -60,13 +80,19 @@ async def serve_grpc(
         The port.
     """
     # Without reuseport = 0, a second server on the port would get a part of the calls instead of an error.
-    options = [("grpc.max_receive_message_length", limits.body_bytes), ("grpc.so_reuseport", 0)]
-    server = grpc.aio.server(options=options)
+    options = [
+        ("grpc.max_receive_message_length", limits.body_bytes),
+        ("grpc.max_concurrent_streams", MOST_STREAMS),
+        ("grpc.max_connection_age_ms", CONNECTION_MS),
+        ("grpc.max_connection_age_grace_ms", int(limits.deadline_ms + 1000 * limits.body_s)),
+        ("grpc.so_reuseport", 0),
+    ]
+    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MOST_CALLS)
     service = _Service(scheduler, name, limits, on_request)
     handlers = {
         method: grpc.unary_unary_rpc_method_handler(
-            getattr(service, method),
-            request_deserializer=MESSAGES[f"{method}Request"].FromString,
+            _refuse_unread(getattr(service, method)),
+            request_deserializer=_reader(MESSAGES[f"{method}Request"]),
             response_serializer=MESSAGES[f"{method}Response"].SerializeToString,
         )
         for method in METHODS
@@ -85,6 +111,7 @@ class _Service:
 
     def __init__(self, scheduler: Scheduler, name: str, limits: Limits, on_request: OnRequest) -> None:
         self._scheduler, self._name, self._limits, self._on_request = scheduler, name, limits, on_request
+        self._readers = asyncio.Semaphore(READERS)
 
     async def ServerLive(self, _request: Any, _context: Any) -> Any:
         return MESSAGES["ServerLiveResponse"](live=True)
@@ -123,7 +150,7 @@ class _Service:
         except BusyError as error:
             raise RefusedError(503, str(error)) from error
         except (InputError, BudgetError) as error:
-            raise RefusedError(400, str(error)) from error
+            raise RefusedError(400, describe_error(error)) from error
         record.tickets = [ticket]
         try:
             answer = await ticket  # the end of the call, should it come first, cancels the ticket
@@ -131,7 +158,7 @@ class _Service:
         except BusyError as error:
             raise RefusedError(504, str(error)) from error
         except InputError as error:
-            raise RefusedError(400, str(error)) from error
+            raise RefusedError(400, describe_error(error)) from error
         response = MESSAGES["ModelInferResponse"](model_name=self._name, id=request.id)
         for key, value in describe_parameters(ticket.point).items():
             kind = "string_param" if isinstance(value, str) else "double_param"
@@ -150,13 +177,14 @@ class _Service:
 
     async def _start_in_thread(self, request: Any, context: Any) -> tuple[Ticket, Settings]:
         """Start a request in another thread; if the call ends meanwhile, withdraw it."""
-        started = asyncio.ensure_future(asyncio.to_thread(self._start, request, context))
-        try:
-            return await asyncio.shield(started)
-        except asyncio.CancelledError:
-            ticket, _ = await started
-            ticket.cancel()
-            raise
+        async with self._readers:
+            started = asyncio.ensure_future(asyncio.to_thread(self._start, request, context))
+            try:
+                return await asyncio.shield(started)
+            except asyncio.CancelledError:
+                ticket, _ = await started
+                ticket.cancel()
+                raise
 
     async def _check_name(self, name: str, context: Any) -> None:
         try:
@@ -168,6 +196,29 @@ class _Service:
         """Refuse the name of another model."""
         if name != self._name:
             raise RefusedError(404, f"no model '{name[:100]}' is served here, only '{self._name}'")
+
+
+def _reader(message: Any) -> Callable[[bytes], Any]:
+    """Return a function that reads a message; None stands for bytes that are none, which gRPC would log."""
+
+    def read(data: bytes) -> Any:
+        try:
+            return message.FromString(data)
+        except DecodeError:
+            return None
+
+    return read
+
+
+def _refuse_unread(method: Callable[[Any, Any], Awaitable[Any]]) -> Callable[[Any, Any], Awaitable[Any]]:
+    """Return a method that refuses messages that could not be read."""
+
+    async def call(request: Any, context: Any) -> Any:
+        if request is None:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "expected a message of the protocol, got other bytes")
+        return await method(request, context)
+
+    return call
 
 
 def _read_inputs(request: Any, model: EarlyExitModel, limits: Limits) -> Any:
@@ -182,7 +233,9 @@ def _read_inputs(request: Any, model: EarlyExitModel, limits: Limits) -> Any:
         typed = CONTENTS.get(tensor.datatype)
         if not raw and typed is None:
             expected = f"raw_input_contents, or a datatype of {', '.join(CONTENTS)}"
-            raise InputError(f"tensor '{tensor.name}'", expected=expected, got=tensor.datatype)
+            raise InputError(
+                f"tensor '{tensor.name[:LONGEST_SHOWN]}'", expected=expected, got=tensor.datatype[:LONGEST_SHOWN]
+            )
         data = raw[place] if raw else list(getattr(tensor.contents, str(typed)))
         entry = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape), "data": data}
         entries.append(entry)

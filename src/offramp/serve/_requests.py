@@ -21,11 +21,13 @@ from offramp.serve._served import takes_texts
 __all__ = [
     "LARGE_BYTES",
     "LONGEST_SHOWN",
+    "READERS",
     "SETTINGS",
     "Limits",
     "Settings",
     "check_sets",
     "describe_answer",
+    "describe_error",
     "describe_point",
     "read_inputs",
     "read_settings",
@@ -40,6 +42,12 @@ LONGEST_SHOWN = 100
 LARGE_BYTES = 64 * 2**10
 """Requests above this size are read in another thread, so that small ones need not wait for them."""
 
+READERS = 4
+"""Requests that are read in other threads at once: a body of 16 MiB may take 400 MB until its numbers are arrays."""
+
+IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "WEBP")
+"""Formats of image files; not TIFF, whose tiles may be larger than the image."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -47,6 +55,10 @@ class Limits:
 
     body_bytes: int = 16 * 2**20
     """Bytes of a request."""
+    bodies_bytes: int = 256 * 2**20
+    """Bytes of the requests together that are being read; the first 64 KiB of each do not count."""
+    connections: int = 1024
+    """Connections at once."""
     samples: int = 256
     """Inputs of a request."""
     characters: int = 100_000
@@ -90,7 +102,8 @@ def read_settings(values: Mapping[str, Any], limits: Limits) -> Settings:
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-            raise InputError(name, expected="a finite number", got=repr(value)[:LONGEST_SHOWN])
+            shown = value[:LONGEST_SHOWN] if isinstance(value, str) else value
+            raise InputError(name, expected="a finite number", got=shown)
     given = {name: float(value) for name, value in values.items() if value is not None}
     given["deadline_ms"] = min(given.get("deadline_ms", limits.deadline_ms), limits.deadline_ms)
     return Settings(**given)
@@ -139,7 +152,7 @@ def submit_each(scheduler: Scheduler, values: Any, settings: Settings, limits: L
                         limits = replace(limits, pixels=limits.pixels - inputs[0].shape[0] * inputs[0].shape[1])
                     parts.append(submit(scheduler, inputs, settings))
                 except InputError as error:
-                    parts.append(str(error).replace("input 0", f"input {place}", 1))
+                    parts.append(describe_error(error).replace("input 0", f"input {place}", 1))
         except OfframpError:  # such as a queue that is full
             for part in parts:
                 if isinstance(part, Ticket):
@@ -187,6 +200,19 @@ def describe_answer(answer: Answer, settings: Settings) -> list[dict[str, Any]]:
     return objects
 
 
+def describe_error(error: OfframpError) -> str:
+    """Return the message of an error without its hint, which speaks of calls in Python.
+
+    Args:
+        error: The error.
+
+    Example:
+        >>> describe_error(InputError("inputs", expected="images", got="texts", hint="call model.at(...)"))
+        'inputs: expected images, got texts'
+    """
+    return str(error).removesuffix(f"; {error.hint}")
+
+
 def check_sets(settings: Settings, point: OperatingPoint) -> None:
     """Refuse a miscoverage that was not calibrated.
 
@@ -229,7 +255,7 @@ def _read_images(values: list[str | bytes], limits: Limits) -> list[npt.NDArray[
                 value = base64.b64decode(value, validate=True)
             except ValueError as error:
                 raise InputError(name, expected="an image file as base64", got="a text that is not base64") from error
-        images.append(decode_image(value, place=name, most_pixels=pixels))
+        images.append(decode_image(value, place=name, most_pixels=pixels, formats=IMAGE_FORMATS))
         pixels -= images[-1].shape[0] * images[-1].shape[1]
     return images
 

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from offramp.backbone._hidden import Hidden
 from offramp.errors import BusyError, InputError
@@ -29,6 +30,9 @@ from offramp.serve._shadow import Shadow
 __all__ = ["Scheduler", "Ticket"]
 
 logger = logging.getLogger("offramp.serve")
+
+MOST_BYTES = 2**30
+"""Bytes of prepared inputs in the queue: 1,024 samples alone may be any number of bytes."""
 
 MOST_PADDING = 0.25
 """Padding of a batch, as a share of its samples' sizes. Without it, batches of texts take up to twice the time."""
@@ -63,7 +67,8 @@ class Scheduler:
     Args:
         model: The model, at the operating point of requests that name none.
         max_batch: Most samples that run together.
-        max_queue: Most samples in the queue; requests beyond are refused.
+        max_queue: Most samples in the queue; requests beyond are refused, and so are those beyond 1 GiB of prepared
+            inputs.
         overload_drop: Under overload, the operating point of requests that name none is lowered, as far as this
             `max_drop` is guaranteed; it stays where it is if left out.
         slow_ms: Milliseconds in the queue from which on there is overload.
@@ -96,7 +101,7 @@ class Scheduler:
         self._shadow, self._observer = Shadow(shadow, max_samples=max_batch), observer
         self._clock = clock
         self._queue: list[tuple[float, int, _Part]] = []
-        self._queued = 0
+        self._queued = self._queued_bytes = 0
         self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -167,11 +172,14 @@ class Scheduler:
             own = hidden if len(samples) == count else served.model.backbone.select(hidden, samples, 0)
             parts.append(_Part(request, samples.tolist(), own, sizes[samples]))
         with self._changed:
-            self._check_room(count)
+            num_bytes = sum(part.num_bytes for part in parts)
+            self._check_room(count, num_bytes)
             for part in parts:
                 insort(self._queue, (request.deadline, next(self._numbers), part))
             self._queued += count
+            self._queued_bytes += num_bytes
             self._changed.notify()
+        ticket.add_done_callback(self._withdraw)
         return ticket
 
     def run_batch(self) -> int:
@@ -251,8 +259,21 @@ class Scheduler:
             if not self.run_batch():
                 self.run_shadow()
 
-    def _check_room(self, count: int) -> None:
-        """Refuse samples that the queue cannot take."""
+    def _count(self) -> None:
+        """Count what is in the queue."""
+        self._queued = sum(len(part) for *_, part in self._queue)
+        self._queued_bytes = sum(part.num_bytes for *_, part in self._queue)
+
+    def _withdraw(self, ticket: Future[Answer]) -> None:
+        """Give back the places of a request that has ended, if it was cancelled."""
+        if not ticket.cancelled():
+            return
+        with self._changed:
+            self._queue = [entry for entry in self._queue if entry[2].request.ticket is not ticket]
+            self._count()
+
+    def _check_room(self, count: int, num_bytes: int = 0) -> None:
+        """Refuse samples that the queue cannot take; an empty queue takes any number of bytes."""
         if self._closed:
             raise BusyError("the scheduler is closed", hint="send the request to another one")
         if self._queued + count > self.max_queue:
@@ -260,6 +281,13 @@ class Scheduler:
                 "the queue is full",
                 expected=f"at most {self.max_queue:,} samples in it",
                 got=f"{count:,} more than the {self._queued:,} there",
+                hint="try again later",
+            )
+        if self._queued_bytes and self._queued_bytes + num_bytes > MOST_BYTES:
+            raise BusyError(
+                "the queue is full",
+                expected=f"at most {MOST_BYTES:,} bytes in it",
+                got=f"{self._queued_bytes + num_bytes:,}",
                 hint="try again later",
             )
 
@@ -274,7 +302,7 @@ class Scheduler:
         batch = _fill([part for part in parts if part.request.served is parts[0].request.served], self.max_batch)
         taken = set(map(id, batch))
         self._queue = [entry for entry in self._queue if id(entry[2]) not in taken]
-        self._queued = sum(len(part) for *_, part in self._queue)
+        self._count()
         return batch
 
     def _run(self, parts: Sequence["_Part"]) -> None:
@@ -376,7 +404,7 @@ class _Request:
             self.ticket.set_exception(error)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Part:
     """Samples of one request that run together."""
 
@@ -394,6 +422,11 @@ class _Part:
 
     def __len__(self) -> int:
         return len(self.samples)
+
+    @cached_property
+    def num_bytes(self) -> int:
+        """Bytes of the prepared inputs."""
+        return sum(leaf.nbytes for leaf in pytree.tree_leaves(self.hidden) if isinstance(leaf, Tensor))
 
 
 def _fill(waiting: Sequence[_Part], most: int) -> list[_Part]:

@@ -50,6 +50,9 @@ DTYPES = {
 }
 """Types of numbers; texts and files are BYTES."""
 
+MOST_TENSORS = 64
+"""Tensors of a request at most."""
+
 MOST_DIMENSIONS = 8
 """Dimensions of a tensor at most."""
 
@@ -104,6 +107,8 @@ def read_tensors(entries: Sequence[Mapping[str, Any]], model: EarlyExitModel, li
         model: The model.
         limits: Limits of the server.
     """
+    if len(entries) > MOST_TENSORS:
+        raise InputError("inputs", expected=f"at most {MOST_TENSORS} tensors", got=f"{len(entries)}")
     tensors: dict[str, npt.NDArray[Any] | list[Any]] = {}
     for entry in entries:
         name, shape, data = entry.get("name"), entry.get("shape"), entry.get("data")
@@ -140,7 +145,7 @@ def list_outputs(
     if answer.errors:
         outputs["error"] = ("BYTES", [answer.errors.get(place, "") for place in range(len(answer))])
     if unknown := [name for name in wanted if name not in (*outputs, "error")]:
-        raise InputError("outputs", expected=f"some of {', '.join(outputs)}", got=f"'{unknown[0]}'")
+        raise InputError("outputs", expected=f"some of {', '.join(outputs)}", got=f"'{unknown[0][:LONGEST_SHOWN]}'")
     return [(name, *output) for name, output in outputs.items() if not wanted or name in wanted or name == "error"]
 
 
@@ -272,7 +277,7 @@ def _as_inputs(tensors: Mapping[str, npt.NDArray[Any] | list[Any]], model: Early
         _check_samples(tensor, limits)
         return tensor
     if not all(isinstance(tensor, np.ndarray) for tensor in tensors.values()):
-        raise InputError("inputs", expected="one tensor of BYTES, or tensors of numbers", got=", ".join(tensors))
+        raise InputError("inputs", expected="one tensor of BYTES, or tensors of numbers", got=f"{len(tensors)} tensors")
     arrays = {name: np.asarray(tensor) for name, tensor in tensors.items()}
     for array in arrays.values():
         _check_samples(array, limits)

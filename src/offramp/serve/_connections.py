@@ -1,0 +1,103 @@
+"""Connections of HTTP clients: limits on what uvicorn does not limit."""
+
+import asyncio
+from typing import Any
+
+from offramp.errors import MissingExtraError
+
+try:
+    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+except ImportError as error:
+    raise MissingExtraError("serving needs uvicorn and httptools", hint="pip install 'offramp[serve]'") from error
+
+__all__ = ["LimitedProtocol"]
+
+HEADER_BYTES = 64 * 2**10
+"""Bytes that a client may send without a request or a part of a body: headers, trailers, sizes of chunks."""
+
+REQUEST_S = 10.0
+"""Seconds without a request after which a connection is closed, whatever the client sends."""
+
+GRACE_S = 0.2
+"""Seconds to read what came while the server was busy, before a connection is closed."""
+
+RESPONSE_S = 30.0
+"""Seconds after which a connection is closed whose client does not take its response."""
+
+FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """HTTP/1.1 of uvicorn, which itself waits for ever for a request and takes headers of any size.
+
+    uvicorn's `limit_concurrency` is the number of connections from which on others are refused.
+    """
+
+    _request_timer: asyncio.TimerHandle | None = None
+    _response_timer: asyncio.TimerHandle | None = None
+    _silent_bytes = 0
+    _has_part = False
+    _running: Any = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_request()
+        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
+            transport.write(FULL)
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _cancel(self._request_timer)
+        _cancel(self._response_timer)
+        if self._running is not None:  # uvicorn tells only the last request of those that came in a row
+            self._running.disconnected = not self._running.response_complete
+            self._running.message_event.set()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._has_part = False
+        super().data_received(data)
+        self._silent_bytes = 0 if self._has_part else self._silent_bytes + len(data)
+        if self._silent_bytes > HEADER_BYTES and not self.transport.is_closing():
+            self.send_400_response("The headers are too large.")
+
+    def on_headers_complete(self) -> None:
+        self._has_part = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._has_part = True
+        super().on_body(body)
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        _cancel(self._request_timer)
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        self._await_request()
+        super().on_response_complete()
+        if self.pipeline:  # uvicorn reads on after each response, and so collects ever more requests
+            self.flow.pause_reading()
+
+    def _await_request(self) -> None:
+        """Close the connection if no request comes in time."""
+        _cancel(self._request_timer)
+        self._request_timer = self.loop.call_later(REQUEST_S, self._expire)
+
+    def _expire(self) -> None:
+        # Timers run before input is read: a request that came while the event loop was busy is read first.
+        self._request_timer = self.loop.call_later(GRACE_S, self.transport.abort)
+
+    def pause_writing(self) -> None:
+        self._response_timer = self.loop.call_later(RESPONSE_S, self.transport.abort)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        _cancel(self._response_timer)
+        super().resume_writing()
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
