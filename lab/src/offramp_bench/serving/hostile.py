@@ -156,9 +156,9 @@ async def attack_http(target: Victim, count: int) -> None:
 
 
 def _session() -> aiohttp.ClientSession:
-    # A connection is not used again shortly before the server closes it.
+    # One request per connection: the server may close an idle one while the generator is busy with its next request.
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(keepalive_timeout=1), timeout=aiohttp.ClientTimeout(ANSWER_S)
+        connector=aiohttp.TCPConnector(force_close=True), timeout=aiohttp.ClientTimeout(ANSWER_S)
     )
 
 
