@@ -156,9 +156,9 @@ async def attack_http(target: Victim, count: int) -> None:
 
 
 def _session() -> aiohttp.ClientSession:
-    # A connection is not used again shortly before the server closes it.
+    # One request per connection: the server may close an idle one while the generator is busy with its next request.
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(keepalive_timeout=1), timeout=aiohttp.ClientTimeout(ANSWER_S)
+        connector=aiohttp.TCPConnector(force_close=True), timeout=aiohttp.ClientTimeout(ANSWER_S)
     )
 
 
@@ -217,9 +217,10 @@ def attack_schema(target: Victim, count: int, seed: int) -> int:
     import schemathesis
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import seed as seeded
+    from schemathesis.core.result import Ok
 
     schema = schemathesis.openapi.from_url(f"{target.url}/openapi.json")
-    operations = [operation.ok() for operation in schema.get_all_operations()]
+    operations = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
     sent = 0
     for operation in operations:
         for mode in (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE):
