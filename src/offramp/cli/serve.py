@@ -1,5 +1,6 @@
 """`offramp serve`."""
 
+import signal
 import socket
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -137,6 +138,8 @@ def serve(
     _check_port(host, port, "--port")
     if grpc_port is not None:
         _check_port(host, grpc_port, "--grpc-port")
+    # As Ctrl-C: ends with 0 after the answers, and is not ignored by process 1 of a container while it prepares.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     backend, _ = read_run(latency, backend, batch_size)
     model = with_latency_file(open_artifact(artifact, trust), latency, None)
     backend = backend_name(model) if backend is None else backend
