@@ -15,16 +15,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 
 import offramp
-from offramp.cli.main import app
 from offramp.demo import digits
 from offramp.demo._run import run
 from tests.cases import each
 from tests.deploy.dockerfiles import Image, Step, build, read_steps
+from tests.deploy.server import ROOT, server_options
 
-ROOT = Path(__file__).parents[2]
 DOCKERFILES = [ROOT / "deploy/Dockerfile", ROOT / "deploy/Dockerfile.onnx"]
 PORT = "8080"
 
@@ -32,13 +30,6 @@ PORT = "8080"
 def step(steps: list[Step], name: str) -> Step:
     """Return the last instruction of a name."""
     return [step for step in steps if step.name == name][-1]
-
-
-def options_of(command: str) -> set[str]:
-    """Return the options of a command of offramp."""
-    group = typer.main.get_command(app)
-    parameters = group.commands[command].params  # type: ignore[attr-defined]
-    return {option for parameter in parameters for option in parameter.opts}
 
 
 def test_a_dockerfile_is_read(tmp_path: Path) -> None:
@@ -101,7 +92,7 @@ def test_the_server_names_extras_and_options_that_exist() -> None:
     assert set(extras.value.removeprefix("EXTRAS=").split(",")) <= set(known)
     program, command, *words = step(steps, "ENTRYPOINT").words
     assert (Path(program).name, command) == ("offramp", "serve")
-    assert {word for word in words if word.startswith("--")} <= options_of("serve")
+    assert {word for word in words if word.startswith("--")} <= server_options()
     assert words[words.index("--port") + 1] == PORT == step(steps, "EXPOSE").value
     assert f":{PORT}/v2/health/ready" in step(steps, "HEALTHCHECK").value
 
@@ -122,6 +113,12 @@ def make(dockerfile: str, context: Path, **arguments: str) -> Image:
     return build(ROOT / "deploy" / dockerfile, context, folder, arguments)
 
 
+def is_healthy(image: Image, port: str) -> bool:
+    process = image.start(image.health, replace=[(PORT, port)])
+    process.communicate()
+    return process.returncode == 0
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_the_server_is_built_answers_and_ends(model: tuple[Path, offramp.EarlyExitModel]) -> None:
@@ -134,7 +131,7 @@ def test_the_server_is_built_answers_and_ends(model: tuple[Path, offramp.EarlyEx
         server = image.start(line, replace=[(PORT, port)])
         try:
             deadline = time.monotonic() + 180
-            while image.start(image.health, replace=[(PORT, port)]).wait() != 0:
+            while not is_healthy(image, port):
                 assert server.poll() is None, server.communicate()[0]
                 assert time.monotonic() < deadline
                 time.sleep(1)
