@@ -86,6 +86,7 @@ def measure(network: str, backend: str, rounds: int, seconds: float) -> dict[str
         bodies = Path(servers.enter_context(TemporaryDirectory())) / "bodies"
         rows = NETWORKS[network].rows()
         bodies.write_text("".join(json.dumps({"inputs": [row]}) + "\n" for row in rows), "utf-8")
+        windows["request_bytes"] = bodies.stat().st_size / len(rows)
         for side in SIDES:
             say(f"starting {network}, {side}")
             servers.enter_context(serve(network, side, backend))
