@@ -1,6 +1,7 @@
 """`offramp serve`."""
 
 import logging
+import signal
 import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, ExitStack
@@ -186,6 +187,8 @@ def serve(
     _check_port(host, port, "--port")
     if grpc_port is not None:
         _check_port(host, grpc_port, "--grpc-port")
+    # As Ctrl-C: ends with 0 after the answers, and is not ignored by process 1 of a container while it prepares.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if admin_port is not None:
         _check_port(admin_host, admin_port, "--admin-port")
     elif shadow:

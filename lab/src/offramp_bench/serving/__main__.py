@@ -65,6 +65,7 @@ def measure(network: str, backend: str, rounds: int, seconds: float) -> dict[str
         inputs, _ = read_all(NETWORKS[network].test())
         bodies = folder / "bodies"
         write_bodies(bodies, inputs)
+        windows["request_bytes"] = bodies.stat().st_size / len(bodies.read_text("utf-8").splitlines())
         for side in SIDES:
             say(f"starting {network}, {side}")
             servers.enter_context(serve(keep(build(network, side, backend), inputs, folder / side), PORTS[side]))
