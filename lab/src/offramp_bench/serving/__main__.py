@@ -23,7 +23,7 @@ import numpy as np
 import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a model)
 from offramp.runtime._processor import processor_name
 from offramp_bench.bars import Bar, parser, report, say
-from offramp_bench.serving.networks import NETWORKS, SIDES, build, keep, read_all
+from offramp_bench.serving.networks import NETWORKS, SIDES, build, keep_graphs, read_all
 from offramp_bench.serving.processes import load, serve, write_bodies
 
 PORTS = {"exits": 8321, "full": 8322, "peer": 8323}
@@ -57,7 +57,7 @@ def summarise(window: dict[str, Any], *, in_time_s: float | None = None) -> dict
     return figures
 
 
-def measure(network: str, backend: str, rounds: int, seconds: float) -> dict[str, Any]:
+def measure(network: str, rounds: int, seconds: float) -> dict[str, Any]:
     """Return all windows of one network."""
     windows: dict[str, Any] = {}
     with ExitStack() as servers:
@@ -68,7 +68,8 @@ def measure(network: str, backend: str, rounds: int, seconds: float) -> dict[str
         windows["request_bytes"] = bodies.stat().st_size / len(bodies.read_text("utf-8").splitlines())
         for side in SIDES:
             say(f"starting {network}, {side}")
-            servers.enter_context(serve(keep(build(network, side, backend), inputs, folder / side), PORTS[side]))
+            graphs = keep_graphs(build(network, side), folder / side)
+            servers.enter_context(serve(network, side, graphs, PORTS[side]))
         windows["saturation"] = {side: [] for side in SIDES}
         for turn in range(rounds):
             for side in SIDES if turn % 2 else SIDES[::-1]:
@@ -87,7 +88,7 @@ def measure(network: str, backend: str, rounds: int, seconds: float) -> dict[str
     return windows
 
 
-def measure_peer(network: str, backend: str, seconds: float) -> dict[str, Any]:
+def measure_peer(network: str, seconds: float) -> dict[str, Any]:
     """Return LitServe's best setting before the full network, and the rate at which the exits have its p99."""
     found: dict[str, Any] = {"settings": {}, "rates": {}}
     with ExitStack() as servers:
@@ -95,10 +96,12 @@ def measure_peer(network: str, backend: str, seconds: float) -> dict[str, Any]:
         inputs, _ = read_all(NETWORKS[network].test())
         bodies = folder / "bodies"
         write_bodies(bodies, inputs)
-        files = {side: keep(build(network, side, backend), inputs, folder / side) for side in SIDES}
+        graphs = {side: keep_graphs(build(network, side), folder / side) for side in SIDES}
 
         def peer(setting: tuple[float, float]) -> Any:
-            return serve(files["full"], PORTS["peer"], "--litserve", *map(str, setting), ready="health")
+            return serve(
+                network, "full", graphs["full"], PORTS["peer"], "--litserve", *map(str, setting), ready="health"
+            )
 
         for setting in PEER_SETTINGS:
             with peer(setting):
@@ -113,7 +116,7 @@ def measure_peer(network: str, backend: str, seconds: float) -> dict[str, Any]:
             held = found["sustained"] = summarise(load(bodies, PORTS["peer"], seconds, rate=sustained))
         say(f"LitServe at 80 %: {held}")
         found["times"] = 0.0
-        with serve(files["exits"], PORTS["exits"]):
+        with serve(network, "exits", graphs["exits"], PORTS["exits"]):
             for times in PEER_RATES:
                 window = summarise(load(bodies, PORTS["exits"], seconds, rate=times * sustained))
                 found["rates"][f"{times:g}"] = window
@@ -148,15 +151,14 @@ def make_bars(network: str, found: dict[str, Any]) -> list[Bar]:
 def main() -> int:
     options = parser(__doc__)
     options.add_argument("--network", nargs="*", default=list(NETWORKS), choices=list(NETWORKS))
-    options.add_argument("--backend", default="onnx", choices=["eager", "onnx"])
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--seconds", type=float, default=20.0)
     options.add_argument("--peer", action="store_true")
     arguments = options.parse_args()
-    figures: dict[str, Any] = {"processor": processor_name(), "backend": arguments.backend}
+    figures: dict[str, Any] = {"processor": processor_name()}
     bars: list[Bar] = []
     for network in arguments.network:
-        windows = measure(network, arguments.backend, arguments.rounds, arguments.seconds)
+        windows = measure(network, arguments.rounds, arguments.seconds)
         found = {
             "max_drop": NETWORKS[network].max_drop,
             "saturation": ratios(windows["saturation"], "served_per_s"),
@@ -168,7 +170,7 @@ def main() -> int:
         figures[network] = {**found, "windows": windows}
         bars += make_bars(network, found) if network in SATURATION else []
     if arguments.peer:
-        peer = figures["peer"] = measure_peer("banking77", arguments.backend, arguments.seconds)
+        peer = figures["peer"] = measure_peer("banking77", arguments.seconds)
         bars.append(Bar("banking77: LitServe's rate over ours", 1 / max(peer["times"], 1e-9), 1 / PEER_BAR))
     return report(figures, bars, check=arguments.check)
 

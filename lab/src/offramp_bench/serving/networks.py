@@ -15,12 +15,13 @@ from offramp.cost import count_backbone
 from offramp.features import ArraySource, split_by_id
 from offramp.model._backend_times import make_full_network
 from offramp.model._model import EarlyExitModel
+from offramp.runtime.onnx._backend import OnnxBackend, open_graphs
 from offramp_bench.cifar import cifar10
 from offramp_bench.frontier_quality import SIZES
 from offramp_bench.runtime.networks import cascade_frontier, text_frontier
 from offramp_bench.texts import intents, train_rows
 
-__all__ = ["NETWORKS", "SIDES", "Served", "build", "keep", "read_all"]
+__all__ = ["NETWORKS", "SIDES", "Served", "build", "keep_graphs", "read_all"]
 
 SIDES = ("exits", "full")
 """The model with exits, and its full network as one graph."""
@@ -63,25 +64,30 @@ NETWORKS = {
 """ResNet-20 before ResNet-56 on CIFAR-10, and MiniLM on Banking77; this once more with half the loss."""
 
 
-def build(network: str, side: str, backend: str) -> EarlyExitModel:
-    """Make one side of a comparison.
+def build(network: str, side: str, graphs: Path | None = None) -> EarlyExitModel:
+    """Make one side of a comparison, on ONNX Runtime.
 
     Args:
         network: One of NETWORKS.
         side: One of SIDES.
-        backend: "eager" or "onnx".
+        graphs: File that `keep_graphs` wrote; without it, graphs are made.
     """
     served = NETWORKS[network]
     model = served.frontier().at(max_drop=served.max_drop, policy="threshold")
     example = served.test().read(0, 2).inputs
     if side == "full":
         model = _full(model, example)
-    return model.on(backend, example=example)
+    if graphs is None:
+        return model.on("onnx", example=example)
+    hidden = model.backbone.prepare(model.preprocessing(example))
+    files = pickle.loads(graphs.read_bytes())
+    return model.on(open_graphs(files, model.backbone, model.pooling, model.exits_in_force, hidden))
 
 
-def keep(model: EarlyExitModel, inputs: Any, file: Path) -> Path:
-    """Write a model, with its graphs and inputs to warm up on, for a server process."""
-    file.write_bytes(pickle.dumps((model, inputs[:64])))
+def keep_graphs(model: EarlyExitModel, file: Path) -> Path:
+    """Write the graphs of a model for a server process."""
+    assert isinstance(model.backend, OnnxBackend)
+    file.write_bytes(pickle.dumps(model.backend.read_files()))
     return file
 
 

@@ -20,7 +20,7 @@ import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a 
 from offramp.model._model import EarlyExitModel
 from offramp.runtime._processor import processor_name
 from offramp_bench.bars import Bar, parser, report, say
-from offramp_bench.serving.networks import NETWORKS, build, keep, read_all
+from offramp_bench.serving.networks import NETWORKS, build, keep_graphs, read_all
 from offramp_bench.serving.processes import load, serve, write_bodies
 
 NETWORK, FLOOR_DROP, PORT = "banking77-strict", 0.02, 8324
@@ -57,12 +57,13 @@ def drop_bound(answered: list[dict[str, Any]], right: dict[int, bool], full_righ
 def measure(seconds: float) -> dict[str, Any]:
     """Return the figures of a burst."""
     inputs, labels = read_all(NETWORKS[NETWORK].test())
-    model, full = build(NETWORK, "exits", "onnx"), build(NETWORK, "full", "onnx")
+    model, full = build(NETWORK, "exits"), build(NETWORK, "full")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         bodies = folder / "bodies"
         write_bodies(bodies, inputs, deadline_ms=DEADLINE_MS)
-        stack.enter_context(serve(keep(model, inputs, folder / "model"), PORT, "--overload-drop", str(FLOOR_DROP)))
+        graphs = keep_graphs(model, folder / "graphs")
+        stack.enter_context(serve(NETWORK, "exits", graphs, PORT, "--overload-drop", str(FLOOR_DROP)))
         # At the normal point: few connections never wait long enough for another.
         calm = load(bodies, PORT, 15, connections=4)
         saturation = len(calm["answers"]) / calm["seconds"]

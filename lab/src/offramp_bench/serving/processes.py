@@ -19,14 +19,16 @@ MOST_BODIES = 3080
 
 
 @contextmanager
-def serve(model: Path, port: int, *options: str, ready: str = "v2/health/ready") -> Iterator[None]:
+def serve(
+    network: str, side: str, graphs: Path, port: int, *options: str, ready: str = "v2/health/ready"
+) -> Iterator[None]:
     """Run a server until it is no longer needed."""
-    line = [sys.executable, "-m", "offramp_bench.serving.server", str(model), str(port), *options]
+    line = [sys.executable, "-m", "offramp_bench.serving.server", network, side, str(graphs), str(port), *options]
     process = subprocess.Popen(["taskset", "-c", SERVER_CORE, *line])
     try:
         begin = time.monotonic()
         while True:
-            assert process.poll() is None, f"the server of {model.name} ended with {process.poll()}"
+            assert process.poll() is None, f"the server of {network}, {side}, ended with {process.poll()}"
             assert time.monotonic() < begin + READY_S, "the server is not ready"
             asked = ["curl", "-sf", "-o", "/dev/null", f"http://127.0.0.1:{port}/{ready}"]
             if subprocess.run(asked, check=False).returncode == 0:

@@ -1,13 +1,12 @@
 """One server process.
 
-python -m offramp_bench.serving.server MODEL PORT [--overload-drop D] [--litserve BATCH_SIZE TIMEOUT_MS]
+python -m offramp_bench.serving.server NETWORK SIDE GRAPHS PORT [--overload-drop D] [--litserve BATCH_SIZE TIMEOUT_MS]
 
-MODEL is a file that `offramp_bench.serving.networks.keep` wrote. With --litserve, LitServe's own batching serves it in
-place of the scheduler.
+GRAPHS is a file that `offramp_bench.serving.networks.keep_graphs` wrote. With --litserve, LitServe's own batching serves
+the model in place of the scheduler.
 """
 
 import argparse
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from offramp.model._model import EarlyExitModel
 from offramp.serve import Scheduler
 from offramp.serve._app import create_app
 from offramp.serve._requests import Limits
+from offramp_bench.serving.networks import NETWORKS, build
 
 MAX_QUEUE = 256
 """Samples that wait on all sides; a queue of a second and more serves nobody in time."""
@@ -28,12 +28,12 @@ MAX_QUEUE = 256
 class Peer(litserve.LitAPI):  # type: ignore[misc]
     """A model behind LitServe."""
 
-    def __init__(self, file: Path, **options: Any) -> None:
+    def __init__(self, network: str, side: str, graphs: Path, **options: Any) -> None:
         super().__init__(**options)
-        self.file = file
+        self.parts = network, side, graphs
 
     def setup(self, device: str) -> None:
-        self.model = load(self.file)
+        self.model = load(*self.parts)
 
     def decode_request(self, request: dict[str, Any]) -> Any:
         return request["inputs"][0]
@@ -52,30 +52,32 @@ class Peer(litserve.LitAPI):  # type: ignore[misc]
         return output
 
 
-def load(file: Path) -> EarlyExitModel:
+def load(network: str, side: str, graphs: Path) -> EarlyExitModel:
     """Return a model that has run once in several batch sizes."""
     torch.set_num_threads(1)
-    model, warm_up = pickle.loads(file.read_bytes())
+    model = build(network, side, graphs)
     for count in (1, 2, 64):
-        model.predict(warm_up[:count])
-    assert isinstance(model, EarlyExitModel)
+        model.predict(NETWORKS[network].test().read(0, count).inputs)
     return model
 
 
 def main() -> None:
     options = argparse.ArgumentParser()
-    options.add_argument("model", type=Path)
+    options.add_argument("network")
+    options.add_argument("side")
+    options.add_argument("graphs", type=Path)
     options.add_argument("port", type=int)
     options.add_argument("--overload-drop", type=float)
     options.add_argument("--litserve", nargs=2, type=float)
     given = options.parse_args()
+    parts = given.network, given.side, given.graphs
     if given.litserve is not None:
         size, timeout_ms = given.litserve
-        api = Peer(given.model, max_batch_size=int(size), batch_timeout=timeout_ms / 1000)
+        api = Peer(*parts, max_batch_size=int(size), batch_timeout=timeout_ms / 1000)
         peer = litserve.LitServer(api, accelerator="cpu", timeout=60)
         peer.run(host="127.0.0.1", port=given.port, generate_client_file=False, log_level="warning")
         return
-    scheduler = Scheduler(load(given.model), max_queue=MAX_QUEUE, overload_drop=given.overload_drop)
+    scheduler = Scheduler(load(*parts), max_queue=MAX_QUEUE, overload_drop=given.overload_drop)
     app = create_app(scheduler, name="served", limits=Limits())
     uvicorn.run(app, port=given.port, access_log=False, log_level="warning")
 
