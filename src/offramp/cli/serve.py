@@ -1,7 +1,11 @@
 """`offramp serve`."""
 
+import os
+import signal
 import socket
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,14 +23,15 @@ from offramp.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
+    from offramp.serve._server import ServerSettings
 
 __all__ = ["serve"]
 
 SERVER = "The server"
 """Title of the options of the server."""
 
-DRAIN_S = 30
-"""Seconds that requests in progress have after the server was told to stop."""
+REPLICAS = "Many replicas"
+"""Title of the options of replicas."""
 
 
 @with_point_options
@@ -108,6 +113,32 @@ def serve(
             rich_help_panel=SERVER,
         ),
     ] = 60_000.0,
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Replicas by Ray Serve: 2, or 1:4 to scale between 1 and 4 with the load. [dim]Without it: this "
+            "process alone.[/dim]",
+            rich_help_panel=REPLICAS,
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address of the Ray cluster for the replicas: host:port, or auto. Its machines need the same packages "
+            "and the artifact under the same path. [dim]Without it: RAY_ADDRESS, else this machine.[/dim]",
+            rich_help_panel=REPLICAS,
+        ),
+    ] = None,
+    write_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Serve nothing; write the file that `serve deploy` takes, for a cluster that exists.",
+            rich_help_panel=REPLICAS,
+        ),
+    ] = None,
     trust: TrustOption = None,
 ) -> None:
     """Serve an artifact over HTTP.
@@ -123,18 +154,27 @@ def serve(
 
     [bold]Example[/bold]: curl localhost:8080/predict --data '{"inputs": ["where is my card?"], "budget": 0.5}'
     """
+    from offramp.cli.datasets import check_inputs
     from offramp.cli.networks import open_artifact
+    from offramp.data import open_data
     from offramp.model._backends import backend_name
-    from offramp.serve import Scheduler
-    from offramp.serve._app import create_app
-    from offramp.serve._requests import Limits
+    from offramp.serve._server import ServerSettings
 
     try:
-        import uvicorn
+        import uvicorn  # noqa: F401 (before the network is loaded)
     except ImportError as error:
         raise MissingExtraError("serving needs uvicorn", hint="pip install 'offramp[serve]'") from error
 
-    _check_port(host, port, "--port")
+    if replicas is None and (cluster or write_config):
+        raise InputError(
+            expected="--replicas with --cluster and --write-config", got="none", hint="add it, such as --replicas 2"
+        )
+    if replicas is not None and grpc_port is not None:
+        raise InputError(expected="--grpc-port or --replicas", got="both", hint="leave one out")
+    counts = None if replicas is None else _read_replicas(replicas)
+    cluster = cluster or os.environ.get("RAY_ADDRESS")
+    if counts is None or not (cluster or write_config):
+        _check_port(host, port, "--port")
     if grpc_port is not None:
         _check_port(host, grpc_port, "--grpc-port")
     backend, _ = read_run(latency, backend, batch_size)
@@ -142,21 +182,45 @@ def serve(
     backend = backend_name(model) if backend is None else backend
     warn_of_backend(model, backend)
     model = choose_point(model, point_options, artifact)
-    example = _example(model, data)
-    say(f"Preparing '{backend}' ...")
-    model = model.on(backend, example=example)
-    if example is not None:
-        for count in (1, 2):  # graphs are made at their first use
-            model.predict(example[:count])
-    scheduler = Scheduler(
-        model,
-        max_batch=batch_size,
-        max_queue=max(queue, batch_size),
+    if data is not None:
+        check_inputs(data, open_data(data), model.backbone, model.preprocessing)
+    settings = ServerSettings(
+        artifact=str(artifact.resolve()),
+        name=artifact.resolve().name if name is None else name,
+        backend=backend,
+        point={key: value for key, value in vars(point_options).items() if value is not None},
+        latency=None if latency is None else str(latency.resolve()),
+        data=str(Path(data).resolve()) if data is not None and Path(data).exists() else data,
+        trust=trust or (),
+        batch_size=batch_size,
+        queue=queue,
         overload_drop=overload_drop,
         slow_ms=slow_ms,
+        deadline_ms=deadline_ms,
     )
-    limits = Limits(deadline_ms=deadline_ms)
-    name = artifact.resolve().name if name is None else name
+    if counts is None:
+        _serve_here(model, settings, host, port, grpc_port)
+    elif write_config is not None:
+        from offramp.serve._replicas import format_config
+
+        write_config.write_text(format_config(settings, counts, host=host, port=port), "utf-8")
+        say(f"Wrote {write_config}. Deploy it: serve deploy {write_config}")
+    else:
+        _serve_replicas(settings, counts, host, port, cluster)
+
+
+def _serve_here(
+    model: "EarlyExitModel", settings: "ServerSettings", host: str, port: int, grpc_port: int | None
+) -> None:
+    """Serve from this process until a signal ends it."""
+    import uvicorn
+
+    from offramp.serve._app import create_app
+    from offramp.serve._server import DRAIN_S, make_scheduler
+
+    say(f"Preparing '{settings.backend}' ...")
+    scheduler = make_scheduler(model, settings)
+    name, limits = settings.name, settings.limits
     other_server = None
     if grpc_port is not None:
         from offramp.serve._grpc import serve_grpc
@@ -170,6 +234,31 @@ def serve(
     say("Stopped: what was accepted is answered.")
 
 
+def _serve_replicas(
+    settings: "ServerSettings", counts: tuple[int, int], host: str, port: int, cluster: str | None
+) -> None:
+    """Serve from replicas until a signal ends it."""
+    from offramp.scale._workers import open_workers
+    from offramp.serve._replicas import serve_replicas
+
+    say(f"Preparing '{settings.backend}' in replicas ...")
+    with open_workers(counts[1], cluster), suppress(KeyboardInterrupt):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # after Ray has set its own
+        with serve_replicas(settings, counts, host=host, port=port):
+            say(f"Serving '{settings.name}' on http://{host}:{port}: POST /predict, and /v2 for clients of KServe.")
+            signal.pause()
+    say("Stopped: what was accepted is answered.")
+
+
+def _read_replicas(text: str) -> tuple[int, int]:
+    """Return the least and the most replicas that `--replicas` names."""
+    least, _, most = text.partition(":")
+    counts = [int(count) for count in (least, most or least) if count.isascii() and count.isdigit()]
+    if len(counts) != 2 or not 1 <= counts[0] <= counts[1]:
+        raise InputError("--replicas", expected="a number such as 2, or two such as 1:4", got=f"'{text}'")
+    return counts[0], counts[1]
+
+
 def _check_port(host: str, port: int, option: str) -> None:
     """Refuse a port that is taken before the network is prepared, which may take a minute."""
     try:
@@ -178,19 +267,3 @@ def _check_port(host: str, port: int, option: str) -> None:
         raise InputError(
             f"cannot listen on {host}:{port}: {error.strerror}", hint=f"choose another {option}"
         ) from error
-
-
-def _example(model: "EarlyExitModel", data: str | None) -> Any:
-    """Return two inputs to make graphs with and to warm up on; None if nothing tells what the model takes."""
-    from offramp.cli.datasets import check_inputs
-    from offramp.cli.networks import blank_input
-    from offramp.data import open_data
-
-    if data is not None:
-        source = open_data(data)
-        check_inputs(data, source, model.backbone, model.preprocessing)
-        return source.read(0, min(2, len(source))).inputs
-    try:
-        return blank_input(model.backbone.name, model.preprocessing)
-    except InputError:
-        return None

@@ -101,6 +101,11 @@ class Scheduler:
         """The operating point of requests that name none, as of the last batch."""
         return list(self._levels.values())[self._control.level]
 
+    @property
+    def is_running(self) -> bool:
+        """True while the thread that runs batches is alive."""
+        return self._thread is not None and self._thread.is_alive()
+
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._run_until_closed, name="offramp-scheduler", daemon=True)
         self._thread.start()
