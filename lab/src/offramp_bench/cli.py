@@ -28,6 +28,7 @@ CHECKS = {
     "frontier-time": "frontier_time",
     "guarantees": "guarantees",
     "paper": "tracks",
+    "replicas": "serving.replicas",
     "runtime": "runtime",
     "scale": "scale",
     "serve": "serving",
@@ -35,7 +36,7 @@ CHECKS = {
 }
 """Modules of the benchmarks, by the names of the command line."""
 
-WITHOUT_DATA = ("architectures", "catalogue", "costs")
+WITHOUT_DATA = ("architectures", "catalogue", "costs", "replicas")
 """Benchmarks that need no data."""
 
 OWN_FILES = ("claims", "paper")
