@@ -158,15 +158,16 @@ def test_a_replica_serves_and_ends(workshop: Path, artifact: Path) -> None:
     server = subprocess.Popen(line, cwd=workshop, stderr=subprocess.PIPE, text=True, env=environment)
     try:
         assert server.stderr is not None
-        said = ""
-        while "Serving" not in said:
-            assert (said := server.stderr.readline()), "the server has ended"
+        said: list[str] = []
+        while not any("Serving" in text for text in said):
+            said.append(server.stderr.readline())
+            assert said[-1], "".join(said)
         status, found = ask(port, "/predict", {"inputs": np.asarray(samples(90, seed=2)[0][:4]).tolist()})
         assert (status, len(found["predictions"])) == (200, 4), found
         server.send_signal(signal.SIGTERM)
-        _, said = server.communicate(timeout=60)
+        _, rest = server.communicate(timeout=60)
         assert server.returncode == 0
-        assert "Stopped" in said
+        assert "Stopped" in rest
     finally:
         server.kill()
         server.wait()

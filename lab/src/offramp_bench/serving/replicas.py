@@ -1,6 +1,6 @@
 """Measure replicas under load: one killed, the artifact swapped, more and fewer replicas.
 
-    python -m offramp_bench.serving.replicas [--check] [--rate 20] [--port 8331]
+    python -m offramp_bench.serving.replicas [--check] [--rate 10] [--port 8331]
 
 Ray runs on this machine, the server is the command `offramp serve --replicas 2` or a configuration that it wrote, and
 the load generator is a process of its own. The network is the cascade of the demo. A replica is held for a moment
@@ -30,7 +30,7 @@ from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.scale.processes import descendants
 
 NAME = "digits"
-INPUTS = 8
+INPUTS = 2
 """Images per request."""
 
 PATIENCE_S = 120.0
@@ -145,7 +145,7 @@ def replicas() -> list[int]:
     return [process.number for process in descendants() if process.command.startswith("ray::ServeReplica")]
 
 
-def judge_kill(rows: list[dict[str, Any]], killed: float) -> dict[str, float]:
+def judge_kill(rows: list[dict[str, Any]], killed: float) -> dict[str, Any]:
     """Return the figures of a load under which a replica was killed.
 
     Args:
@@ -164,6 +164,7 @@ def judge_kill(rows: list[dict[str, Any]], killed: float) -> dict[str, float]:
         "failed_elsewhere": len(failed) - len(of_killed),
         "lost": sum(row["answered"] is None for row in rows),
         "answered_twice": len(rows) - len({row["id"] for row in rows}),
+        "statuses": sorted({status for row in rows for _, status in row["failures"]}),
         "most_s_to_success_after_failure": max(retried_s, default=0.0),
         "most_s_to_failure_after_kill": max((row["failures"][0][0] - killed for row in of_killed), default=0.0),
     }
@@ -182,9 +183,11 @@ def kill(cluster: Cluster, rounds: int) -> tuple[dict[str, Any], list[Bar]]:
                 killed = time.time()
                 os.kill(victim, signal.SIGKILL)
                 full_s = wait_for(2, victim)
-            windows.append({**judge_kill(rows, killed), "s_to_full_service": full_s})
+            windows.append(
+                {**judge_kill(rows, killed), "s_to_full_service": full_s, "machine_load": os.getloadavg()[0]}
+            )
             say(f"one of two replicas killed: {windows[-1]}")
-    worst = {name: max(window[name] for window in windows) for name in windows[0]}
+    worst = {name: max(window[name] for window in windows) for name in windows[0] if name != "statuses"}
     bars = [
         Bar("kill: failures of requests that were not in flight on the replica", worst["failed_elsewhere"], 0),
         Bar(
@@ -260,7 +263,7 @@ def scale(cluster: Cluster) -> tuple[dict[str, Any], list[Bar]]:
 
 def main() -> int:
     options = parser(__doc__)
-    options.add_argument("--rate", type=float, default=20.0)
+    options.add_argument("--rate", type=float, default=10.0)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--port", type=int, default=8331)
     arguments = options.parse_args()
