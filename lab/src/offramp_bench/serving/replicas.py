@@ -33,7 +33,7 @@ NAME = "digits"
 INPUTS = 2
 """Images per request."""
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 """Seconds that replicas may take to come or go."""
 
 HELD_S = 0.3
@@ -128,7 +128,8 @@ def running() -> int:
     application = serve.status().applications.get(NAME)
     if application is None:
         return 0
-    return sum(deployment.replica_states.get("RUNNING", 0) for deployment in application.deployments.values())
+    states = [deployment.replica_states for deployment in application.deployments.values()]
+    return sum(count for counts in states for state, count in counts.items() if state == "RUNNING")
 
 
 def wait_for(count: int, lost: int | None = None) -> float:
