@@ -12,8 +12,9 @@ from offramp_bench.serving import tracked_load
 from offramp_bench.serving.replicas import judge_kill
 
 
-def row(number: int, sent: float, answered: float | None, *failures: float) -> dict[str, Any]:
-    return {"id": number, "sent": sent, "answered": answered, "failures": [[time, 500] for time in failures]}
+def row(number: int, sent: float, answered: float | None, *failures: float, answers: int = 1) -> dict[str, Any]:
+    failed = [[time, 500] for time in failures]
+    return {"id": number, "sent": sent, "answered": answered, "failures": failed, "answers": answers}
 
 
 def test_failures_are_of_the_killed_replica_or_not() -> None:
@@ -32,7 +33,7 @@ def test_failures_are_of_the_killed_replica_or_not() -> None:
     assert round(figures["most_s_to_success_after_failure"], 6) == 1.3
     assert round(figures["most_s_to_failure_after_kill"], 6) == 0.1
     assert figures["statuses"] == [500]
-    assert judge_kill([row(0, 1, 2), row(0, 1, 2)], 10.0)["answered_twice"] == 1
+    assert judge_kill([row(0, 1, 2), row(1, 1, 2, answers=2)], 10.0)["answered_twice"] == 1
 
 
 class Failing(BaseHTTPRequestHandler):
@@ -64,5 +65,5 @@ def test_a_failed_request_is_sent_again(tmp_path: Path) -> None:
         server.shutdown()
     assert len(rows) > 3
     for number, entry in enumerate(rows):
-        assert (entry["id"], entry["label"], len(entry["failures"])) == (number, "a", 1)
+        assert (entry["id"], entry["label"], len(entry["failures"]), entry["answers"]) == (number, "a", 1, 1)
         assert entry["sent"] < entry["failures"][0][0] < entry["answered"]

@@ -39,6 +39,9 @@ PATIENCE_S = 300.0
 HELD_S = 0.3
 """Seconds that a replica is held before it is killed."""
 
+SWAP_S = 150.0
+"""Seconds of load around a swap, which must end before."""
+
 LAG_S = 0.05
 """Seconds after a kill in which a request may still be sent to the replica."""
 
@@ -164,7 +167,7 @@ def judge_kill(rows: list[dict[str, Any]], killed: float) -> dict[str, Any]:
         "failed": len(failed),
         "failed_elsewhere": len(failed) - len(of_killed),
         "lost": sum(row["answered"] is None for row in rows),
-        "answered_twice": len(rows) - len({row["id"] for row in rows}),
+        "answered_twice": sum(row["answers"] > 1 for row in rows),
         "statuses": sorted({status for row in rows for _, status in row["failures"]}),
         "most_s_to_success_after_failure": max(retried_s, default=0.0),
         "most_s_to_failure_after_kill": max((row["failures"][0][0] - killed for row in of_killed), default=0.0),
@@ -199,6 +202,7 @@ def kill(cluster: Cluster, rounds: int) -> tuple[dict[str, Any], list[Bar]]:
         Bar("kill: requests answered twice", worst["answered_twice"], 0),
         Bar("kill: requests lost by a client that tries again", worst["lost"], 0),
         Bar("kill: seconds to full service", worst["s_to_full_service"], 15),
+        Bar("kill: no request failed, so that none was tried again", float(worst["failed"] == 0), 0),
     ]
     return {"windows": windows, "failed": sum(window["failed"] for window in windows)}, bars
 
@@ -207,7 +211,7 @@ def swap(cluster: Cluster) -> tuple[dict[str, Any], list[Bar]]:
     """Deploy another artifact under load: a rolling update by Ray."""
     cluster.deploy(cluster.artifacts[0], "2")
     wait_for(2)
-    with cluster.load(60) as rows:
+    with cluster.load(SWAP_S) as rows:
         time.sleep(3)
         before = set(replicas())
         begin = time.time()
@@ -223,6 +227,7 @@ def swap(cluster: Cluster) -> tuple[dict[str, Any], list[Bar]]:
         "statuses": sorted({status for row in rows for _, status in row["failures"]}),
         "by_old": len(rows) - len(new),
         "by_new": len(new),
+        "sent_after": sum(row["sent"] > ended for row in rows),
         "by_old_after": sum(row not in new and row["sent"] > ended for row in rows),
         "seconds": ended - begin,
         "most_latency_s": max(row["answered"] - row["sent"] for row in rows),
@@ -231,6 +236,7 @@ def swap(cluster: Cluster) -> tuple[dict[str, Any], list[Bar]]:
     return figures, [
         Bar("swap: failures", figures["failures"], 0),
         Bar("swap: answers of the old artifact after it", figures["by_old_after"], 0),
+        Bar("swap: no requests after it", float(figures["sent_after"] == 0), 0),
     ]
 
 

@@ -4,7 +4,7 @@ python -m offramp_bench.serving.tracked_load PORT MODEL TENSORS SECONDS --rate R
 
 TENSORS is a file with one input of the Open Inference Protocol per line. Requests are sent at a held Poisson rate. The
 account has one row per request: the time at which it was sent, the time and status of each of its failures, the time of
-its answer, and the first label in it.
+its answer, the first label in it, and how many answers had its id.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import json
 import random
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ async def generate(options: argparse.Namespace) -> list[dict[str, Any]]:
     """Send requests for some seconds, wait for all answers, and return one row per request."""
     tensors = [json.loads(line) for line in options.tensors.read_text("utf-8").splitlines()]
     rng = random.Random(options.seed)
+    received: Counter[str] = Counter()
     url = f"http://127.0.0.1:{options.port}/v2/models/{options.model}/infer"
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
@@ -42,6 +44,7 @@ async def generate(options: argparse.Namespace) -> list[dict[str, Any]]:
                         status = response.status
                         if status == 200:
                             answer = await response.json()
+                            received[answer["id"]] += 1
                 except aiohttp.ClientError:
                     status = 0
                 if status == 200 and answer["id"] == str(number):
@@ -56,7 +59,7 @@ async def generate(options: argparse.Namespace) -> list[dict[str, Any]]:
             await asyncio.sleep(max(0.0, planned - time.perf_counter()))
             tasks.append(asyncio.create_task(send(len(tasks))))
             planned += rng.expovariate(options.rate)
-        return await asyncio.gather(*tasks)
+        return [{**row, "answers": received[str(row["id"])]} for row in await asyncio.gather(*tasks)]
 
 
 def main() -> None:
