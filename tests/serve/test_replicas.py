@@ -37,7 +37,9 @@ def call(port: int, path: str, body: object = None) -> tuple[int, Any, Any]:
     try:
         connection.request("GET" if body is None else "POST", path, None if body is None else json.dumps(body))
         response = connection.getresponse()
-        return response.status, json.loads(response.read()), response.headers
+        content = response.read()
+        is_json = response.headers["Content-Type"] == "application/json"  # answers of Ray itself are plain text
+        return response.status, json.loads(content) if is_json else content, response.headers
     finally:
         connection.close()
 

@@ -82,10 +82,13 @@ def serve_replicas(settings: ServerSettings, replicas: tuple[int, int], *, host:
     serve.start(http_options=_describe_http(settings, host, port), logging_config={"log_level": "ERROR"})
     deployment = serve.deployment(**_describe_deployment(settings, replicas))(Replica)
     try:
-        serve.run(deployment.bind(settings), name=settings.name, route_prefix="/", logging_config=LOGGING)
+        try:
+            serve.run(deployment.bind(settings), name=settings.name, route_prefix="/", logging_config=LOGGING)
+        except RuntimeError as error:  # it does not say why; the status does
+            application = serve.status().applications[settings.name]
+            reasons = [status.message for status in application.deployments.values()]
+            raise WorkerLostError(f"the replicas of '{settings.name}' did not start: {' '.join(reasons)}") from error
         yield
-    except RuntimeError as error:
-        raise WorkerLostError(f"the replicas of '{settings.name}' did not start: {error}") from error
     finally:
         serve.delete(settings.name)
 
