@@ -15,8 +15,10 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+import yaml
 
 from offramp.serve._messages import MESSAGES, SERVICE
+from offramp.serve._server import ServerSettings
 from tests.cases import each
 from tests.cli.workshop import MODELS, Shell, samples
 
@@ -101,6 +103,11 @@ def test_a_port_that_is_taken_is_told_at_once(offramp: Shell, artifact: Path) ->
         (("--backend", "onx"), "did you mean 'onnx'"),
         (("--cost", "1e-9"), "no operating point is within the budget"),
         (("--shadow", "0.1"), "--admin-port"),
+        (("--replicas", "0"), "--replicas"),
+        (("--replicas", "4:1"), "--replicas"),
+        (("--replicas", "two"), "--replicas"),
+        (("--replicas", "2", "--grpc-port", "8081"), "--grpc-port or --replicas"),
+        (("--cluster", "head:6379"), "--replicas with --cluster"),
     ],
 )
 def test_wrong_options_end_before_anything_listens(
@@ -109,6 +116,17 @@ def test_wrong_options_end_before_anything_listens(
     ran = offramp("serve", artifact, *line, *TRUST)
     assert ran.status == 1
     assert words in ran.told
+
+
+def test_a_configuration_for_a_cluster(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
+    file = tmp_path / "serve.yaml"
+    ran = offramp("serve", artifact, "--cost", "0.9", "--replicas", "1:4", "--write-config", file, *TRUST)
+    assert ran.status == 0, ran.told
+    (application,) = yaml.safe_load(file.read_text())["applications"]
+    settings = ServerSettings(**application["args"])
+    assert (settings.artifact, settings.name, settings.backend) == (str(artifact), artifact.name, "eager")
+    assert (settings.point, settings.trust) == ({"cost": 0.9}, [TRUST[1]])
+    assert application["deployments"][0]["autoscaling_config"]["max_replicas"] == 4
 
 
 def test_without_the_extra(offramp: Shell, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +166,29 @@ def test_answers_over_grpc_until_it_is_told_to_stop(workshop: Path, artifact: Pa
             assert list(response.outputs[0].shape) == [2]
         server.send_signal(signal.SIGTERM)
         assert server.wait(60) == 0
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.slow
+def test_a_replica_serves_and_ends(workshop: Path, artifact: Path) -> None:
+    port = free_port()
+    line = [sys.executable, "-m", "offramp.cli", "serve", str(artifact), "--port", str(port), "--replicas", "1", *TRUST]
+    environment = {**os.environ, "RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": "200000000"}
+    server = subprocess.Popen(line, cwd=workshop, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert server.stderr is not None
+        said: list[str] = []
+        while not any("Serving" in text for text in said):
+            said.append(server.stderr.readline())
+            assert said[-1], "".join(said)
+        status, found = ask(port, "/predict", {"inputs": np.asarray(samples(90, seed=2)[0][:4]).tolist()})
+        assert (status, len(found["predictions"])) == (200, 4), found
+        server.send_signal(signal.SIGTERM)
+        _, rest = server.communicate(timeout=60)
+        assert server.returncode == 0
+        assert "Stopped" in rest
     finally:
         server.kill()
         server.wait()

@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator, ValidationError
 from kubernetes_validate.utils import schema_contents
 from referencing import Registry, Resource
 
-from offramp.cli.serve import DRAIN_S
 from offramp.serve._requests import Limits
+from offramp.serve._server import DRAIN_S
 from tests.cases import each
 from tests.deploy.server import ROOT, server_options
 
@@ -23,9 +23,6 @@ SCHEMAS = Path(__file__).parent / "crds"
 VERSION = "1.37.0"
 KUSTOMIZATION = "kustomization.yaml"
 FILES = sorted(file.name for file in FOLDER.glob("*.yaml") if file.name != KUSTOMIZATION)
-
-NOT_YET = {"--admin-host", "--admin-port"}
-"""Options of the server that the manifests use and that it is about to have."""
 
 Content = dict[str, Any]
 
@@ -117,7 +114,7 @@ def test_pods_have_no_rights(file: str, pod: Content) -> None:
 def test_pods_agree_with_the_server(file: str, pod: Content) -> None:
     (container,) = pod["containers"]
     options = dict(word.split("=") for word in container["args"][1:])
-    assert set(options) - NOT_YET <= server_options()
+    assert set(options) <= server_options()
     assert container["readinessProbe"]["httpGet"]["path"] == "/v2/health/ready"
     assert container["livenessProbe"]["httpGet"]["path"] == "/v2/health/live"
     before_s = container["lifecycle"]["preStop"]["sleep"]["seconds"]

@@ -31,6 +31,7 @@ CHECKS = {
     "int8": "serving.int8",
     "overload": "serving.overload",
     "paper": "tracks",
+    "replicas": "serving.replicas",
     "runtime": "runtime",
     "scale": "scale",
     "serve": "serving",
@@ -38,7 +39,7 @@ CHECKS = {
 }
 """Modules of the benchmarks, by the names of the command line."""
 
-WITHOUT_DATA = ("architectures", "catalogue", "costs", "hostile")
+WITHOUT_DATA = ("architectures", "catalogue", "costs", "hostile", "replicas")
 """Benchmarks that need no data."""
 
 OWN_FILES = ("claims", "paper")

@@ -134,7 +134,7 @@ def inspect(
     [bold]Example[/bold]: offramp inspect my-offramp --data new.csv --measure --out times.json
     """
     from offramp.cli.datasets import Columns
-    from offramp.cli.networks import blank_input, find_modules_here, make_network, open_artifact
+    from offramp.cli.networks import find_modules_here, make_network, open_artifact
     from offramp.cli.recommending import describe_recommendation, print_recommendation
     from offramp.cost import count_backbone, keep_exits
     from offramp.methods._initialization import create_exits
@@ -142,6 +142,7 @@ def inspect(
     from offramp.policy import POLICIES
     from offramp.policy._policy import DEFAULT_POLICIES
     from offramp.pooling import POOLINGS
+    from offramp.preprocessing._blank import blank_input
     from offramp.runtime import BACKENDS, measure_latency
 
     if (artifact is None) == (not backbone):

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from offramp.artifact._format import read_artifact
 from offramp.artifact._network import check_rebuilds, rebuilds
 from offramp.backbone import Factory
@@ -18,9 +16,8 @@ from offramp.errors import ArtifactError, InputError, OfframpError, UntrustedNam
 from offramp.model._loading import load
 from offramp.model._model import EarlyExitModel
 from offramp.model._networks import check_device
-from offramp.preprocessing import Preprocessing
 
-__all__ = ["blank_input", "check_trusted", "find_modules_here", "make_network", "open_artifact", "trust_options"]
+__all__ = ["check_trusted", "find_modules_here", "make_network", "open_artifact", "trust_options"]
 
 _LIBRARY_PATHS = (str(Path(__file__).parents[1]), "site-packages", "<frozen")
 """Parts of the names of files that are not the user's: ours, other libraries', Python's own."""
@@ -156,21 +153,3 @@ def find_modules_here() -> None:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-
-
-def blank_input(name: str, preprocessing: Preprocessing) -> Any:
-    """Return inputs for a preprocessing: a short text, or two black images of the size that it crops.
-
-    Args:
-        name: Name of the network in messages.
-        preprocessing: Its preprocessing.
-    """
-    steps = dict(preprocessing.steps)
-    if "tokenize" in steps:
-        return ["a short text of some ten words to count costs on"] * 2
-    if "center_crop" in steps:
-        side = steps["center_crop"]["size"]
-        return np.zeros((2, side, side, 3), np.uint8)
-    raise InputError(
-        f"the kind of inputs of '{name}' does not follow from its preprocessing", hint="give a few samples with --data"
-    )

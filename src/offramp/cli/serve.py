@@ -1,12 +1,14 @@
 """`offramp serve`."""
 
 import logging
+import os
 import signal
 import socket
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +27,7 @@ from offramp.errors import InputError, MissingExtraError
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
     from offramp.serve._record import RequestRecord
+    from offramp.serve._server import ServerSettings
 
 __all__ = ["serve"]
 
@@ -34,8 +37,8 @@ SERVER = "The server"
 OPERATIONS = "Operations"
 """Title of the options of operations."""
 
-DRAIN_S = 30
-"""Seconds that requests in progress have after the server was told to stop."""
+REPLICAS = "Many replicas"
+"""Title of the options of replicas."""
 
 
 @with_point_options
@@ -157,6 +160,32 @@ def serve(
             rich_help_panel=OPERATIONS,
         ),
     ] = False,
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Replicas by Ray Serve: 2, or 1:4 to scale between 1 and 4 with the load. [dim]Without it: this "
+            "process alone.[/dim]",
+            rich_help_panel=REPLICAS,
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Address of the Ray cluster for the replicas: host:port, or auto. Its machines need the same packages "
+            "and the artifact under the same path. [dim]Without it: RAY_ADDRESS, else this machine.[/dim]",
+            rich_help_panel=REPLICAS,
+        ),
+    ] = None,
+    write_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Serve nothing; write the file that `serve deploy` takes, for a cluster that exists.",
+            rich_help_panel=REPLICAS,
+        ),
+    ] = None,
     trust: TrustOption = None,
 ) -> None:
     """Serve an artifact over HTTP.
@@ -172,19 +201,31 @@ def serve(
 
     [bold]Example[/bold]: curl localhost:8080/predict --data '{"inputs": ["where is my card?"], "budget": 0.5}'
     """
+    from offramp.cli.datasets import check_inputs
     from offramp.cli.networks import open_artifact
+    from offramp.data import open_data
     from offramp.model._backends import backend_name
-    from offramp.serve import Scheduler
     from offramp.serve._app import create_app
     from offramp.serve._connections import LimitedProtocol
-    from offramp.serve._requests import Limits
+    from offramp.serve._server import DRAIN_S, ServerSettings, make_scheduler, prepare_model
 
     try:
         import uvicorn
     except ImportError as error:
         raise MissingExtraError("serving needs uvicorn", hint="pip install 'offramp[serve]'") from error
 
-    _check_port(host, port, "--port")
+    if replicas is None and (cluster or write_config):
+        raise InputError(
+            expected="--replicas with --cluster and --write-config", got="none", hint="add it, such as --replicas 2"
+        )
+    own = {"--grpc-port": grpc_port, "--admin-port": admin_port, "--traces": traces, "--log-requests": log_requests}
+    for option, value in own.items():
+        if replicas is not None and value:
+            raise InputError(expected=f"{option} or --replicas", got="both", hint="leave one out")
+    counts = None if replicas is None else _read_replicas(replicas)
+    cluster = cluster or os.environ.get("RAY_ADDRESS")
+    if counts is None or not (cluster or write_config):
+        _check_port(host, port, "--port")
     if grpc_port is not None:
         _check_port(host, grpc_port, "--grpc-port")
     # As Ctrl-C: ends with 0 after the answers, and is not ignored by process 1 of a container while it prepares.
@@ -195,36 +236,47 @@ def serve(
         raise InputError(expected="--admin-port with --shadow", got="only --shadow", hint="the metrics are there")
     backend, _ = read_run(latency, backend, batch_size)
 
-    def load(path: Path) -> "EarlyExitModel":
-        """Load an artifact, at the point that the options select, ready to answer."""
+    def load(path: Path) -> tuple["EarlyExitModel", str]:
+        """Load an artifact at the point that the options select, and tell its backend."""
         model = with_latency_file(open_artifact(path, trust), latency, None)
         name = backend_name(model) if backend is None else backend
         warn_of_backend(model, name)
         model = choose_point(model, point_options, path)
-        example = _example(model, data)
-        say(f"Preparing '{name}' ...")
-        model = model.on(name, example=example)
-        if example is not None:
-            for count in (1, 2):  # graphs are made at their first use
-                model.predict(example[:count])
-        return model
+        if data is not None:
+            check_inputs(data, open_data(data), model.backbone, model.preprocessing)
+        return model, name
 
+    model, used = load(artifact)
+    settings = ServerSettings(
+        artifact=str(artifact.resolve()),
+        name=artifact.resolve().name if name is None else name,
+        backend=used,
+        point={key: value for key, value in vars(point_options).items() if value is not None},
+        latency=None if latency is None else str(latency.resolve()),
+        data=str(Path(data).resolve()) if data is not None and Path(data).exists() else data,
+        trust=trust or (),
+        batch_size=batch_size,
+        queue=queue,
+        overload_drop=overload_drop,
+        slow_ms=slow_ms,
+        deadline_ms=deadline_ms,
+    )
+    if counts is not None:
+        _serve_replicas(settings, counts, host, port, cluster, write_config)
+        return
+    name, limits = settings.name, settings.limits
     metrics = None
     if admin_port is not None:
         from offramp.serve._metrics import Metrics
 
         metrics = Metrics()
-    scheduler = Scheduler(
-        load(artifact),
-        max_batch=batch_size,
-        max_queue=max(queue, batch_size),
-        overload_drop=overload_drop,
-        slow_ms=slow_ms,
-        shadow=shadow,
-        observer=metrics,
-    )
-    limits = Limits(deadline_ms=deadline_ms)
-    name = artifact.resolve().name if name is None else name
+    say(f"Preparing '{used}' ...")
+    scheduler = make_scheduler(prepare_model(model, settings), settings, shadow=shadow, observer=metrics)
+
+    def load_other(path: Path) -> "EarlyExitModel":
+        other, backend = load(path)
+        return prepare_model(other, replace(settings, backend=backend))
+
     other_servers: list[AbstractAsyncContextManager[object]] = []
     on_request: list[Callable[[RequestRecord], None]] = []
     with ExitStack() as closing:
@@ -242,7 +294,7 @@ def serve(
             history = History()
             on_request += [metrics.observe_request, history.observe_request]
             folder = artifact.resolve().parent
-            admin = create_admin(scheduler, name=name, metrics=metrics, history=history, folder=folder, load=load)
+            admin = create_admin(scheduler, name=name, metrics=metrics, history=history, folder=folder, load=load_other)
             other_servers.append(run_admin(admin, host=admin_host, port=admin_port))
         if grpc_port is not None:
             from offramp.serve._grpc import serve_grpc
@@ -287,6 +339,40 @@ def _log_requests() -> None:
     logger.addHandler(logging.StreamHandler())
 
 
+def _serve_replicas(
+    settings: "ServerSettings",
+    counts: tuple[int, int],
+    host: str,
+    port: int,
+    cluster: str | None,
+    write_config: Path | None,
+) -> None:
+    """Serve from replicas until a signal ends it, or write the file that does so."""
+    from offramp.scale._workers import open_workers
+    from offramp.serve._replicas import format_config, serve_replicas
+
+    if write_config is not None:
+        write_config.write_text(format_config(settings, counts, host=host, port=port), "utf-8")
+        say(f"Wrote {write_config}. Deploy it: serve deploy {write_config}")
+        return
+    say(f"Preparing '{settings.backend}' in replicas ...")
+    with open_workers(counts[1], cluster), suppress(KeyboardInterrupt):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # after Ray has set its own
+        with serve_replicas(settings, counts, host=host, port=port):
+            say(f"Serving '{settings.name}' on http://{host}:{port}: POST /predict, and /v2 for clients of KServe.")
+            signal.pause()
+    say("Stopped: what was accepted is answered.")
+
+
+def _read_replicas(text: str) -> tuple[int, int]:
+    """Return the least and the most replicas that `--replicas` names."""
+    least, _, most = text.partition(":")
+    counts = [int(count) for count in (least, most or least) if count.isascii() and count.isdigit()]
+    if len(counts) != 2 or not 1 <= counts[0] <= counts[1]:
+        raise InputError("--replicas", expected="a number such as 2, or two such as 1:4", got=f"'{text}'")
+    return counts[0], counts[1]
+
+
 def _check_port(host: str, port: int, option: str) -> None:
     """Refuse a port that is taken before the network is prepared, which may take a minute."""
     try:
@@ -295,19 +381,3 @@ def _check_port(host: str, port: int, option: str) -> None:
         raise InputError(
             f"cannot listen on {host}:{port}: {error.strerror}", hint=f"choose another {option}"
         ) from error
-
-
-def _example(model: "EarlyExitModel", data: str | None) -> Any:
-    """Return two inputs to make graphs with and to warm up on; None if nothing tells what the model takes."""
-    from offramp.cli.datasets import check_inputs
-    from offramp.cli.networks import blank_input
-    from offramp.data import open_data
-
-    if data is not None:
-        source = open_data(data)
-        check_inputs(data, source, model.backbone, model.preprocessing)
-        return source.read(0, min(2, len(source))).inputs
-    try:
-        return blank_input(model.backbone.name, model.preprocessing)
-    except InputError:
-        return None

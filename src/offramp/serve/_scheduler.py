@@ -122,6 +122,11 @@ class Scheduler:
         """Steps by which overload has lowered the point, 0 without overload."""
         return self._served.control.level
 
+    @property
+    def is_running(self) -> bool:
+        """True while the thread that runs batches is alive."""
+        return self._thread is not None and self._thread.is_alive()
+
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=self._run_until_closed, name="offramp-scheduler", daemon=True)
         self._thread.start()

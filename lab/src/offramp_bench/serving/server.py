@@ -2,8 +2,8 @@
 
 python -m offramp_bench.serving.server NETWORK SIDE GRAPHS PORT [--overload-drop D] [--litserve BATCH_SIZE TIMEOUT_MS]
 
-GRAPHS is a file that `offramp_bench.serving.networks.keep_graphs` wrote. With --litserve, LitServe's own batching serves
-the model in place of the scheduler.
+GRAPHS is a file that `offramp_bench.serving.networks.keep_graphs` wrote. With --litserve, LitServe's own batching
+serves the model in place of the scheduler.
 """
 
 import argparse
