@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -24,6 +25,9 @@ from offramp_bench.serving.victims import save_texts
 GUIDE = Path(__file__).parents[1] / "docs" / "serving.md"
 NAME = "my-offramp"
 """Name of the artifact in the examples."""
+
+ADMINISTRATION = ("/swap", "/point")
+"""Routes that change the model; their examples run last."""
 
 READY_S, ANSWER_S = 120, 60
 
@@ -48,14 +52,15 @@ def read_examples() -> tuple[list[str], list[str]]:
 
 
 @contextmanager
-def serve(artifact: Path, ports: tuple[int, int]) -> Iterator[None]:
+def serve(artifact: Path, ports: dict[str, int]) -> Iterator[None]:
     """Run a server until it is no longer needed."""
     line = [sys.executable, "-c", COMMAND, "serve", str(artifact), "--cost", "1.1"]
-    line += ["--port", str(ports[0]), "--grpc-port", str(ports[1])]
+    for option, port in ports.items():
+        line += [option, str(port)]
     process = subprocess.Popen(line, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
         begin = time.monotonic()
-        ready = ["curl", "-sf", "-o", "/dev/null", f"http://127.0.0.1:{ports[0]}/v2/health/ready"]
+        ready = ["curl", "-sf", "-o", "/dev/null", f"http://127.0.0.1:{ports['--port']}/v2/health/ready"]
         while subprocess.run(ready, check=False).returncode:
             assert process.poll() is None, "the server ended"
             assert time.monotonic() < begin + READY_S, "the server is not ready"
@@ -77,7 +82,7 @@ def check_curl(command: str, model: EarlyExitModel) -> None:
     """Run a curl command, and compare its answer."""
     line = shlex.split(command)
     found = run([line[0], "--silent", "--show-error", "--fail-with-body", *line[1:]])
-    if "--data" not in line:
+    if "--data" not in line or any(path in command for path in ADMINISTRATION):
         assert "error" not in found, found
         return
     body = json.loads(line[line.index("--data") + 1])
@@ -121,22 +126,24 @@ def main() -> None:
     assert len(commands) >= 3, commands
     assert len(programs) >= 2, programs
     with TemporaryDirectory() as folder:
-        artifact, ports = Path(folder) / NAME, free_ports()
+        artifact = Path(folder) / NAME
+        ports = dict(zip(("--port", "--grpc-port", "--admin-port"), (*free_ports(), *free_ports()), strict=False))
         save_texts(artifact)
+        shutil.copytree(artifact, f"{artifact}-2")
         model = load(artifact).at(cost=1.1)
 
         def put_ports(text: str) -> str:
-            return text.replace("localhost:8080", f"127.0.0.1:{ports[0]}").replace(
-                "localhost:8081", f"127.0.0.1:{ports[1]}"
-            )
+            for given, port in zip((8080, 8081, 9090), ports.values(), strict=True):
+                text = text.replace(f"localhost:{given}", f"127.0.0.1:{port}")
+            return text
 
         with serve(artifact, ports):
-            for command in commands:
-                check_curl(put_ports(command), model)
-                print(f"as predict: {command[:100]}")
             for code in programs:
                 check_program(put_ports(code), sys.argv[1], model)
                 print(f"as predict: {re.findall('import tritonclient.*', code)[0]}")
+            for command in sorted(commands, key=lambda command: any(path in command for path in ADMINISTRATION)):
+                check_curl(put_ports(command), model)
+                print(f"answered: {command[:100]}")
 
 
 if __name__ == "__main__":
