@@ -27,7 +27,7 @@ NETWORK, FLOOR_DROP, PORT = "banking77-strict", 0.02, 8324
 DEADLINE_MS = 2_000.0
 LIGHT_PER_S, AFTER_S = 20.0, 15.0
 """Load after the burst."""
-BATCH = 64
+BATCH = CONNECTIONS = 64
 
 
 def labels_of(model: EarlyExitModel, inputs: Any) -> np.ndarray:
@@ -63,11 +63,11 @@ def measure(seconds: float) -> dict[str, Any]:
         bodies = folder / "bodies"
         write_bodies(bodies, inputs, deadline_ms=DEADLINE_MS)
         graphs = keep_graphs(model, folder / "graphs")
-        stack.enter_context(serve(NETWORK, "exits", graphs, PORT, "--overload-drop", str(FLOOR_DROP)))
-        # At the normal point: few connections never wait long enough for another.
-        calm = load(bodies, PORT, 15, connections=4)
-        saturation = len(calm["answers"]) / calm["seconds"]
+        with serve(NETWORK, "exits", graphs, PORT):
+            full_load = load(bodies, PORT, 15, connections=CONNECTIONS)
+        saturation = len(full_load["answers"]) / full_load["seconds"]
         say(f"saturation at the normal point: {saturation:.0f} requests per second")
+        stack.enter_context(serve(NETWORK, "exits", graphs, PORT, "--overload-drop", str(FLOOR_DROP)))
         burst = load(bodies, PORT, seconds, rate=2 * saturation, record=1)
         after = load(bodies, PORT, AFTER_S, rate=LIGHT_PER_S, seed=1, record=1)
     answered = [answer for answer in burst["answers"] if answer["status"] == 200]
