@@ -75,8 +75,7 @@ def measure(seconds: float) -> dict[str, Any]:
     costs = sorted({answer["content"]["point"]["cost"] for answer in answered})
     say(f"{len(statuses):,} sent, {len(answered):,} answered, at points of {len(costs)} costs")
     by_cost = {cost: labels_of(at_cost(model, cost), inputs) for cost in costs}
-    names = model.classes
-    given = [names.index(answer["content"]["predictions"][0]["label"]) for answer in answered]
+    given = [answer["content"]["predictions"][0]["label"] for answer in answered]
     expected = [by_cost[answer["content"]["point"]["cost"]][answer["row"]] for answer in answered]
     right = {index: label == labels[answered[index]["row"]] for index, label in enumerate(given)}
     normal = model.point.tune_metrics["cost"]
