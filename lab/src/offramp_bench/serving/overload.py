@@ -79,7 +79,8 @@ def measure(seconds: float) -> dict[str, Any]:
     expected = [by_cost[answer["content"]["point"]["cost"]][answer["row"]] for answer in answered]
     right = {index: label == labels[answered[index]["row"]] for index, label in enumerate(given)}
     normal = model.point.tune_metrics["cost"]
-    lowered = [answer["at_s"] for answer in after["answers"] if answer["content"]["point"]["cost"] != normal]
+    served = [answer for answer in after["answers"] if answer["status"] == 200]
+    lowered = [answer["at_s"] for answer in served if answer["content"]["point"]["cost"] != normal]
     accepted = [answer for answer in burst["answers"] if answer["status"] in (200, 504)]
     in_time = [answer for answer in answered if answer["s"] <= DEADLINE_MS / 1000]
     return {
@@ -94,7 +95,7 @@ def measure(seconds: float) -> dict[str, Any]:
             f"{cost:g}": sum(answer["content"]["point"]["cost"] == cost for answer in answered) for cost in costs
         },
         "recovered_s": max(lowered, default=0.0),
-        "failed after": sum(answer["status"] != 200 for answer in after["answers"]),
+        "failed after": len(after["answers"]) - len(served),
     }
 
 
