@@ -18,7 +18,7 @@ def results() -> dict[str, Any]:
         "full": [{"served_per_s": rate} for rate in (20.0, 25.0, 26.0)],
     }
     windows = {"saturation": saturation, "request_bytes": 1250.0}
-    return {"processor": "a processor", "backend": "onnx", "banking77": {"windows": windows}}
+    return {"processor": "a processor", "banking77": {"windows": windows}}
 
 
 def test_a_plan_by_hand() -> None:
@@ -54,7 +54,7 @@ def test_tables_replace_those_between_the_marks() -> None:
 
 
 def test_the_page_is_that_of_the_committed_results() -> None:
-    page, file = PAGE.read_text("utf-8"), RESULTS / "serve.json"
+    page, file = PAGE.read_text("utf-8"), RESULTS / "serving.json"
     if file.exists():
         assert make_page(page, json.loads(file.read_text("utf-8")), Assumptions()) == page
     else:

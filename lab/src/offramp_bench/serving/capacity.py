@@ -118,7 +118,7 @@ def make_page(page: str, results: dict[str, Any], assumptions: Assumptions) -> s
 
 
 def _lines(results: dict[str, Any], assumptions: Assumptions) -> Iterator[str]:
-    yield f"Measured on one core of {results['processor']}, backend `{results['backend']}`. Assumed:\n"
+    yield f"Measured on one core of {results['processor']}, by ONNX Runtime in float32. Assumed:\n"
     yield "| option | assumption | |\n|---|---|---|"
     for entry in fields(Assumptions):
         option = f"--{entry.name.replace('_', '-')}"
@@ -161,7 +161,7 @@ def _format_share(share: float) -> str:
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("results", type=Path, nargs="?", default=RESULTS / "serve.json")
+    options.add_argument("results", type=Path, nargs="?", default=RESULTS / "serving.json")
     for entry in fields(Assumptions):
         name, default, text = entry.name.replace("_", "-"), entry.default, entry.metadata["help"]
         options.add_argument(f"--{name}", type=type(default), default=default, help=text)
