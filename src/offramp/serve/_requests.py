@@ -4,6 +4,7 @@ import base64
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -279,17 +280,23 @@ def to_array(values: list[Any]) -> npt.NDArray[Any]:
         values: The lists; anything but numbers in them is refused, as an array of texts may need a million times their
             memory.
     """
-    waiting: list[Any] = [values]
-    while waiting:
-        for value in waiting.pop():
-            if isinstance(value, list):
-                waiting.append(value)
-            elif not isinstance(value, int | float):
-                raise InputError("inputs", expected="lists of numbers", got=f"a {type(value).__name__} in them")
+    several = InputError("inputs", expected="lists of numbers, all of one shape", got="several shapes")
+    shape, level = [len(values)], values
+    while (kinds := set(map(type, level))) == {list}:  # one depth after the other, as loops over numbers are slow
+        widths = set(map(len, level))
+        if len(widths) > 1:
+            raise several
+        shape += widths
+        level = list(chain.from_iterable(level))
+    others = kinds - {list, int, float, bool}
+    if others:
+        raise InputError("inputs", expected="lists of numbers", got=f"a {others.pop().__name__} in them")
+    if list in kinds:
+        raise several
     try:
-        array = np.array(values)
+        array = np.array(level).reshape(shape)
     except (ValueError, OverflowError) as error:
-        raise InputError("inputs", expected="lists of numbers, all of one shape", got="several shapes") from error
+        raise several from error
     if array.dtype.kind not in "biuf":
         raise InputError("inputs", expected="numbers of at most 64 bits", got="larger ones")
     return array
