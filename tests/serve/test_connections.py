@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import uvicorn
@@ -13,6 +14,7 @@ from offramp.serve._app import create_app
 from offramp.serve._connections import HEADER_BYTES, LimitedProtocol
 from offramp.serve._requests import Limits
 from tests.cases import each
+from tests.model.examples import images
 from tests.serve.examples import model
 from tests.serve.test_app import call
 
@@ -120,6 +122,15 @@ def test_a_client_that_takes_no_answers_is_closed(port: int) -> None:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", port))
         assert seconds_until_closed(client, b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 100) < 25
+
+
+def test_the_time_that_a_request_waits_for_a_busy_server_counts(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"inputs": images(1, seed=3)[0].tolist(), "deadline_ms": 500}
+    assert call(port, "/predict", {**body, "deadline_ms": 60_000})[0] == 200
+    monkeypatch.setattr(_connections, "time", SimpleNamespace(monotonic=lambda: time.monotonic() - 1))
+    status, answer = call(port, "/predict", body)
+    assert status == 503
+    assert "expected an answer within 500 ms, got none after 1" in answer["error"]
 
 
 def test_requests_in_a_row_are_answered_in_order(port: int) -> None:

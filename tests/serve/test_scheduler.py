@@ -214,6 +214,21 @@ class TestQueue:
         assert other.queued_s == pytest.approx(0.055)
         assert max(stages) == 1
 
+    def test_counts_the_time_before_it(self) -> None:
+        clock = Clock()
+        scheduler = Scheduler(model(), clock=clock)
+        inputs = images(1, seed=3)[0]
+        with pytest.raises(BusyError, match=r"within 50 ms, got none after 60 ms"):
+            scheduler.submit(inputs, deadline_ms=50, waited_s=0.06)
+        ticket = scheduler.submit(inputs, deadline_ms=50, waited_s=0.04)
+        clock.now += 0.011
+        assert scheduler.run_batch() == 0
+        with pytest.raises(BusyError, match="the deadline passed"):
+            ticket.result(timeout=0)
+        ticket = scheduler.submit(inputs, waited_s=0.04)
+        assert scheduler.run_batch() == 1
+        assert ticket.queued_s == pytest.approx(0.04)
+
     def test_drops_requests_that_were_cancelled(self) -> None:
         scheduler = Scheduler(model())
         ticket = scheduler.submit(images(2, seed=3)[0])

@@ -22,7 +22,7 @@ from offramp.cli.choosing import (
 )
 from offramp.cli.console import say
 from offramp.cli.options import ArtifactArgument, LatencyOption, TrustOption
-from offramp.errors import InputError, MissingExtraError
+from offramp.errors import InputError
 
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
@@ -206,13 +206,8 @@ def serve(
     from offramp.data import open_data
     from offramp.model._backends import backend_name
     from offramp.serve._app import create_app
-    from offramp.serve._connections import LimitedProtocol
+    from offramp.serve._connections import run_app
     from offramp.serve._server import DRAIN_S, ServerSettings, make_scheduler, prepare_model
-
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingExtraError("serving needs uvicorn", hint="pip install 'offramp[serve]'") from error
 
     if replicas is None and (cluster or write_config):
         raise InputError(
@@ -317,17 +312,7 @@ def serve(
             say(f"Administration on http://{admin_host}:{admin_port}: the page, /metrics, /swap and /point.")
         if log_requests:
             _log_requests()
-        uvicorn.run(
-            app,
-            host=host,
-            port=port,
-            http=LimitedProtocol,
-            ws="none",
-            limit_concurrency=limits.connections,
-            access_log=False,
-            log_level="error",
-            timeout_graceful_shutdown=DRAIN_S,
-        )
+        run_app(app, host=host, port=port, limits=limits)
     say("Stopped: what was accepted is answered.")
 
 

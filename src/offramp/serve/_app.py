@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from importlib.metadata import version
@@ -16,6 +17,7 @@ from offramp.serve._record import CLOSED, OnRequest, RefusedError, record_reques
 from offramp.serve._requests import (
     LARGE_BYTES,
     READERS,
+    RECEIVED,
     SETTINGS,
     Limits,
     Settings,
@@ -129,14 +131,15 @@ def create_app(
     app.state.ready = False
     app.add_exception_handler(RefusedError, refuse)
 
-    async def start(request: Request, read: Callable[[bytes], T]) -> T:
-        """Read a request and put it into the queue."""
+    async def start(request: Request, read: Callable[[bytes, float], T]) -> T:
+        """Read a request, tell how long it has waited for that, and put it into the queue."""
         try:
             async with bodies.receive(request) as body:
+                received = request.scope.get("state", {}).get(RECEIVED, time.monotonic())
                 if len(body) <= LARGE_BYTES and takes_texts(scheduler.model):
-                    return read(body)
+                    return read(body, time.monotonic() - received)
                 async with readers:  # a small image file may take long to decode, too
-                    return await asyncio.to_thread(read, body)
+                    return await asyncio.to_thread(lambda: read(body, time.monotonic() - received))
         except BusyError as error:
             raise RefusedError(503, str(error), {"Retry-After": str(RETRY_AFTER_S)}) from error
         except (InputError, BudgetError) as error:
@@ -148,11 +151,11 @@ def create_app(
 
     @app.post("/predict", responses=_responses("Answers"), openapi_extra=_body(PREDICT_BODY))
     async def predict(request: Request) -> JSONResponse:
-        def read(body: bytes) -> tuple[list[Ticket | str], Settings]:
+        def read(body: bytes, waited_s: float) -> tuple[list[Ticket | str], Settings]:
             content = parse_json(body)
             values = content.pop("inputs", None)
             settings = read_settings(content, limits)
-            return submit_each(scheduler, values, settings, limits), settings
+            return submit_each(scheduler, values, settings, limits, waited_s), settings
 
         with record_request("predict", request.headers, on_request) as record:
             parts, settings = await start(request, read)
@@ -164,10 +167,11 @@ def create_app(
     @app.post("/v2/models/{model_name}/infer", responses=_responses("Answers"), openapi_extra=_body(INFER_BODY))
     @app.post("/v2/models/{model_name}/versions/{model_version}/infer", include_in_schema=False)
     async def infer(request: Request, model_name: str) -> JSONResponse:
-        def read(body: bytes) -> tuple[str, list[str], Ticket, Settings]:
+        def read(body: bytes, waited_s: float) -> tuple[str, list[str], Ticket, Settings]:
             content, inputs, given = read_request(body, _header_length(request), scheduler.model, limits)
             settings = read_settings(given, limits)
-            return _read_id(content), _wanted(content.get("outputs")), submit(scheduler, inputs, settings), settings
+            ticket = submit(scheduler, inputs, settings, waited_s)
+            return _read_id(content), _wanted(content.get("outputs")), ticket, settings
 
         with record_request("infer", request.headers, on_request) as record:
             check_name(model_name)

@@ -1,16 +1,20 @@
 """Connections of HTTP clients: limits on what uvicorn does not limit."""
 
 import asyncio
+import time
 from typing import Any
 
 from offramp.errors import MissingExtraError
+from offramp.serve._requests import RECEIVED, Limits
+from offramp.serve._server import DRAIN_S
 
 try:
+    import uvicorn
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 except ImportError as error:
     raise MissingExtraError("serving needs uvicorn and httptools", hint="pip install 'offramp[serve]'") from error
 
-__all__ = ["LimitedProtocol"]
+__all__ = ["LimitedProtocol", "run_app"]
 
 HEADER_BYTES = 64 * 2**10
 """Bytes that a client may send without a request or a part of a body: headers, trailers, sizes of chunks."""
@@ -69,9 +73,14 @@ class LimitedProtocol(HttpToolsProtocol):
         self._has_part = True
         super().on_body(body)
 
+    def on_message_complete(self) -> None:
+        self.scope["state"][RECEIVED] = time.monotonic()
+        super().on_message_complete()
+
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         _cancel(self._request_timer)
         self._running = cycle
+        cycle.scope["state"][RECEIVED] = time.monotonic()  # it may have waited for requests before it
         super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
@@ -96,6 +105,28 @@ class LimitedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         _cancel(self._response_timer)
         super().resume_writing()
+
+
+def run_app(app: Any, *, host: str, port: int, limits: Limits) -> None:
+    """Answer requests by an application until a signal ends it.
+
+    Args:
+        app: The application.
+        host: Address to listen on.
+        port: Port.
+        limits: Limits of the server.
+    """
+    uvicorn.run(
+        app,
+        host=host,
+        port=port,
+        http=LimitedProtocol,
+        ws="none",
+        limit_concurrency=limits.connections,
+        access_log=False,
+        log_level="error",
+        timeout_graceful_shutdown=DRAIN_S,
+    )
 
 
 def _cancel(timer: asyncio.TimerHandle | None) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "LARGE_BYTES",
     "LONGEST_SHOWN",
     "READERS",
+    "RECEIVED",
     "SETTINGS",
     "Limits",
     "Settings",
@@ -39,6 +40,9 @@ __all__ = [
 
 LONGEST_SHOWN = 100
 """Characters of a value in a message at most."""
+
+RECEIVED = "received"
+"""Key in the state of an HTTP request: the time from which on it waits for the server, and not for its client."""
 
 LARGE_BYTES = 64 * 2**10
 """Requests above this size are read in another thread, so that small ones need not wait for them."""
@@ -110,21 +114,28 @@ def read_settings(values: Mapping[str, Any], limits: Limits) -> Settings:
     return Settings(**given)
 
 
-def submit(scheduler: Scheduler, inputs: Any, settings: Settings) -> Ticket:
+def submit(scheduler: Scheduler, inputs: Any, settings: Settings, waited_s: float = 0.0) -> Ticket:
     """Put a request into the queue of a scheduler.
 
     Args:
         scheduler: The scheduler.
         inputs: The inputs, as `EarlyExitModel.predict` takes them.
         settings: The settings of the request.
+        waited_s: As for `Scheduler.submit`.
     """
     check_sets(settings, scheduler.model.point)
     return scheduler.submit(
-        inputs, budget=settings.budget, max_drop=settings.max_drop, deadline_ms=settings.deadline_ms
+        inputs,
+        budget=settings.budget,
+        max_drop=settings.max_drop,
+        deadline_ms=settings.deadline_ms,
+        waited_s=waited_s,
     )
 
 
-def submit_each(scheduler: Scheduler, values: Any, settings: Settings, limits: Limits) -> list[Ticket | str]:
+def submit_each(
+    scheduler: Scheduler, values: Any, settings: Settings, limits: Limits, waited_s: float = 0.0
+) -> list[Ticket | str]:
     """Put the inputs of a request into the queue: together, or one by one if some of them are bad.
 
     Args:
@@ -132,6 +143,7 @@ def submit_each(scheduler: Scheduler, values: Any, settings: Settings, limits: L
         values: The inputs, as `read_inputs` takes them.
         settings: The settings of the request.
         limits: Limits of the server.
+        waited_s: As for `Scheduler.submit`.
 
     Returns:
         One ticket for all inputs; or, for each, its ticket or the reason why there is none.
@@ -140,7 +152,7 @@ def submit_each(scheduler: Scheduler, values: Any, settings: Settings, limits: L
         InputError: If no input is good.
     """
     try:
-        return [submit(scheduler, read_inputs(values, scheduler.model, limits), settings)]
+        return [submit(scheduler, read_inputs(values, scheduler.model, limits), settings, waited_s)]
     except InputError:
         if not isinstance(values, list) or not 2 <= len(values) <= limits.samples:
             raise
@@ -151,7 +163,7 @@ def submit_each(scheduler: Scheduler, values: Any, settings: Settings, limits: L
                     inputs = read_inputs([value], scheduler.model, limits)
                     if isinstance(value, str) and not isinstance(inputs[0], str):  # an image file
                         limits = replace(limits, pixels=limits.pixels - inputs[0].shape[0] * inputs[0].shape[1])
-                    parts.append(submit(scheduler, inputs, settings))
+                    parts.append(submit(scheduler, inputs, settings, waited_s))
                 except InputError as error:
                     parts.append(describe_error(error).replace("input 0", f"input {place}", 1))
         except OfframpError:  # such as a queue that is full

@@ -145,6 +145,7 @@ class Scheduler:
         budget: float | None = None,
         max_drop: float | None = None,
         deadline_ms: float | None = None,
+        waited_s: float = 0.0,
     ) -> Ticket:
         """Put a request into the queue. The inputs are prepared in the caller's thread.
 
@@ -152,10 +153,12 @@ class Scheduler:
             inputs: Raw inputs, as `EarlyExitModel.predict` takes them.
             budget: Spend at most this share of the full network's cost, as for `predict`.
             max_drop: Lose at most this against the full network, guaranteed as by `EarlyExitModel.at`.
-            deadline_ms: Milliseconds from now after which the answer is of no use.
+            deadline_ms: Milliseconds after which the answer is of no use.
+            waited_s: Seconds that the request has waited already, such as for a busy server. They count for its
+                deadline, and tell of overload.
 
         Raises:
-            BusyError: If the queue is full, or the scheduler is closed.
+            BusyError: If the queue is full, the deadline has passed, or the scheduler is closed.
             BudgetError: If no operating point meets the request.
             InputError: If the network cannot take the inputs.
         """
@@ -164,7 +167,9 @@ class Scheduler:
         row, point = served.pick_point(budget, max_drop)
         if deadline_ms is not None and not deadline_ms > 0:
             raise InputError("deadline_ms", expected="milliseconds above 0", got=deadline_ms)
-        now = self._clock()
+        now = self._clock() - waited_s
+        if deadline_ms is not None and 1000 * waited_s >= deadline_ms:
+            raise _describe_delay(deadline_ms / 1000, waited_s)
         with torch.inference_mode():
             hidden, sizes = served.model.prepare(inputs)
         if not len(sizes):
@@ -385,14 +390,7 @@ class _Request:
     def is_wanted(self, now: float) -> bool:
         """Tell if somebody waits for the answer; fail the request if its deadline has passed."""
         if now >= self.deadline and not self.ticket.done():
-            self.fail(
-                BusyError(
-                    "the deadline passed before the answer",
-                    expected=f"an answer within {1000 * (self.deadline - self.submitted):.4g} ms",
-                    got=f"none after {1000 * (now - self.submitted):.4g} ms",
-                    hint="try again later, with a lower budget or a later deadline",
-                )
-            )
+            self.fail(_describe_delay(self.deadline - self.submitted, now - self.submitted))
         return not self.ticket.done()
 
     def add(self, sample: int, answer: Answer) -> None:
@@ -451,3 +449,13 @@ def _fill(waiting: Sequence[_Part], most: int) -> list[_Part]:
             break
         batch.append(part)
     return batch
+
+
+def _describe_delay(expected_s: float, waited_s: float) -> BusyError:
+    """Return the error of a request whose deadline has passed."""
+    return BusyError(
+        "the deadline passed before the answer",
+        expected=f"an answer within {1000 * expected_s:.4g} ms",
+        got=f"none after {1000 * waited_s:.4g} ms",
+        hint="try again later, with a lower budget or a later deadline",
+    )

@@ -12,12 +12,12 @@ from typing import Any
 
 import litserve
 import torch
-import uvicorn
 
 import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a model)
 from offramp.model._model import EarlyExitModel
 from offramp.serve import Scheduler
 from offramp.serve._app import create_app
+from offramp.serve._connections import run_app
 from offramp.serve._requests import Limits
 from offramp_bench.serving.networks import NETWORKS, build
 
@@ -78,8 +78,8 @@ def main() -> None:
         peer.run(host="127.0.0.1", port=given.port, generate_client_file=False, log_level="warning")
         return
     scheduler = Scheduler(load(*parts), max_queue=MAX_QUEUE, overload_drop=given.overload_drop)
-    app = create_app(scheduler, name="served", limits=Limits())
-    uvicorn.run(app, port=given.port, access_log=False, log_level="warning")
+    limits = Limits()
+    run_app(create_app(scheduler, name="served", limits=limits), host="127.0.0.1", port=given.port, limits=limits)
 
 
 if __name__ == "__main__":
