@@ -130,6 +130,7 @@ def test_a_configuration_for_a_cluster(offramp: Shell, artifact: Path, tmp_path:
 
 
 def test_without_the_extra(offramp: Shell, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "offramp.serve._connections", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     ran = offramp("serve", artifact, *TRUST)
     assert ran.status == 1

@@ -281,3 +281,8 @@ def test_a_preprocessing_names_it_by_its_hash_and_hands_it_over() -> None:
     assert json.loads(json.dumps(described)) == described
     assert described[0] == ["tokenize", {"tokenizer": {"sha256": files[0].sha256}, "longest": 8, "pad": 0}]
     assert Preprocessing().then("channels_first").attachments() == []
+
+
+def test_long_images_pass_without_steps() -> None:
+    images = np.zeros((2, 10, 30, 3), np.uint8)
+    assert Preprocessing()(images).shape == images.shape

@@ -17,6 +17,7 @@ from offramp.preprocessing import Preprocessing
 from offramp.runtime._eager import EagerBackend
 from offramp.serve import Scheduler
 from offramp.serve._scheduler import _fill, _Part
+from offramp.serve._shadow import Shadow
 from tests.cases import each
 from tests.model.examples import LINEAR, PREPROCESSING, backbone, images
 
@@ -310,6 +311,18 @@ class TestThread:
         with Scheduler(model()) as scheduler:
             answers = asyncio.run(ask())
         assert [int(answer.labels) for answer in answers] == model().predict(inputs).labels.tolist()
+
+    def test_survives_samples_that_cannot_be_kept_for_the_full_network(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(*_arguments: object) -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(Shadow, "add", fail)
+        inputs = images(1, seed=3)[0]
+        with Scheduler(model(), shadow=1.0) as scheduler:
+            for _ in range(2):
+                scheduler.submit(inputs).result(timeout=60)
+            assert scheduler.is_running
+        assert not scheduler.is_running
 
     def test_closing_answers_what_was_accepted(self) -> None:
         inputs = images(40, seed=3)[0]

@@ -71,7 +71,7 @@ class Backbone(nn.Module):
         self.price: Price | None = None
         self.factory: Factory | None = None
         self.input_axes: int | None = None
-        self._placed: tuple[nn.Parameter, torch.dtype, torch.dtype | None] | None = None
+        self._placed: tuple[object, torch.device, torch.dtype | None] | None = None
         self.requires_grad_(False)
         self.eval()
 
@@ -109,13 +109,14 @@ class Backbone(nn.Module):
     def _device_and_precision(self) -> tuple[torch.device, torch.dtype | None]:
         """Return the network's device, and its precision if it has a single one."""
         # Gathering all weights is slower than many a stage: repeated only when the first weight has changed.
-        if self._placed is None or self._placed[0].dtype != self._placed[1]:
+        first = next(self.stages[0].parameters(), None)
+        key = None if first is None else (id(first), first.device, first.dtype)
+        if self._placed is None or key is None or self._placed[0] != key:
             weights = list(self.parameters())
-            if not weights:
-                return torch.device("cpu"), None
             precisions = {weight.dtype for weight in weights if weight.is_floating_point()}
-            self._placed = weights[0], weights[0].dtype, precisions.pop() if len(precisions) == 1 else None
-        return self._placed[0].device, self._placed[2]
+            device = weights[0].device if weights else torch.device("cpu")
+            self._placed = key, device, precisions.pop() if len(precisions) == 1 else None
+        return self._placed[1:]
 
     def axes(self, depth: int) -> Any:  # noqa: ARG002 (subclasses read it)
         """Return the `Axes` of the hidden state's leaves after `depth` stages: the same tree, or a prefix of it."""

@@ -22,7 +22,7 @@ from offramp.cli.choosing import (
 )
 from offramp.cli.console import say
 from offramp.cli.options import ArtifactArgument, LatencyOption, TrustOption
-from offramp.errors import InputError
+from offramp.errors import BudgetError, InputError
 
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
@@ -213,7 +213,13 @@ def serve(
         raise InputError(
             expected="--replicas with --cluster and --write-config", got="none", hint="add it, such as --replicas 2"
         )
-    own = {"--grpc-port": grpc_port, "--admin-port": admin_port, "--traces": traces, "--log-requests": log_requests}
+    own = {
+        "--grpc-port": grpc_port,
+        "--admin-port": admin_port,
+        "--shadow": shadow,
+        "--traces": traces,
+        "--log-requests": log_requests,
+    }
     for option, value in own.items():
         if replicas is not None and value:
             raise InputError(expected=f"{option} or --replicas", got="both", hint="leave one out")
@@ -270,7 +276,15 @@ def serve(
 
     def load_other(path: Path) -> "EarlyExitModel":
         other, backend = load(path)
-        return prepare_model(other, replace(settings, backend=backend))
+        other = prepare_model(other, replace(settings, backend=backend))
+        if scheduler.model.point.guarantee is not None and other.point.guarantee is None:
+            raise BudgetError(
+                f"the operating point of '{path.name}'",
+                expected="a guarantee, as the current model has it",
+                got="none",
+                hint="choose its point with --max-drop, and save it there",
+            )
+        return other
 
     other_servers: list[AbstractAsyncContextManager[object]] = []
     on_request: list[Callable[[RequestRecord], None]] = []

@@ -139,7 +139,8 @@ def decode_image(
     stream = BytesIO(content) if isinstance(content, bytes) else content
     try:
         with pillow.Image.open(stream, formats=formats) as image:
-            if isinstance(content, bytes) and image.format == "JPEG" and content.count(b"\xff\xda") > MOST_SCANS:
+            is_jpeg = image.format in ("JPEG", "MPO")
+            if is_jpeg and isinstance(content, bytes) and content.count(b"\xff\xda") > MOST_SCANS:
                 raise InputError(expected=f"a JPEG file of at most {MOST_SCANS} scans", got="more")
             _check_size(image, pillow.Image.MAX_IMAGE_PIXELS)
             _check_size(image, most_pixels)

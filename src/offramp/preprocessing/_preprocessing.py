@@ -71,7 +71,8 @@ class Preprocessing:
                 differ in size if the steps bring them to one size.
             seed: Seed of random steps.
         """
-        if differ_in_size(inputs) or are_long(inputs):
+        resizes = any(name == "resize" for name, _ in self.steps)
+        if differ_in_size(inputs) or (resizes and are_long(inputs)):
             return _join([self([image], seed=seed + index) for index, image in enumerate(inputs)])
         inputs = raw_batch(inputs)
         generator = torch.Generator().manual_seed(seed)

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -160,9 +161,16 @@ def create_app(
         with record_request("predict", request.headers, on_request) as record:
             parts, settings = await start(request, read)
             record.tickets = [part for part in parts if isinstance(part, Ticket)]
-            answers = [await _wait_marking(part, request, scheduler.model, alone=len(parts) == 1) for part in parts]
+            try:
+                answers = [await _wait_marking(part, request, scheduler.model, alone=len(parts) == 1) for part in parts]
+            finally:
+                for ticket in record.tickets:  # of a client that is gone; answered ones stay as they are
+                    ticket.cancel()
+            points = [ticket.point for ticket in record.tickets]
+            same = all(point is points[0] for point in points)  # overload may have lowered it between inputs
+            point = points[0] if same else replace(points[0], guarantee=None)
             predictions = describe_answer(join_answers(answers), settings)
-            return Response({"predictions": predictions, "point": describe_point(record.tickets[0].point)})
+            return Response({"predictions": predictions, "point": describe_point(point)})
 
     @app.post("/v2/models/{model_name}/infer", responses=_responses("Answers"), openapi_extra=_body(INFER_BODY))
     @app.post("/v2/models/{model_name}/versions/{model_version}/infer", include_in_schema=False)
@@ -197,7 +205,8 @@ def create_app(
 
     @app.get("/v2/health/ready", responses={503: {"description": "Not yet"}})
     async def ready() -> JSONResponse:
-        return Response({"ready": app.state.ready}, 200 if app.state.ready else 503)
+        can_answer = app.state.ready and scheduler.is_running
+        return Response({"ready": can_answer}, 200 if can_answer else 503)
 
     @app.get("/v2/models/{model_name}/ready", responses=_responses("Ready", 404))
     @app.get("/v2/models/{model_name}/versions/{model_version}/ready", include_in_schema=False)

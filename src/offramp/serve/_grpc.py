@@ -117,11 +117,11 @@ class _Service:
         return MESSAGES["ServerLiveResponse"](live=True)
 
     async def ServerReady(self, _request: Any, _context: Any) -> Any:
-        return MESSAGES["ServerReadyResponse"](ready=True)  # it runs no longer than the scheduler
+        return MESSAGES["ServerReadyResponse"](ready=self._scheduler.is_running)
 
     async def ModelReady(self, request: Any, context: Any) -> Any:
         await self._check_name(request.name, context)
-        return MESSAGES["ModelReadyResponse"](ready=True)
+        return MESSAGES["ModelReadyResponse"](ready=self._scheduler.is_running)
 
     async def ServerMetadata(self, _request: Any, _context: Any) -> Any:
         return MESSAGES["ServerMetadataResponse"](name="offramp", version=version("offramp"))

@@ -62,7 +62,7 @@ class History:
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._bins: deque[tuple[int, Bin]] = deque(maxlen=BINS)
+        self._bins: deque[tuple[int, Bin]] = deque(maxlen=BINS + 1)  # with the bin of now
 
     def observe_request(self, record: RequestRecord) -> None:
         """Count a request.

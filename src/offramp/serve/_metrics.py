@@ -26,7 +26,7 @@ REASONS = {
     408: "slow_body",
     413: "too_large",
     CLOSED: "client_gone",
-    503: "queue_full",
+    503: "busy",
     504: "deadline",
 }
 """Reasons of refusals, by status."""

@@ -78,8 +78,8 @@ def serve_replicas(settings: ServerSettings, replicas: tuple[int, int], *, host:
     Raises:
         WorkerLostError: If they cannot be started.
     """
-    logging.getLogger("ray.serve").setLevel(logging.ERROR)
     serve.start(http_options=_describe_http(settings, host, port), logging_config={"log_level": "ERROR"})
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # not before: it warns of options that a cluster ignores
     deployment = serve.deployment(**_describe_deployment(settings, replicas))(Replica)
     try:
         try:

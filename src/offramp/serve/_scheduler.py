@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from offramp.backbone._hidden import Hidden
-from offramp.errors import BusyError, InputError
+from offramp.errors import BudgetError, BusyError, InputError
 from offramp.model._answer import Answer, join_answers
 from offramp.model._model import EarlyExitModel
 from offramp.policy import OperatingPoint
@@ -208,10 +208,13 @@ class Scheduler:
             self._run(parts)
         except Exception as error:  # because of some sample: the others are answered all the same
             self._run_halves(parts, error)
-        for part in parts:
-            if part.request.shadowed and all(sample in part.request.answers for sample in part.samples):
-                labels = torch.cat([part.request.answers[sample].labels for sample in part.samples])
-                self._shadow.add(served.model, part.hidden, labels)
+        try:
+            for part in parts:
+                if part.request.shadowed and all(sample in part.request.answers for sample in part.samples):
+                    labels = torch.cat([part.request.answers[sample].labels for sample in part.samples])
+                    self._shadow.add(served.model, part.hidden, labels)
+        except Exception as error:  # such as too little memory; nobody waits for it
+            logger.warning("samples were not kept for the full network: %s", type(error).__name__)
         return sum(map(len, parts))
 
     def run_shadow(self) -> int:
@@ -248,7 +251,11 @@ class Scheduler:
             max_drop: As for `submit`.
         """
         served = self._served
-        self.replace(replace(served.model, chosen=served.pick_point(budget, max_drop)[1]))
+        model = replace(served.model, chosen=served.pick_point(budget, max_drop)[1])
+        try:
+            self.replace(model)
+        except BudgetError:  # no cheaper point has the guarantee of overload
+            self._served = ServedModel(model, overload_drop=None, slow_ms=self._slow_ms)
 
     def close(self) -> None:
         """Refuse new requests, and answer those in the queue."""
