@@ -53,7 +53,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         _cancel(self._request_timer)
         _cancel(self._response_timer)
-        if self._running is not None:  # uvicorn tells only the last request of those that came in a row
+        if self._running is not None:  # uvicorn notifies only the last of several pipelined requests
             self._running.disconnected = not self._running.response_complete
             self._running.message_event.set()
         super().connection_lost(exc)

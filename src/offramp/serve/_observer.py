@@ -1,4 +1,4 @@
-"""The seam through which a scheduler tells what it does."""
+"""The interface of listeners to a scheduler."""
 
 from typing import Protocol
 

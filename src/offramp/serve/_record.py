@@ -92,7 +92,7 @@ class RequestRecord:
         return self.tickets[0].point.tune_metrics.get("cost") if self.tickets else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what a log holds: the time, numbers and the place of an error."""
+        """Return the fields of a log line: the time, numbers and the place of an error."""
         line = {
             "time": self.started.isoformat(timespec="milliseconds"),
             "route": self.route,

@@ -121,7 +121,7 @@ def _describe_deployment(settings: ServerSettings, replicas: tuple[int, int]) ->
     scaling = {"min_replicas": least, "max_replicas": most, "target_ongoing_requests": settings.batch_size}
     return {
         **({"num_replicas": least} if least == most else {"autoscaling_config": scaling}),
-        # So many that the scheduler refuses requests, not Ray: it knows their deadlines.
+        # More than the scheduler takes: it refuses requests by their deadlines, which Ray does not know.
         "max_ongoing_requests": settings.queue + settings.batch_size,
         "max_queued_requests": settings.queue,
         "backpressure_config": {"status_code": 503, "retry_after_s": RETRY_AFTER_S},

@@ -311,7 +311,7 @@ class Scheduler:
     def _take(self) -> list["_Part"]:
         """Take the samples of the next batch from the queue; drop those that nobody waits for.
 
-        The most urgent ones are in it, and of the others of the same model those that are nearest to them in size.
+        It has the most urgent part, and of the others of the same model those that are nearest to it in size.
         """
         now = self._clock()
         self._queue = [entry for entry in self._queue if entry[2].request.is_wanted(now)]
