@@ -182,7 +182,8 @@ def serve(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Serve nothing; write the file that `serve deploy` takes, for a cluster that exists.",
+            help="Serve nothing; write the file that serve deploy takes, for a cluster that exists. "
+            "[dim]Without it: serve.[/dim]",
             rich_help_panel=REPLICAS,
         ),
     ] = None,
