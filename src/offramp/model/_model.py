@@ -589,15 +589,25 @@ class EarlyExitModel:
         powers = sizes[:, None].to(full.dtype) ** torch.arange(len(full))
         spent = (leaving[rows, exits] * powers).sum(1) / (powers @ full)
         return spent, {
-            level: prediction_set(probabilities, table[rows, exits]) for level, table in self._set_thresholds.items()
+            level: prediction_set(probabilities, table[rows, exits])
+            for level, (table, known) in self._set_thresholds.items()
+            if known is None or bool(known[rows].all())
         }
 
     @cached_property
-    def _set_thresholds(self) -> dict[float, Tensor]:
-        """`P x L` thresholds of prediction sets, at each point of the engine, for the miscoverages that all have."""
+    def _set_thresholds(self) -> dict[float, tuple[Tensor, Tensor | None]]:
+        """`P x L` thresholds of prediction sets by miscoverage, and `P` flags of the points that have it; None if all.
+
+        P are the points of the engine.
+        """
         thresholds = [point.conformal_thresholds for point in self.engine.points.points]
-        shared = [level for level in thresholds[0] if all(level in own for own in thresholds)]
-        return {level: torch.stack([own[level] for own in thresholds]) for level in shared}
+        tables: dict[float, tuple[Tensor, Tensor | None]] = {}
+        for level in dict.fromkeys(level for own in thresholds for level in own):
+            known = torch.tensor([level in own for own in thresholds])
+            empty = next(torch.zeros_like(own[level]) for own in thresholds if level in own)
+            table = torch.stack([own.get(level, empty) for own in thresholds])
+            tables[level] = table, None if bool(known.all()) else known
+        return tables
 
     @cached_property
     def _leaving_costs(self) -> tuple[Tensor, Tensor]:
