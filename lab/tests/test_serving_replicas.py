@@ -1,4 +1,4 @@
-"""What the rows of a load say about a replica that was killed, and a client that tries again."""
+"""The figures of a killed replica, computed from the rows of a load, and a client that tries again."""
 
 import argparse
 import asyncio

@@ -55,7 +55,7 @@ def read_steps(dockerfile: Path) -> list[Step]:
 
 @dataclass
 class Image:
-    """What a Dockerfile leaves behind."""
+    """The files and settings that the steps of a Dockerfile make."""
 
     root: Path
     """The folder that stands in for the file system."""

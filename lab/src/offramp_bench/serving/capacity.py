@@ -48,7 +48,7 @@ def _assume(value: float, text: str) -> Any:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What was not measured; each is an option of the command."""
+    """Figures that were not measured; each is an option of the command."""
 
     core_hour: float = _assume(0.04, "price of one core for one hour, in dollars")
     load: float = _assume(0.6, "share of its saturation that a replica is planned for")
@@ -62,7 +62,7 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a rate of requests takes."""
+    """Replicas, machines and money for a rate of requests."""
 
     replicas: int
     machines: int
