@@ -7,7 +7,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a 
 from offramp.model._loading import load
 from offramp.model._model import EarlyExitModel
 from offramp_bench.serving.hostile import COMMAND, free_ports
+from offramp_bench.serving.processes import wait_until_ready
 from offramp_bench.serving.victims import save_texts
 
 GUIDE = Path(__file__).parents[1] / "docs" / "serving.md"
@@ -59,12 +59,7 @@ def serve(artifact: Path, ports: dict[str, int]) -> Iterator[None]:
         line += [option, str(port)]
     process = subprocess.Popen(line, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
-        begin = time.monotonic()
-        ready = ["curl", "-sf", "-o", "/dev/null", f"http://127.0.0.1:{ports['--port']}/v2/health/ready"]
-        while subprocess.run(ready, check=False).returncode:
-            assert process.poll() is None, "the server ended"
-            assert time.monotonic() < begin + READY_S, "the server is not ready"
-            time.sleep(0.2)
+        wait_until_ready(process, f"http://127.0.0.1:{ports['--port']}/v2/health/ready", within_s=READY_S)
         yield
     finally:
         process.terminate()

@@ -36,6 +36,7 @@ from offramp.model._model import EarlyExitModel
 from offramp.serve._messages import SERVICE
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.serving.attacks import Attacks, encode
+from offramp_bench.serving.processes import wait_until_ready
 from offramp_bench.serving.victims import save_images, save_texts
 
 PORTS: dict[str, tuple[int, int]] = {"images": (9331, 9332), "texts": (9333, 9334)}
@@ -109,20 +110,12 @@ def victim(name: str, folder: Path, seed: int) -> Iterator[Victim]:
         process = subprocess.Popen(line, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
         try:
             found = Victim(name, process, log, model, samples, Attacks(name, samples, seed), expected)
-            _wait_until_ready(found)
+            ready = f"{found.url}/v2/health/ready"
+            wait_until_ready(process, ready, within_s=READY_S, read_log=lambda: read_log(found))
             yield found
         finally:
             process.terminate()
             process.wait(60)
-
-
-def _wait_until_ready(target: Victim) -> None:
-    begin = time.monotonic()
-    ready = ["curl", "-sf", "-o", "/dev/null", f"{target.url}/v2/health/ready"]
-    while subprocess.run(ready, check=False).returncode:
-        assert target.process.poll() is None, f"the server of {target.name} ended: {read_log(target)[-2000:]}"
-        assert time.monotonic() < begin + READY_S, "the server is not ready"
-        time.sleep(0.5)
 
 
 def free_ports() -> tuple[int, int]:

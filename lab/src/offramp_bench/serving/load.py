@@ -11,6 +11,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,24 @@ import aiohttp
 
 MOST_REQUESTS = 100_000
 """Requests of one run at most."""
+
+
+async def arrive(rng: random.Random, rate: float, seconds: float, *, most: int) -> AsyncIterator[float]:
+    """Yield the planned times of requests at a held Poisson rate, each when it has come.
+
+    Args:
+        rng: The random generator.
+        rate: Requests per second.
+        seconds: Length of the window.
+        most: Number of requests at most.
+    """
+    begin = planned = time.perf_counter()
+    for _ in range(most):
+        if planned >= begin + seconds:
+            return
+        await asyncio.sleep(max(0.0, planned - time.perf_counter()))
+        yield planned
+        planned += rng.expovariate(rate)
 
 
 async def generate(options: argparse.Namespace) -> dict[str, Any]:
@@ -45,13 +64,9 @@ async def generate(options: argparse.Namespace) -> dict[str, Any]:
 
         begin = time.perf_counter()
         if options.rate:
-            planned, tasks = begin, list[asyncio.Task[None]]()
-            while planned < begin + options.seconds and len(tasks) < MOST_REQUESTS:
-                await asyncio.sleep(max(0.0, planned - time.perf_counter()))
-                # From the planned time: a generator that falls behind must not hide waiting.
-                tasks.append(asyncio.create_task(send(planned)))
-                planned += rng.expovariate(options.rate)
-            await asyncio.gather(*tasks)
+            # From the planned time: a generator that falls behind must not hide waiting.
+            arrivals = arrive(rng, options.rate, options.seconds, most=MOST_REQUESTS)
+            await asyncio.gather(*[asyncio.create_task(send(planned)) async for planned in arrivals])
         else:
 
             async def repeat() -> None:

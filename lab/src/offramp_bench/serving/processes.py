@@ -4,12 +4,12 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["load", "serve", "write_bodies"]
+__all__ = ["load", "serve", "wait_until_ready", "write_bodies"]
 
 SERVER_CORE, LOAD_CORE = "0", "1"
 READY_S = 300
@@ -26,18 +26,29 @@ def serve(
     line = [sys.executable, "-m", "offramp_bench.serving.server", network, side, str(graphs), str(port), *options]
     process = subprocess.Popen(["taskset", "-c", SERVER_CORE, *line])
     try:
-        begin = time.monotonic()
-        while True:
-            assert process.poll() is None, f"the server of {network}, {side}, ended with {process.poll()}"
-            assert time.monotonic() < begin + READY_S, "the server is not ready"
-            asked = ["curl", "-sf", "-o", "/dev/null", f"http://127.0.0.1:{port}/{ready}"]
-            if subprocess.run(asked, check=False).returncode == 0:
-                break
-            time.sleep(0.5)
+        wait_until_ready(process, f"http://127.0.0.1:{port}/{ready}", within_s=READY_S)
         yield
     finally:
         process.terminate()
         process.wait()
+
+
+def wait_until_ready(
+    process: "subprocess.Popen[bytes]", url: str, *, within_s: float, read_log: Callable[[], str] = str
+) -> None:
+    """Wait until a server answers.
+
+    Args:
+        process: The server.
+        url: Address that it answers once it is ready.
+        within_s: Seconds that it may take.
+        read_log: Function that returns its log, for the error if it ends.
+    """
+    begin = time.monotonic()
+    while subprocess.run(["curl", "-sf", "-o", "/dev/null", url], check=False).returncode:
+        assert process.poll() is None, f"the server before {url} ended with {process.poll()}: {read_log()[-2000:]}"
+        assert time.monotonic() < begin + within_s, f"the server before {url} is not ready"
+        time.sleep(0.2)
 
 
 def load(bodies: Path, port: int, seconds: float, **options: float) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from typing import Any
 
 import aiohttp
 
+from offramp_bench.serving.load import arrive
+
 MOST_REQUESTS = 20_000
 """Requests of one run at most."""
 
@@ -53,12 +55,9 @@ async def generate(options: argparse.Namespace) -> list[dict[str, Any]]:
                 await asyncio.sleep(PAUSE_S)
             return row
 
-        begin = planned = time.perf_counter()
         tasks: list[asyncio.Task[dict[str, Any]]] = []
-        while planned < begin + options.seconds and len(tasks) < MOST_REQUESTS:
-            await asyncio.sleep(max(0.0, planned - time.perf_counter()))
+        async for _ in arrive(rng, options.rate, options.seconds, most=MOST_REQUESTS):
             tasks.append(asyncio.create_task(send(len(tasks))))
-            planned += rng.expovariate(options.rate)
         return [{**row, "answers": received[str(row["id"])]} for row in await asyncio.gather(*tasks)]
 
 
