@@ -4,6 +4,9 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -15,21 +18,31 @@ from offramp.serve._connections import HEADER_BYTES, LimitedProtocol
 from offramp.serve._requests import Limits
 from tests.cases import each
 from tests.model.examples import images
-from tests.serve.examples import model
+from tests.serve.examples import Waiting, model
 from tests.serve.test_app import call
 
 START = b"POST /predict HTTP/1.1\r\nHost: x\r\n"
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
 WAIT_S = 0.5
+MOST_REQUESTS = 4
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
+    with serving(Scheduler(model())) as port:
+        yield port
+
+
+@contextmanager
+def serving(scheduler: Scheduler) -> Iterator[int]:
+    """Run a server in a thread, and yield its port."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_connections, "REQUEST_S", WAIT_S)
+        for name in ("REQUEST_S", "IDLE_S"):
+            patch.setattr(_connections, name, WAIT_S)
         patch.setattr(_connections, "RESPONSE_S", WAIT_S)
-        app = create_app(Scheduler(model()), name="shapes", limits=Limits(body_s=WAIT_S, body_bytes=200_000))
-        settings = {"http": LimitedProtocol, "ws": "none", "limit_concurrency": 8, "log_level": "error"}
+        app = create_app(scheduler, name="shapes", limits=Limits(body_s=WAIT_S, body_bytes=200_000))
+        http = partial(LimitedProtocol, most_requests=MOST_REQUESTS)
+        settings = {"http": http, "ws": "none", "loop": "asyncio", "limit_concurrency": 8, "log_level": "error"}
         server = uvicorn.Server(uvicorn.Config(app, **settings))  # type: ignore[arg-type]
         listening = socket.create_server(("127.0.0.1", 0))
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # else the system takes megabytes of answers
@@ -133,6 +146,30 @@ def test_the_time_that_a_request_waits_for_a_busy_server_counts(port: int, monke
     assert "expected an answer within 500 ms, got none after 1" in answer["error"]
 
 
+def test_requests_beyond_those_that_queue_and_batch_hold_are_refused_unread() -> None:
+    let = threading.Event()
+    given = model()
+    scheduler = Scheduler(given.on(Waiting(given, let)), max_batch=1)
+    body = {"inputs": images(1, seed=3)[0].tolist()}
+    with serving(scheduler) as port, connect(port) as slow, ThreadPoolExecutor() as pool:
+        slow.sendall(START + b"Content-Length: 2\r\n\r\n")  # does not count
+        time.sleep(0.1)
+        held = [pool.submit(call, port, "/predict", body) for _ in range(MOST_REQUESTS)]
+        while len(scheduler) < MOST_REQUESTS - 1:  # one of them runs
+            time.sleep(0.01)
+        with connect(port) as client:
+            client.sendall(START + b"Content-Length: 2\r\n\r\n" + b"{}" + LIVE)
+            received = b""
+            while not received.endswith(b'{"live":true}'):
+                received += client.recv(2**16)
+        assert received.startswith(b"HTTP/1.1 503")
+        assert b"retry-after: 1" in received
+        assert b"too many requests" in received
+        assert received.count(b"HTTP/1.1 200") == 1
+        let.set()
+        assert [answer.result()[0] for answer in held] == [200] * MOST_REQUESTS
+
+
 def test_requests_in_a_row_are_answered_in_order(port: int) -> None:
     with connect(port) as client:
         client.sendall(LIVE * 50)
@@ -146,9 +183,12 @@ def test_connections_are_limited(port: int) -> None:
     clients = [connect(port) for _ in range(7)]
     time.sleep(0.1)
     with connect(port) as client:
+        client.sendall(START + b"Content-Length: 2\r\n\r\n{}")
         answer = read_all(client)
     assert answer.startswith(b"HTTP/1.1 503")
     assert b"retry-after: 1" in answer
+    assert b"connection: close" in answer
+    assert call(port, "/v2/health/live")[0] == 200  # probes are answered
     for client in clients:
         client.close()
     time.sleep(0.1)

@@ -221,14 +221,33 @@ class TestQueue:
         inputs = images(1, seed=3)[0]
         with pytest.raises(BusyError, match=r"within 50 ms, got none after 60 ms"):
             scheduler.submit(inputs, deadline_ms=50, waited_s=0.06)
-        ticket = scheduler.submit(inputs, deadline_ms=50, waited_s=0.04)
-        clock.now += 0.011
+        ticket = scheduler.submit(inputs, deadline_ms=100, waited_s=0.04)
+        clock.now += 0.061
         assert scheduler.run_batch() == 0
         with pytest.raises(BusyError, match="the deadline passed"):
             ticket.result(timeout=0)
         ticket = scheduler.submit(inputs, waited_s=0.04)
         assert scheduler.run_batch() == 1
         assert ticket.queued_s == pytest.approx(0.04)
+
+    def test_refuses_requests_that_it_cannot_answer_in_time(self) -> None:
+        clock = Clock()
+        given = model()
+        slow = Watching(given, lambda index, count: setattr(clock, "now", clock.now + 0.01 * (index == 0)))
+        scheduler = Scheduler(replace(given, backend=slow), clock=clock, max_batch=4)
+        inputs = images(4, seed=3)[0]
+        for _ in range(50):
+            scheduler.submit(inputs, deadline_ms=1000)
+            assert scheduler.run_batch() == 4
+        scheduler.submit(inputs)
+        for _ in range(4):  # 2.5 ms a sample: the last of them after 40 ms
+            scheduler.submit(inputs, deadline_ms=45)
+        with pytest.raises(BusyError, match=r"at least 50 ms from now.*, got 45 ms"):
+            scheduler.submit(inputs, deadline_ms=45)
+        with pytest.raises(BusyError, match=r"at least 20 ms from now.*, got 15 ms"):
+            scheduler.submit(inputs[:2], deadline_ms=30, waited_s=0.015)
+        scheduler.submit(inputs[:2], deadline_ms=30)  # before the others
+        scheduler.submit(inputs)
 
     def test_drops_requests_that_were_cancelled(self) -> None:
         scheduler = Scheduler(model())

@@ -327,7 +327,7 @@ def serve(
             say(f"Administration on http://{admin_host}:{admin_port}: the page, /metrics, /swap and /point.")
         if log_requests:
             _log_requests()
-        run_app(app, host=host, port=port, limits=limits)
+        run_app(app, host=host, port=port, limits=limits, most_requests=scheduler.most_requests)
     say("Stopped: what was accepted is answered.")
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -16,6 +17,7 @@ from offramp.model._marking import mark_input
 from offramp.model._model import EarlyExitModel
 from offramp.serve._record import CLOSED, OnRequest, RefusedError, record_request
 from offramp.serve._requests import (
+    BUSY,
     LARGE_BYTES,
     READERS,
     RECEIVED,
@@ -37,6 +39,7 @@ try:
     from fastapi import FastAPI, Request
     from fastapi.responses import JSONResponse
     from starlette.requests import ClientDisconnect
+    from starlette.types import ASGIApp, Receive, Scope, Send
 except ImportError as error:
     raise MissingExtraError("serving needs FastAPI and uvicorn", hint="pip install 'offramp[serve]'") from error
 
@@ -46,6 +49,11 @@ T = TypeVar("T")
 
 RETRY_AFTER_S = 1
 """Seconds after which a refused client may try again: a full queue is worked off in less."""
+SWITCH_S = 0.0001
+"""Seconds after which Python lets another thread run. With its own 5 ms, the thread that runs batches waits that long
+after each call of the network while requests are read: it then answers half as many."""
+
+RETRY = {"Retry-After": str(RETRY_AFTER_S)}
 
 NUMBER = {"type": "number", "exclusiveMinimum": 0}
 PARAMETERS = {name: NUMBER for name in SETTINGS}
@@ -115,6 +123,8 @@ def create_app(
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
+        switch_s = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_S)
         gc.collect()
         gc.freeze()  # the network stays as it is: looking through it for garbage took a quarter of the time under load
         with scheduler:  # closed last: what the other servers have accepted is answered
@@ -127,10 +137,12 @@ def create_app(
                 finally:
                     app.state.ready = False
         gc.unfreeze()
+        sys.setswitchinterval(switch_s)
 
     app = FastAPI(title="offramp", lifespan=run, docs_url=None, redoc_url=None)
     app.state.ready = False
     app.add_exception_handler(RefusedError, refuse)
+    app.add_middleware(_RefuseBusy, on_request=on_request)
 
     async def start(request: Request, read: Callable[[bytes, float], T]) -> T:
         """Read a request, tell how long it has waited for that, and put it into the queue."""
@@ -142,7 +154,7 @@ def create_app(
                 async with readers:  # a small image file may take long to decode, too
                     return await asyncio.to_thread(lambda: read(body, time.monotonic() - received))
         except BusyError as error:
-            raise RefusedError(503, str(error), {"Retry-After": str(RETRY_AFTER_S)}) from error
+            raise RefusedError(503, str(error), RETRY) from error
         except (InputError, BudgetError) as error:
             raise RefusedError(400, describe_error(error)) from error
 
@@ -242,6 +254,25 @@ async def refuse(_request: Request, error: Exception) -> JSONResponse:
     """
     assert isinstance(error, RefusedError)
     return Response({"error": str(error)}, error.status, error.headers)
+
+
+class _RefuseBusy:
+    """Middleware that refuses requests for which the server has no time, before anything is read of them."""
+
+    def __init__(self, app: ASGIApp, on_request: OnRequest) -> None:
+        self._app, self._on_request = app, on_request
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not scope.get("state", {}).get(BUSY):
+            return await self._app(scope, receive, send)
+        request = Request(scope)
+        try:
+            route = "infer" if request.url.path.endswith("/infer") else "predict"
+            with record_request(route, request.headers, self._on_request):
+                raise RefusedError(503, "the server has too many requests; try again later", RETRY)
+        except RefusedError as error:
+            response = await refuse(request, error)
+        await response(scope, receive, send)
 
 
 class Bodies:

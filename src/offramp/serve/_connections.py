@@ -2,10 +2,11 @@
 
 import asyncio
 import time
+from functools import partial
 from typing import Any
 
 from offramp.errors import MissingExtraError
-from offramp.serve._requests import RECEIVED, Limits
+from offramp.serve._requests import BUSY, RECEIVED, Limits
 from offramp.serve._server import DRAIN_S
 
 try:
@@ -20,7 +21,14 @@ HEADER_BYTES = 64 * 2**10
 """Bytes that a client may send without a request or a part of a body: headers, trailers, sizes of chunks."""
 
 REQUEST_S = 10.0
-"""Seconds without a request after which a connection is closed, whatever the client sends."""
+"""Seconds after which a connection is closed whose request has not come, whatever the client sends."""
+
+FULL_S = 1.0
+"""The same for a connection beyond the limit: enough to be told to try again."""
+
+IDLE_S = 75
+"""Seconds without a request after which a connection that had one is closed: longer than proxies and clients keep
+theirs, as a request on a connection that is being closed is lost."""
 
 GRACE_S = 0.2
 """Seconds to read what came while the server was busy, before a connection is closed."""
@@ -28,27 +36,33 @@ GRACE_S = 0.2
 RESPONSE_S = 30.0
 """Seconds after which a connection is closed whose client does not take its response."""
 
-FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-
 
 class LimitedProtocol(HttpToolsProtocol):
     """HTTP/1.1 of uvicorn, which itself waits for ever for a request and takes headers of any size.
 
     uvicorn's `limit_concurrency` is the number of connections from which on others are refused.
+
+    Args:
+        arguments: Arguments of uvicorn.
+        most_requests: Requests to predict that are answered at once; others are refused before they are read, so that
+            a server with too many of them spends its time on answers.
+        named: Arguments of uvicorn.
     """
+
+    def __init__(self, *arguments: Any, most_requests: int, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._most_requests = most_requests
 
     _request_timer: asyncio.TimerHandle | None = None
     _response_timer: asyncio.TimerHandle | None = None
     _silent_bytes = 0
+    _is_idle = False
     _has_part = False
     _running: Any = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_request()
-        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
-            transport.write(FULL)
-            transport.close()
+        self._await_request(FULL_S if self._is_full() else REQUEST_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         _cancel(self._request_timer)
@@ -77,22 +91,46 @@ class LimitedProtocol(HttpToolsProtocol):
         self.scope["state"][RECEIVED] = time.monotonic()
         super().on_message_complete()
 
-    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+    def on_message_begin(self) -> None:
+        if self._is_idle:
+            self._await_request(REQUEST_S)
+        super().on_message_begin()
+
+    def _start_asgi_task(self, cycle: Any, _app: Any) -> None:
         _cancel(self._request_timer)
+        self._is_idle = False
         self._running = cycle
         cycle.scope["state"][RECEIVED] = time.monotonic()  # it may have waited for requests before it
-        super()._start_asgi_task(cycle, app)
+        is_full = self._is_full()
+        if is_full:
+            cycle.keep_alive = False
+        if cycle.scope["method"] == "POST":
+            cycle.scope["state"][BUSY] = is_full or self._is_busy()
+        super()._start_asgi_task(cycle, self.app)  # without uvicorn's own refusal, which probes of health would get
 
     def on_response_complete(self) -> None:
-        self._await_request()
+        self._await_request(IDLE_S)
+        self._is_idle = True
         super().on_response_complete()
         if self.pipeline:  # uvicorn reads on after each response, and so collects ever more requests
             self.flow.pause_reading()
 
-    def _await_request(self) -> None:
+    def _is_full(self) -> bool:
+        return self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency
+
+    def _is_busy(self) -> bool:
+        """Tell if as many requests as there may be wait for their answers; those that are still sent do not count."""
+        if len(self.tasks) < self._most_requests:
+            return False
+        cycles = [connection._running for connection in self.connections if isinstance(connection, LimitedProtocol)]
+        waiting = [cycle for cycle in cycles if cycle and not cycle.more_body and not cycle.response_complete]
+        return len(waiting) >= self._most_requests
+
+    def _await_request(self, seconds: float) -> None:
         """Close the connection if no request comes in time."""
         _cancel(self._request_timer)
-        self._request_timer = self.loop.call_later(REQUEST_S, self._expire)
+        self._is_idle = False
+        self._request_timer = self.loop.call_later(seconds, self._expire)
 
     def _expire(self) -> None:
         # Timers run before input is read: a request that came while the event loop was busy is read first.
@@ -107,7 +145,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().resume_writing()
 
 
-def run_app(app: Any, *, host: str, port: int, limits: Limits) -> None:
+def run_app(app: Any, *, host: str, port: int, limits: Limits, most_requests: int) -> None:
     """Answer requests by an application until a signal ends it.
 
     Args:
@@ -115,14 +153,17 @@ def run_app(app: Any, *, host: str, port: int, limits: Limits) -> None:
         host: Address to listen on.
         port: Port.
         limits: Limits of the server.
+        most_requests: Requests to predict that are answered at once, such as those that fill queue and batch.
     """
     uvicorn.run(
         app,
         host=host,
         port=port,
-        http=LimitedProtocol,
+        http=partial(LimitedProtocol, most_requests=most_requests),  # type: ignore[arg-type]
         ws="none",
+        loop="asyncio",  # uvloop accepts one connection per turn: under load new ones wait for half a minute
         limit_concurrency=limits.connections,
+        timeout_keep_alive=IDLE_S,
         access_log=False,
         log_level="error",
         timeout_graceful_shutdown=DRAIN_S,

@@ -20,6 +20,7 @@ from offramp.serve._scheduler import Scheduler, Ticket
 from offramp.serve._served import takes_texts
 
 __all__ = [
+    "BUSY",
     "LARGE_BYTES",
     "LONGEST_SHOWN",
     "READERS",
@@ -43,6 +44,9 @@ LONGEST_SHOWN = 100
 
 RECEIVED = "received"
 """Key in the state of an HTTP request: the time from which on it waits for the server, and not for its client."""
+
+BUSY = "busy"
+"""Key in the state of an HTTP request: True if the server has too many requests to read this one."""
 
 LARGE_BYTES = 64 * 2**10
 """Requests above this size are read in another thread, so that small ones need not wait for them."""

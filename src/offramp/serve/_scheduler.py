@@ -34,6 +34,9 @@ logger = logging.getLogger("offramp.serve")
 MOST_BYTES = 2**30
 """Bytes of prepared inputs in the queue: 1,024 samples alone may be any number of bytes."""
 
+RECENT = 0.2
+"""Weight of the last batch in the time that a sample takes."""
+
 MOST_PADDING = 0.25
 """Padding of a batch, as a share of its samples' sizes. Without it, batches of texts take up to twice the time."""
 
@@ -101,7 +104,8 @@ class Scheduler:
         self._shadow, self._observer = Shadow(shadow, max_samples=max_batch), observer
         self._clock = clock
         self._queue: list[tuple[float, int, _Part]] = []
-        self._queued = self._queued_bytes = 0
+        self._queued = self._queued_bytes = self._running = 0
+        self._sample_s = 0.0
         self._numbers = itertools.count()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -121,6 +125,11 @@ class Scheduler:
     def level(self) -> int:
         """Steps by which overload has lowered the point, 0 without overload."""
         return self._served.control.level
+
+    @property
+    def most_requests(self) -> int:
+        """Requests that may fill the queue and a batch; more at once cannot be answered."""
+        return self.max_queue + self.max_batch
 
     @property
     def is_running(self) -> bool:
@@ -155,10 +164,10 @@ class Scheduler:
             max_drop: Lose at most this against the full network, guaranteed as by `EarlyExitModel.at`.
             deadline_ms: Milliseconds after which the answer is of no use.
             waited_s: Seconds that the request has waited already, such as for a busy server. They count for its
-                deadline, and tell of overload.
+                deadline, for which its answer is expected to wait as long, and tell of overload.
 
         Raises:
-            BusyError: If the queue is full, the deadline has passed, or the scheduler is closed.
+            BusyError: If the queue is full, the deadline has passed or cannot be met, or the scheduler is closed.
             BudgetError: If no operating point meets the request.
             InputError: If the network cannot take the inputs.
         """
@@ -184,6 +193,7 @@ class Scheduler:
         with self._changed:
             num_bytes = sum(part.num_bytes for part in parts)
             self._check_room(count, num_bytes)
+            self._check_time(count, deadline, waited_s)
             for part in parts:
                 insort(self._queue, (request.deadline, next(self._numbers), part))
             self._queued += count
@@ -199,6 +209,7 @@ class Scheduler:
         if not parts:
             return 0
         now, served = self._clock(), parts[0].request.served
+        self._running = sum(map(len, parts))
         row = served.control.update(now - min(part.request.submitted for part in parts))
         for part in parts:
             part.request.start(now, row, served.levels[row])
@@ -215,7 +226,9 @@ class Scheduler:
                     self._shadow.add(served.model, part.hidden, labels)
         except Exception as error:  # such as too little memory; nobody waits for it
             logger.warning("samples were not kept for the full network: %s", type(error).__name__)
-        return sum(map(len, parts))
+        count, self._running = self._running, 0
+        self._sample_s += RECENT * ((self._clock() - now) / count - self._sample_s)
+        return count
 
     def run_shadow(self) -> int:
         """Compare one answer with that of the full network, and return 1; 0 if none waits for it."""
@@ -306,6 +319,21 @@ class Scheduler:
                 expected=f"at most {MOST_BYTES:,} bytes in it",
                 got=f"{self._queued_bytes + num_bytes:,}",
                 hint="try again later",
+            )
+
+    def _check_time(self, count: int, deadline: float, waited_s: float) -> None:
+        """Refuse samples that come too late if those before them take as long as recent ones did."""
+        if deadline == math.inf:
+            return
+        before = self._running + sum(len(part) for other, _, part in self._queue if other <= deadline)
+        needed_s = waited_s + (before + count) * self._sample_s
+        left_s = deadline - self._clock()
+        if needed_s > left_s:
+            raise BusyError(
+                "the deadline",
+                expected=f"at least {1000 * needed_s:.4g} ms from now, for the requests before this one",
+                got=f"{1000 * left_s:.4g} ms",
+                hint="try again later, with a lower budget or a later deadline",
             )
 
     def _take(self) -> list["_Part"]:

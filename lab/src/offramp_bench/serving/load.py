@@ -56,7 +56,7 @@ async def generate(options: argparse.Namespace) -> dict[str, Any]:
                 async with session.post(url, data=bodies[row]) as response:
                     content = await response.read()
                     answer["status"] = response.status
-                    if options.record:
+                    if options.record and response.status == 200:
                         answer["content"] = json.loads(content)
             except aiohttp.ClientError:
                 pass

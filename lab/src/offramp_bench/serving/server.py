@@ -79,7 +79,8 @@ def main() -> None:
         return
     scheduler = Scheduler(load(*parts), max_queue=MAX_QUEUE, overload_drop=given.overload_drop)
     limits = Limits()
-    run_app(create_app(scheduler, name="served", limits=limits), host="127.0.0.1", port=given.port, limits=limits)
+    app = create_app(scheduler, name="served", limits=limits)
+    run_app(app, host="127.0.0.1", port=given.port, limits=limits, most_requests=scheduler.most_requests)
 
 
 if __name__ == "__main__":
