@@ -119,7 +119,7 @@ def create_app(
         on_request: Functions to call with the record of each request.
     """
     bodies = Bodies(limits)
-    readers = asyncio.Semaphore(READERS)
+    readers, turns = asyncio.Semaphore(READERS), asyncio.Semaphore(READERS)
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
@@ -150,7 +150,9 @@ def create_app(
             async with bodies.receive(request) as body:
                 received = request.scope.get("state", {}).get(RECEIVED, time.monotonic())
                 if len(body) <= LARGE_BYTES and takes_texts(scheduler.model):
-                    return read(body, time.monotonic() - received)
+                    async with turns:  # else answers wait until all requests are read that came at once
+                        await asyncio.sleep(0)
+                        return read(body, time.monotonic() - received)
                 async with readers:  # a small image file may take long to decode, too
                     return await asyncio.to_thread(lambda: read(body, time.monotonic() - received))
         except BusyError as error:

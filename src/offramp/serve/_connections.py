@@ -44,14 +44,15 @@ class LimitedProtocol(HttpToolsProtocol):
 
     Args:
         arguments: Arguments of uvicorn.
+        waiting: Connections of the server whose requests are received and not answered, for all of them to share.
         most_requests: Requests to predict that are answered at once; others are refused before they are read, so that
             a server with too many of them spends its time on answers.
         named: Arguments of uvicorn.
     """
 
-    def __init__(self, *arguments: Any, most_requests: int, **named: Any) -> None:
+    def __init__(self, *arguments: Any, waiting: set[object], most_requests: int, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._most_requests = most_requests
+        self._waiting, self._most_requests = waiting, most_requests
 
     _request_timer: asyncio.TimerHandle | None = None
     _response_timer: asyncio.TimerHandle | None = None
@@ -65,6 +66,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._await_request(FULL_S if self._is_full() else REQUEST_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._waiting.discard(self)
         _cancel(self._request_timer)
         _cancel(self._response_timer)
         if self._running is not None:  # uvicorn notifies only the last of several pipelined requests
@@ -89,6 +91,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self.scope["state"][RECEIVED] = time.monotonic()
+        if not self.cycle.response_complete:
+            self._waiting.add(self)
         super().on_message_complete()
 
     def on_message_begin(self) -> None:
@@ -105,10 +109,13 @@ class LimitedProtocol(HttpToolsProtocol):
         if is_full:
             cycle.keep_alive = False
         if cycle.scope["method"] == "POST":
-            cycle.scope["state"][BUSY] = is_full or self._is_busy()
+            cycle.scope["state"][BUSY] = is_full or len(self._waiting) >= self._most_requests
+            if not cycle.more_body:
+                self._waiting.add(self)
         super()._start_asgi_task(cycle, self.app)  # without uvicorn's own refusal, which probes of health would get
 
     def on_response_complete(self) -> None:
+        self._waiting.discard(self)
         self._await_request(IDLE_S)
         self._is_idle = True
         super().on_response_complete()
@@ -117,14 +124,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _is_full(self) -> bool:
         return self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency
-
-    def _is_busy(self) -> bool:
-        """Tell if as many requests as there may be wait for their answers; those that are still sent do not count."""
-        if len(self.tasks) < self._most_requests:
-            return False
-        cycles = [connection._running for connection in self.connections if isinstance(connection, LimitedProtocol)]
-        waiting = [cycle for cycle in cycles if cycle and not cycle.more_body and not cycle.response_complete]
-        return len(waiting) >= self._most_requests
 
     def _await_request(self, seconds: float) -> None:
         """Close the connection if no request comes in time."""
@@ -159,7 +158,7 @@ def run_app(app: Any, *, host: str, port: int, limits: Limits, most_requests: in
         app,
         host=host,
         port=port,
-        http=partial(LimitedProtocol, most_requests=most_requests),  # type: ignore[arg-type]
+        http=partial(LimitedProtocol, waiting=set(), most_requests=most_requests),  # type: ignore[arg-type]
         ws="none",
         loop="asyncio",  # uvloop accepts one connection per turn: under load new ones wait for half a minute
         limit_concurrency=limits.connections,

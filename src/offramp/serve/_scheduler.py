@@ -34,6 +34,10 @@ logger = logging.getLogger("offramp.serve")
 MOST_BYTES = 2**30
 """Bytes of prepared inputs in the queue: 1,024 samples alone may be any number of bytes."""
 
+SPARE = 2.0
+"""Times that answers may take longer than expected: batches are of similar sizes rather than in order, and machines may
+be busy."""
+
 RECENT = 0.2
 """Weight of the last batch in the time that a sample takes."""
 
@@ -164,7 +168,7 @@ class Scheduler:
             max_drop: Lose at most this against the full network, guaranteed as by `EarlyExitModel.at`.
             deadline_ms: Milliseconds after which the answer is of no use.
             waited_s: Seconds that the request has waited already, such as for a busy server. They count for its
-                deadline, for which its answer is expected to wait as long, and tell of overload.
+                deadline, and tell of overload.
 
         Raises:
             BusyError: If the queue is full, the deadline has passed or cannot be met, or the scheduler is closed.
@@ -177,8 +181,7 @@ class Scheduler:
         if deadline_ms is not None and not deadline_ms > 0:
             raise InputError("deadline_ms", expected="milliseconds above 0", got=deadline_ms)
         now = self._clock() - waited_s
-        if deadline_ms is not None and 1000 * waited_s >= deadline_ms:
-            raise _describe_delay(deadline_ms / 1000, waited_s)
+        _check_time(waited_s, deadline_ms)
         with torch.inference_mode():
             hidden, sizes = served.model.prepare(inputs)
         if not len(sizes):
@@ -193,7 +196,8 @@ class Scheduler:
         with self._changed:
             num_bytes = sum(part.num_bytes for part in parts)
             self._check_room(count, num_bytes)
-            self._check_time(count, deadline, waited_s)
+            before = self._running + sum(len(part) for other, _, part in self._queue if other <= deadline)
+            _check_time(waited_s + (before + count) * self._sample_s, deadline_ms)
             for part in parts:
                 insort(self._queue, (request.deadline, next(self._numbers), part))
             self._queued += count
@@ -319,21 +323,6 @@ class Scheduler:
                 expected=f"at most {MOST_BYTES:,} bytes in it",
                 got=f"{self._queued_bytes + num_bytes:,}",
                 hint="try again later",
-            )
-
-    def _check_time(self, count: int, deadline: float, waited_s: float) -> None:
-        """Refuse samples that come too late if those before them take as long as recent ones did."""
-        if deadline == math.inf:
-            return
-        before = self._running + sum(len(part) for other, _, part in self._queue if other <= deadline)
-        needed_s = waited_s + (before + count) * self._sample_s
-        left_s = deadline - self._clock()
-        if needed_s > left_s:
-            raise BusyError(
-                "the deadline",
-                expected=f"at least {1000 * needed_s:.4g} ms from now, for the requests before this one",
-                got=f"{1000 * left_s:.4g} ms",
-                hint="try again later, with a lower budget or a later deadline",
             )
 
     def _take(self) -> list["_Part"]:
@@ -484,6 +473,22 @@ def _fill(waiting: Sequence[_Part], most: int) -> list[_Part]:
             break
         batch.append(part)
     return batch
+
+
+def _check_time(expected_s: float, deadline_ms: float | None) -> None:
+    """Refuse a request whose answer may come too late.
+
+    Args:
+        expected_s: Seconds until the answer, if samples take as long as recent ones did.
+        deadline_ms: Its deadline; None without one.
+    """
+    if deadline_ms is not None and 1000 * SPARE * expected_s > deadline_ms:
+        raise BusyError(
+            "the deadline",
+            expected=f"at least {1000 * SPARE * expected_s:.4g} ms for so busy a server",
+            got=f"{deadline_ms:.4g} ms",
+            hint="try again later, with a lower budget or a later deadline",
+        )
 
 
 def _describe_delay(expected_s: float, waited_s: float) -> BusyError:
