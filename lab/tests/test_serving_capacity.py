@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from offramp_bench.places import RESULTS
-from offramp_bench.serving.capacity import CLOSES, OPENS, PAGE, Assumptions, limits, make_page, make_plan
+from offramp_bench.serving.capacity import PAGE, Assumptions, limits, make_page, make_plan
 
 BASE = Assumptions(core_hour=0.05, load=0.5, machine_cores=10)
 
@@ -43,9 +43,9 @@ def test_limits_by_hand() -> None:
 
 
 def test_tables_replace_those_between_the_marks() -> None:
-    page = make_page(f"before\n{OPENS}the old table\n{CLOSES}\nafter\n", results(), BASE)
-    assert page.startswith(f"before\n{OPENS}")
-    assert page.endswith(f"{CLOSES}\nafter\n")
+    page = make_page("before\n<!-- capacity -->\nthe old table\n<!-- /capacity -->\nafter\n", results(), BASE)
+    assert page.startswith("before\n<!-- capacity -->\n")
+    assert page.endswith("<!-- /capacity -->\nafter\n")
     assert "the old table" not in page
     assert "| 1,000 | exits | 20 | 2 | 730 | 0.278 |" in page
     assert "| 1,000 | full network | 80 | 8 | 2,920 | 1.111 |" in page

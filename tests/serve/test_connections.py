@@ -37,8 +37,8 @@ def port() -> Iterator[int]:
 def serving(scheduler: Scheduler) -> Iterator[int]:
     """Run a server in a thread, and yield its port."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("REQUEST_S", "IDLE_S"):
-            patch.setattr(_connections, name, WAIT_S)
+        patch.setattr(_connections, "REQUEST_S", WAIT_S)
+        patch.setattr(_connections, "IDLE_S", 4 * WAIT_S)
         patch.setattr(_connections, "RESPONSE_S", WAIT_S)
         app = create_app(scheduler, name="shapes", limits=Limits(body_s=WAIT_S, body_bytes=200_000))
         http = partial(LimitedProtocol, waiting=set(), most_requests=MOST_REQUESTS)
@@ -129,6 +129,14 @@ def test_a_body_that_never_ends_is_closed_after_its_refusal(port: int) -> None:
         assert seconds_until_closed(client, b"1000\r\n" + b" " * 4096 + b"\r\n") < 10
 
 
+def test_a_body_that_is_missing_after_a_refusal_is_awaited_for_a_short_time(port: int) -> None:
+    begin = time.monotonic()
+    with connect(port) as client:
+        client.sendall(START + b"Content-Length: 999999999\r\n\r\n")
+        assert read_all(client).startswith(b"HTTP/1.1 413")
+    assert WAIT_S / 2 < time.monotonic() - begin < 3 * WAIT_S
+
+
 def test_a_client_that_takes_no_answers_is_closed(port: int) -> None:
     with socket.socket() as client:
         client.settimeout(30)
@@ -189,6 +197,8 @@ def test_connections_are_limited(port: int) -> None:
     assert b"retry-after: 1" in answer
     assert b"connection: close" in answer
     assert call(port, "/v2/health/live")[0] == 200  # probes are answered
+    clients[0].sendall(START + b"Content-Length: 2\r\nConnection: close\r\n\r\n{}")
+    assert read_all(clients[0]).startswith(b"HTTP/1.1 400")  # those within the limit are read
     for client in clients:
         client.close()
     time.sleep(0.1)

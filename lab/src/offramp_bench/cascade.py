@@ -30,7 +30,7 @@ from offramp.pooling import POOLINGS
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.cifar import AUGMENTED, PREPROCESSING, cached, cifar10, resnet, store_of
 from offramp_bench.frontier_quality import CURVE, SIZES, at_costs, spread, summary
-from offramp_bench.texts import intents, minilm
+from offramp_bench.texts import intents, minilm, split_unseen
 
 STATIC = (20, 32, 44)
 """The smaller networks somebody would take instead."""
@@ -119,9 +119,7 @@ def text_sources(task: str, backbone: Backbone, rotation: int) -> list[StoreSour
     )
     rows = np.arange(train.num_rows)
     unseen = rows[rows % 3 == 2]  # the backbone was tuned on the others
-    size = len(unseen) // 6
-    parts = split_by_id(train.ids()[unseen], (3 * size, 2 * size, size), seed=0, rotation=rotation * size)
-    more, tune, calibrate = (unseen[part] for part in parts)
+    more, tune, calibrate = (unseen[part] for part in split_unseen(train.ids()[unseen], rotation))
     fit = np.sort(np.concatenate([rows[rows % 3 != 2], more]))
     held = [StoreSource(train, pooling="auto", rows=part) for part in (fit, tune, calibrate)]
     return [*held, StoreSource(test, pooling="auto")]

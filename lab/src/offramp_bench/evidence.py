@@ -12,6 +12,7 @@ from typing import Any
 from offramp_bench.annotation.tables import measured_block
 from offramp_bench.guarantees import evidence as guarantees
 from offramp_bench.guarantees.tables import BLOCKS
+from offramp_bench.marks import replace_marked
 from offramp_bench.page import read_results
 from offramp_bench.page.results import TITLES
 from offramp_bench.paper import evidence as paper
@@ -25,7 +26,7 @@ from offramp_bench.tracks.yardstick import FIGURES
 
 PICTURE = ROOT / "docs" / "frontier.svg"
 
-OPENS, CLOSES = "<!-- evidence -->", "<!-- /evidence -->"
+MARK = "evidence"
 
 CURVES = {
     "default": ("an earlier default: ladder on a 4 x 4 grid, policy as tune prefers", "#1b6ca8", "-"),
@@ -476,12 +477,12 @@ def _text_speed(rows: list[dict[str, Any]]) -> list[str]:
 
 def with_headline(readme: str) -> str:
     """The README with the present figures between its two marks."""
-    return _between_marks(readme, headline())
+    return replace_marked(readme, MARK, headline())
 
 
 def with_plan(document: str) -> str:
     """docs/scale.md with the present forecasts between its two marks."""
-    return _between_marks(document, scale.plan(results("scale")))
+    return replace_marked(document, MARK, scale.plan(results("scale")))
 
 
 def with_guarantees(page: str, document: str) -> str:
@@ -493,8 +494,7 @@ def with_guarantees(page: str, document: str) -> str:
     """
     figures = results("guarantees")
     for name, (part, block) in BLOCKS[page].items():
-        opens, closes = (mark.replace("evidence", f"evidence: {name}") for mark in (OPENS, CLOSES))
-        document = _between_marks(document, block(figures[part]), opens, closes)
+        document = replace_marked(document, f"{MARK}: {name}", block(figures[part]))
     return document
 
 
@@ -504,13 +504,7 @@ def with_calls(document: str) -> str:
     Args:
         document: Its content.
     """
-    return _between_marks(document, measured_block(results("annotation")))
-
-
-def _between_marks(document: str, content: str, opens: str = OPENS, closes: str = CLOSES) -> str:
-    before, rest = document.split(opens)
-    _, after = rest.split(closes)
-    return f"{before}{opens}\n{content}\n{closes}{after}"
+    return replace_marked(document, MARK, measured_block(results("annotation")))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -14,11 +15,21 @@ from transformers import AutoModel, AutoTokenizer
 import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a model)
 from offramp.backbone._splitting import SplitBackbone
 from offramp.backbone.adapters.transformers import MeanClassifier, text_backbone
-from offramp.features import ArraySource
+from offramp.features import ArraySource, split_by_id
 from offramp_bench.cifar import data_folder
 from offramp_bench.row_ids import row_ids
 
-__all__ = ["LONGEST", "backbone_of", "classifier_of", "intents", "minilm", "minilm_itself", "tokenizer", "train_rows"]
+__all__ = [
+    "LONGEST",
+    "backbone_of",
+    "classifier_of",
+    "intents",
+    "minilm",
+    "minilm_itself",
+    "split_unseen",
+    "tokenizer",
+    "train_rows",
+]
 
 LONGEST = 64
 """Tokens of a text at most: what the encoder was tuned with."""
@@ -50,6 +61,20 @@ def train_rows(task: str, *, seen: bool) -> ArraySource:
     read = whole.read(0, len(whole))
     name = f"{whole.name}/{'seen' if seen else 'unseen'}"
     return ArraySource(read.inputs[rows], read.labels[rows], name=name, ids=read.ids[rows])
+
+
+def split_unseen(ids: npt.ArrayLike, rotation: int = 0) -> list[npt.NDArray[np.int64]]:
+    """Split rows that the encoder has not seen: half of them fit exits, a third tunes points, a sixth calibrates.
+
+    Args:
+        ids: Ids of the rows.
+        rotation: Which rows have which part.
+
+    Returns:
+        Indices of the rows of each part.
+    """
+    size = len(np.asarray(ids)) // 6
+    return split_by_id(ids, (3 * size, 2 * size, size), seed=0, rotation=rotation * size)
 
 
 def minilm(task: str) -> SplitBackbone:

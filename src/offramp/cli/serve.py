@@ -92,7 +92,7 @@ def serve(
     queue: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="Most inputs that wait; others are refused.", rich_help_panel=SERVER),
-    ] = 1024,
+    ] = 512,
     overload_drop: Annotated[
         float | None,
         typer.Option(

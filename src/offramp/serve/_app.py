@@ -49,6 +49,9 @@ T = TypeVar("T")
 
 RETRY_AFTER_S = 1
 """Seconds after which a refused client may try again: a full queue is worked off in less."""
+TURN = 4
+"""Small requests that are read before answers are sent again."""
+
 SWITCH_S = 0.0001
 """Seconds after which Python lets another thread run. With its own 5 ms, the thread that runs batches waits that long
 after each call of the network while requests are read: it then answers half as many."""
@@ -96,7 +99,7 @@ FAILURES = {
     404: "Another model",
     408: "The body took too long",
     413: "The body is too large",
-    503: "The queue is full; Retry-After says when to try again",
+    503: "The server is too busy; Retry-After says when to try again",
     504: "The deadline passed",
 }
 
@@ -119,7 +122,7 @@ def create_app(
         on_request: Functions to call with the record of each request.
     """
     bodies = Bodies(limits)
-    readers, turns = asyncio.Semaphore(READERS), asyncio.Semaphore(READERS)
+    readers, turns = asyncio.Semaphore(READERS), asyncio.Semaphore(TURN)
 
     @asynccontextmanager
     async def run(app: FastAPI) -> AsyncIterator[None]:
@@ -127,17 +130,19 @@ def create_app(
         sys.setswitchinterval(SWITCH_S)
         gc.collect()
         gc.freeze()  # the network stays as it is: looking through it for garbage took a quarter of the time under load
-        with scheduler:  # closed last: what the other servers have accepted is answered
-            async with AsyncExitStack() as servers:
-                for server in other_servers:
-                    await servers.enter_async_context(server)
-                app.state.ready = True
-                try:
-                    yield
-                finally:
-                    app.state.ready = False
-        gc.unfreeze()
-        sys.setswitchinterval(switch_s)
+        try:
+            with scheduler:  # closed last: what the other servers have accepted is answered
+                async with AsyncExitStack() as servers:
+                    for server in other_servers:
+                        await servers.enter_async_context(server)
+                    app.state.ready = True
+                    try:
+                        yield
+                    finally:
+                        app.state.ready = False
+        finally:
+            gc.unfreeze()
+            sys.setswitchinterval(switch_s)
 
     app = FastAPI(title="offramp", lifespan=run, docs_url=None, redoc_url=None)
     app.state.ready = False
@@ -150,7 +155,7 @@ def create_app(
             async with bodies.receive(request) as body:
                 received = request.scope.get("state", {}).get(RECEIVED, time.monotonic())
                 if len(body) <= LARGE_BYTES and takes_texts(scheduler.model):
-                    async with turns:  # else answers wait until all requests are read that came at once
+                    async with turns:
                         await asyncio.sleep(0)
                         return read(body, time.monotonic() - received)
                 async with readers:  # a small image file may take long to decode, too
@@ -269,7 +274,7 @@ class _RefuseBusy:
             return await self._app(scope, receive, send)
         request = Request(scope)
         try:
-            route = "infer" if request.url.path.endswith("/infer") else "predict"
+            route = "infer" if scope["path"].endswith("/infer") else "predict"
             with record_request(route, request.headers, self._on_request):
                 raise RefusedError(503, "the server has too many requests; try again later", RETRY)
         except RefusedError as error:

@@ -26,7 +26,7 @@ REQUEST_S = 10.0
 FULL_S = 1.0
 """The same for a connection beyond the limit: enough to be told to try again."""
 
-IDLE_S = 75
+IDLE_S = 120.0
 """Seconds without a request after which a connection that had one is closed: longer than proxies and clients keep
 theirs, as a request on a connection that is being closed is lost."""
 
@@ -57,13 +57,14 @@ class LimitedProtocol(HttpToolsProtocol):
     _request_timer: asyncio.TimerHandle | None = None
     _response_timer: asyncio.TimerHandle | None = None
     _silent_bytes = 0
-    _is_idle = False
+    _is_idle = _is_extra = False
     _has_part = False
     _running: Any = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_request(FULL_S if self._is_full() else REQUEST_S)
+        self._is_extra = self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency
+        self._await_request(FULL_S if self._is_extra else REQUEST_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._waiting.discard(self)
@@ -91,12 +92,16 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self.scope["state"][RECEIVED] = time.monotonic()
-        if not self.cycle.response_complete:
+        if self.cycle.response_complete:  # refused before it was read
+            self._await_request(IDLE_S)
+            self._is_idle = True
+        elif self.scope["method"] == "POST":
             self._waiting.add(self)
         super().on_message_complete()
 
     def on_message_begin(self) -> None:
         if self._is_idle:
+            self._is_idle = False
             self._await_request(REQUEST_S)
         super().on_message_begin()
 
@@ -105,34 +110,30 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_idle = False
         self._running = cycle
         cycle.scope["state"][RECEIVED] = time.monotonic()  # it may have waited for requests before it
-        is_full = self._is_full()
-        if is_full:
-            cycle.keep_alive = False
+        is_busy = self._is_extra or len(self._waiting) >= self._most_requests
         if cycle.scope["method"] == "POST":
-            cycle.scope["state"][BUSY] = is_full or len(self._waiting) >= self._most_requests
+            cycle.scope["state"][BUSY] = is_busy
             if not cycle.more_body:
                 self._waiting.add(self)
+        if self._is_extra or (is_busy and cycle.waiting_for_100_continue):  # whose body may come or not
+            cycle.keep_alive = False
         super()._start_asgi_task(cycle, self.app)  # without uvicorn's own refusal, which probes of health would get
 
     def on_response_complete(self) -> None:
         self._waiting.discard(self)
-        self._await_request(IDLE_S)
-        self._is_idle = True
+        self._is_idle = not self._running.more_body
+        self._await_request(IDLE_S if self._is_idle else REQUEST_S)
         super().on_response_complete()
         if self.pipeline:  # uvicorn reads on after each response, and so collects ever more requests
             self.flow.pause_reading()
 
-    def _is_full(self) -> bool:
-        return self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency
-
     def _await_request(self, seconds: float) -> None:
         """Close the connection if no request comes in time."""
         _cancel(self._request_timer)
-        self._is_idle = False
         self._request_timer = self.loop.call_later(seconds, self._expire)
 
     def _expire(self) -> None:
-        # Timers run before input is read: a request that came while the event loop was busy is read first.
+        # A request that came while the event loop was busy is read first.
         self._request_timer = self.loop.call_later(GRACE_S, self.transport.abort)
 
     def pause_writing(self) -> None:
@@ -162,7 +163,7 @@ def run_app(app: Any, *, host: str, port: int, limits: Limits, most_requests: in
         ws="none",
         loop="asyncio",  # uvloop accepts one connection per turn: under load new ones wait for half a minute
         limit_concurrency=limits.connections,
-        timeout_keep_alive=IDLE_S,
+        timeout_keep_alive=int(2 * IDLE_S),  # the timer here comes first
         access_log=False,
         log_level="error",
         timeout_graceful_shutdown=DRAIN_S,

@@ -32,14 +32,14 @@ __all__ = ["Scheduler", "Ticket"]
 logger = logging.getLogger("offramp.serve")
 
 MOST_BYTES = 2**30
-"""Bytes of prepared inputs in the queue: 1,024 samples alone may be any number of bytes."""
+"""Bytes of prepared inputs in the queue: a number of samples alone may be any number of bytes."""
 
 SPARE = 2.0
-"""Times that answers may take longer than expected: batches are of similar sizes rather than in order, and machines may
-be busy."""
+"""Factor by which answers may take longer than expected: batches are made of similar sizes rather than in order, and
+the machine may have other work."""
 
 RECENT = 0.2
-"""Weight of the last batch in the time that a sample takes."""
+"""Weight of the latest batch in the moving average of the time per sample."""
 
 MOST_PADDING = 0.25
 """Padding of a batch, as a share of its samples' sizes. Without it, batches of texts take up to twice the time."""
@@ -93,7 +93,7 @@ class Scheduler:
         model: EarlyExitModel,
         *,
         max_batch: int = 64,
-        max_queue: int = 1024,
+        max_queue: int = 512,
         overload_drop: float | None = None,
         slow_ms: float = 100.0,
         shadow: float = 0.0,
@@ -197,7 +197,8 @@ class Scheduler:
             num_bytes = sum(part.num_bytes for part in parts)
             self._check_room(count, num_bytes)
             before = self._running + sum(len(part) for other, _, part in self._queue if other <= deadline)
-            _check_time(waited_s + (before + count) * self._sample_s, deadline_ms)
+            if before:  # else the time of a sample may be wrong for ever, after one slow batch
+                _check_time(self._clock() - now + (before + count) * self._sample_s, deadline_ms)
             for part in parts:
                 insort(self._queue, (request.deadline, next(self._numbers), part))
             self._queued += count
@@ -210,10 +211,22 @@ class Scheduler:
         """Answer one batch of the queue, and return the number of its samples; 0 if the queue is empty."""
         with self._changed:
             parts = self._take()
+            count = sum(map(len, parts))
+            self._running += count
         if not parts:
             return 0
-        now, served = self._clock(), parts[0].request.served
-        self._running = sum(map(len, parts))
+        begin = self._clock()
+        try:
+            self._answer(parts, begin)
+        finally:
+            with self._changed:
+                self._running -= count
+                self._sample_s += RECENT * ((self._clock() - begin) / count - self._sample_s)
+        return count
+
+    def _answer(self, parts: Sequence["_Part"], now: float) -> None:
+        """Answer a batch, and keep some of its samples for the full network."""
+        served = parts[0].request.served
         row = served.control.update(now - min(part.request.submitted for part in parts))
         for part in parts:
             part.request.start(now, row, served.levels[row])
@@ -230,9 +243,6 @@ class Scheduler:
                     self._shadow.add(served.model, part.hidden, labels)
         except Exception as error:  # such as too little memory; nobody waits for it
             logger.warning("samples were not kept for the full network: %s", type(error).__name__)
-        count, self._running = self._running, 0
-        self._sample_s += RECENT * ((self._clock() - now) / count - self._sample_s)
-        return count
 
     def run_shadow(self) -> int:
         """Compare one answer with that of the full network, and return 1; 0 if none waits for it."""
@@ -259,6 +269,7 @@ class Scheduler:
         """
         check_replaces(model, self.model)
         self._served = ServedModel(model, overload_drop=self._overload_drop, slow_ms=self._slow_ms)
+        self._sample_s = 0.0
 
     def move_point(self, *, budget: float | None = None, max_drop: float | None = None) -> None:
         """Answer new requests that name no operating point at another one.

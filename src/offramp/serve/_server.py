@@ -40,7 +40,7 @@ class ServerSettings:
     """Names of third-party code that the artifact may run."""
     batch_size: int = 64
     """Most inputs that run together."""
-    queue: int = 1024
+    queue: int = 512
     """Most inputs that wait."""
     overload_drop: float | None = None
     """Drop that must be guaranteed for points that overload lowers requests to."""

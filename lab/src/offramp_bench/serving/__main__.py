@@ -141,10 +141,14 @@ def make_bars(network: str, found: dict[str, Any]) -> list[Bar]:
             1 / found["saturation"]["median"],
             1 / SATURATION[network],
         ),
-        Bar(f"{network}: p50 at 80 %", found["p50_ms at 0.8"]["median"], 0.4),
-        Bar(f"{network}: p99 at 80 %", found["p99_ms at 0.8"]["median"], 0.6),
-        Bar(f"{network}: p99 at 120 %", found["p99_ms at 1.2"]["median"], 0.25),
-        Bar(f"{network}: not in time at 120 %", 1 - found["in time at 1.2"]["exits"], 0.03),
+        Bar(
+            f"{network}: p50 over the full network's, at 80 % of its saturation", found["p50_ms at 0.8"]["median"], 0.4
+        ),
+        Bar(
+            f"{network}: p99 over the full network's, at 80 % of its saturation", found["p99_ms at 0.8"]["median"], 0.6
+        ),
+        Bar(f"{network}: p99 over the full network's, at 120 %", found["p99_ms at 1.2"]["median"], 0.25),
+        Bar(f"{network}: share of requests not answered in time, at 120 %", 1 - found["in time at 1.2"]["exits"], 0.03),
     ]
 
 

@@ -14,12 +14,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from offramp_bench.marks import replace_marked
 from offramp_bench.places import RESULTS, ROOT
 
 __all__ = ["Assumptions", "Plan", "limits", "make_page", "make_plan"]
 
 PAGE = ROOT / "docs" / "capacity.md"
-OPENS, CLOSES = "<!-- capacity -->\n", "<!-- /capacity -->"
+MARK = "capacity"
 
 RATES = (10**3, 10**5, 10**7)
 """Requests per second."""
@@ -111,10 +112,7 @@ def limits(rate: float, request_bytes: float, plan: Plan, assumptions: Assumptio
 
 def make_page(page: str, results: dict[str, Any], assumptions: Assumptions) -> str:
     """Return the page with the tables for some results between its marks."""
-    before, _, rest = page.partition(OPENS)
-    _, _, after = rest.partition(CLOSES)
-    assert after, f"the page has no {OPENS.strip()} ... {CLOSES}"
-    return before + OPENS + "\n".join(_lines(results, assumptions)) + "\n" + CLOSES + after
+    return replace_marked(page, MARK, "\n".join(_lines(results, assumptions)))
 
 
 def _lines(results: dict[str, Any], assumptions: Assumptions) -> Iterator[str]:
