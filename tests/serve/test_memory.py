@@ -33,6 +33,35 @@ def test_free_memory_is_given_back() -> None:
     assert int(ran.stdout) > 100e6
 
 
+THREADS = """
+import gc, threading
+from pathlib import Path
+from offramp.serve._memory import find_trim, share_memory
+
+SHARE
+
+def work():
+    blocks = [bytearray(50_000) for _ in range(200)]
+
+for _ in range(16):
+    started = [threading.Thread(target=work) for _ in range(8)]
+    [thread.start() for thread in started]
+    [thread.join() for thread in started]
+maps = Path("/proc/self/maps").read_text().splitlines()
+print(sum(line.split("-")[0].endswith("000000") and line.split()[1] == "rw-p" for line in maps))
+"""
+
+
+@pytest.mark.skipif(find_trim() is None, reason="the C library cannot")
+def test_threads_share_memory() -> None:
+    """Arenas of threads begin at multiples of 64 MiB."""
+    counts = {}
+    for share in ("", "share_memory()"):
+        code = THREADS.replace("SHARE", share)
+        counts[share] = int(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout)
+    assert counts["share_memory()"] <= 2 < counts[""]
+
+
 @each("has_trim", [True, False])
 def test_it_is_given_back_again_and_again(monkeypatch: pytest.MonkeyPatch, has_trim: bool) -> None:
     calls: list[int] = []

@@ -15,7 +15,7 @@ from offramp.errors import BudgetError, BusyError, InputError, MissingExtraError
 from offramp.model._answer import Answer, join_answers
 from offramp.model._marking import mark_input
 from offramp.model._model import EarlyExitModel
-from offramp.serve._memory import trim_often
+from offramp.serve._memory import share_memory, trim_often
 from offramp.serve._record import CLOSED, OnRequest, RefusedError, record_request
 from offramp.serve._requests import (
     BUSY,
@@ -131,6 +131,7 @@ def create_app(
         sys.setswitchinterval(SWITCH_S)
         gc.collect()
         gc.freeze()  # the network stays as it is: looking through it for garbage took a quarter of the time under load
+        share_memory()
         trimming = asyncio.create_task(trim_often())
         try:
             with scheduler:  # closed last: what the other servers have accepted is answered

@@ -58,6 +58,8 @@ SCHEMA_EVERY = 20
 SLOW_CLIENTS = 4
 """Clients of each round that stop in the middle of a request; they keep their connections until the round ends."""
 READY_S, ANSWER_S = 300, 120
+REST_S = 3
+"""Seconds without requests before memory is read: what the last of them used is not growth."""
 DOCUMENTED = (503, 504)
 """Statuses of 500 and above that tell clients to try again."""
 
@@ -294,6 +296,7 @@ def attack(targets: list[Victim], requests: int, seed: int) -> int:
             sent += attack_schema(target, round(SCHEMA_SHARE * SCHEMA_EVERY * size), seed + turn)
         asyncio.run(_ask_alone(target, turn % len(target.samples)))
         sent += 1
+        time.sleep(REST_S)
         target.memory.append((sent, read_memory(target.process)))
         turn += 1
         say(
