@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from offramp._files import check_local, hold_lock, write_atomically
+from offramp._files import as_place, hold_lock, write_atomically
+from offramp._remote import RemotePath
 from offramp.errors import BusyError, InputError
 
 HOLDER = """
@@ -72,12 +73,13 @@ def test_a_symbolic_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
     assert link.read_text() == "new"
 
 
-def test_addresses_are_refused_and_folders_are_not(tmp_path: Path) -> None:
-    for address in ("s3://bucket/store", Path("s3://bucket/store"), "https://host/folder"):
-        with pytest.raises(InputError, match="write to a folder"):
-            check_local(address)
+def test_addresses_are_told_from_folders(tmp_path: Path) -> None:
+    for address in ("s3://bucket/store", "https://host/folder"):
+        assert isinstance(as_place(address), RemotePath)
+    with pytest.raises(InputError, match="an address as text"):
+        as_place(Path("s3://bucket/store"))
     for folder in (tmp_path, "features/store", Path("features"), "C:/features"):
-        check_local(folder)
+        assert as_place(folder) == Path(folder)
 
 
 def test_a_holder_that_has_not_yet_written_its_name(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Atomic file writes, JSON files with a checksum, locks between processes, and a check for local paths."""
+"""Atomic writes of files and objects, JSON files with a checksum, locks between processes, local and remote places."""
 
 import hashlib
 import json
@@ -8,20 +8,26 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import gethostname
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
+from offramp._remote import RemotePath
 from offramp.errors import BusyError, CorruptFileError, InputError, OfframpError, StoreError
 
 __all__ = [
     "TEMPORARY",
-    "check_local",
+    "Place",
+    "as_place",
     "file_sha256",
     "hold_lock",
     "json_sha256",
+    "place_size",
     "read_checked_json",
     "sync_folder",
     "write_atomically",
@@ -37,30 +43,39 @@ VERSION = 1
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+-]+:/")  # a Windows drive has one letter; `pathlib` keeps one slash
 
+Place: TypeAlias = Path | RemotePath
+"""A file or folder on this machine, or an address in an object store."""
 
-def check_local(path: str | Path) -> None:
-    """Refuse a remote address as a place to write to.
+
+def as_place(path: str | Path | RemotePath) -> Place:
+    """Return a path for a folder, and a remote path for an address.
 
     Args:
-        path: The folder or the address.
+        path: A folder, or an address such as `s3://bucket/folder`.
+
+    Example:
+        >>> as_place("s3://bucket/features"), as_place("file:///data/features")
+        (RemotePath('s3://bucket/features'), PosixPath('/data/features'))
     """
-    if _ADDRESS.match(str(path)):
-        raise InputError(
-            expected="a folder to write to",
-            got=f"the address {path}",
-            hint="write to a folder and copy it there afterwards",
-        )
+    if isinstance(path, RemotePath) or not _ADDRESS.match(str(path)):
+        return path if isinstance(path, RemotePath) else Path(path)
+    if isinstance(path, Path):
+        raise InputError(expected="an address as text", got=f"the path {path}, which has lost a slash")
+    if path.startswith("file:"):
+        return Path(url2pathname(urlsplit(path).path))
+    return RemotePath(path)
 
 
 @contextmanager
-def write_atomically(path: Path) -> Iterator[Path]:
+def write_atomically(path: Place) -> Iterator[Path]:
     """Write a file so that a kill at any moment leaves the old file, the new file, or none.
 
     Args:
         path: The file to write or replace. A symbolic link is replaced, not followed.
 
     Yields:
-        A temporary path beside `path` to write to; it is renamed to `path` at the end.
+        A temporary path to write to, beside `path` if that is local: it is renamed to `path` at the end. An object is
+        uploaded from a temporary folder instead.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -70,6 +85,12 @@ def write_atomically(path: Path) -> Iterator[Path]:
         ...     Path(folder, "a.txt").read_text()
         'done'
     """
+    if isinstance(path, RemotePath):
+        with TemporaryDirectory(prefix="offramp-upload-") as folder:
+            local = Path(folder, path.name)
+            yield local
+            path.upload(local)
+        return
     # A unique name: when the job of a lost worker is given to another, both may be writing the same file.
     temporary = path.with_name(f"{path.name}.{uuid4().hex}{TEMPORARY}")
     try:
@@ -84,7 +105,7 @@ def write_atomically(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def write_resumable(path: Path) -> Iterator[Path]:
+def write_resumable(path: Place) -> Iterator[Path]:
     """Write a file of a resumable job as `write_atomically` does; failures to write become a `StoreError`."""
     try:
         with write_atomically(path) as temporary:
@@ -108,10 +129,15 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def file_sha256(path: Path) -> str:
-    """Hash a file without holding it in memory."""
+def place_size(path: Place) -> int:
+    """Return the bytes of a file or object."""
+    return path.size() if isinstance(path, RemotePath) else path.stat().st_size
+
+
+def file_sha256(path: Place) -> str:
+    """Hash a file or object without holding it in memory."""
     try:
-        with open(path, "rb") as file:
+        with path.open() if isinstance(path, RemotePath) else path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise _unreadable(path, error) from error
@@ -122,13 +148,13 @@ def json_sha256(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def write_checked_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_checked_json(path: Place, content: Mapping[str, Any]) -> None:
     """Write a JSON file together with its format version and checksum."""
     with write_resumable(path) as temporary:
         temporary.write_bytes(_encode({**content, "version": VERSION}))
 
 
-def read_checked_json(path: Path) -> dict[str, Any]:
+def read_checked_json(path: Place) -> dict[str, Any]:
     """Read a file that `write_checked_json` wrote.
 
     Raises:
@@ -166,7 +192,7 @@ def _encode(content: Mapping[str, Any]) -> bytes:
     return json.dumps({**content, "seal": json_sha256(content)}, sort_keys=True).encode()
 
 
-def _unreadable(path: Path, error: OSError) -> StoreError:
+def _unreadable(path: Place, error: OSError) -> StoreError:
     return StoreError(f"cannot read {path}: {error}", hint="run the same call again to restore it")
 
 

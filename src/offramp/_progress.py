@@ -1,15 +1,21 @@
-"""Progress of long work on stderr: a bar on a terminal, a line every 30 s elsewhere."""
+"""Progress of long work: a bar on a terminal and in a notebook, a line on stderr every 30 s elsewhere."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
 from time import monotonic
 from typing import Protocol
+
+from offramp._notebook import show_in_notebook
 
 __all__ = ["Advance", "progress_bar"]
 
 LINE_EVERY_S = 30.0
 """Seconds between lines without a terminal; shorter work prints none."""
+
+UPDATE_EVERY_S = 0.2
+"""Seconds between changes of a bar in a notebook, each of which is a message to the browser."""
 
 
 class Advance(Protocol):
@@ -43,8 +49,17 @@ def progress_bar(
     if not show:
         yield lambda _count, _note="": None
         return
+    work = _Work(description, total, done, unit, clock)
+    replace = show_in_notebook(*work.in_notebook())
+    if replace is not None:
+        advance = _update_notebook(work, replace)
+        try:
+            yield advance
+        finally:
+            replace(*work.in_notebook())
+        return
     if not sys.stderr.isatty():
-        yield _print_lines(description, total, done, unit, clock)
+        yield _print_lines(work)
         return
     # Imported here: without a terminal, rich is not needed.
     from rich.console import Console
@@ -70,31 +85,72 @@ def progress_bar(
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(description, total=total, completed=done, rate="", note="")
 
-        def advance(count: int, note: str = "") -> None:
+        def move(count: int, note: str = "") -> None:
             progress.advance(task, count)
             speed = progress.tasks[0].speed
             progress.update(task, rate="" if speed is None else f"{speed:,.1f} {unit}/s", note=note)
 
-        yield advance
+        yield move
 
 
-def _print_lines(description: str, total: int, done: int, unit: str, clock: Callable[[], float]) -> Advance:
-    """Return a function that prints a line if the last one is at least 30 s old."""
-    start_s = printed_s = clock()
-    reached = done
+class _Work:
+    """Long work, as far as it has come."""
+
+    def __init__(self, description: str, total: int, done: int, unit: str, clock: Callable[[], float]) -> None:
+        self.description, self.total, self.unit, self.clock = description, total, unit, clock
+        self.done = self.reached = done
+        self.start_s = clock()
+        self.note = ""
+
+    def advance(self, count: int, note: str) -> float:
+        """Count units; return the time."""
+        self.reached += count
+        self.note = note
+        return self.clock()
+
+    def __str__(self) -> str:
+        """Return a line with the share done, the rate and the time left."""
+        parts = [f"{self.reached:,} of {self.total:,} {self.unit}"]
+        passed_s = self.clock() - self.start_s
+        if passed_s > 0:
+            rate = (self.reached - self.done) / passed_s
+            parts.append(f"{rate:,.3g} {self.unit}/s" if rate < 100 else f"{rate:,.0f} {self.unit}/s")
+            if rate > 0:
+                parts.append(f"{_format_duration((self.total - self.reached) / rate)} left")
+        return f"{self.description}: {', '.join([*parts, *([self.note] if self.note else [])])}"
+
+    def in_notebook(self) -> tuple[str, str]:
+        """Return a bar beside the line, as HTML and as plain text."""
+        line = str(self)
+        bar = f'<progress value="{self.reached}" max="{self.total}"></progress>'
+        return f"<p>{bar} {escape(line)}</p>", line
+
+
+def _update_notebook(work: _Work, replace: Callable[[str, str], object]) -> Advance:
+    """Return a function that changes the bar of a notebook if its last change is at least 0.2 s old."""
+    updated_s = work.start_s
 
     def advance(count: int, note: str = "") -> None:
-        nonlocal printed_s, reached
-        reached += count
-        now_s = clock()
+        nonlocal updated_s
+        now_s = work.advance(count, note)
+        if now_s - updated_s >= UPDATE_EVERY_S:
+            updated_s = now_s
+            replace(*work.in_notebook())
+
+    return advance
+
+
+def _print_lines(work: _Work) -> Advance:
+    """Return a function that prints a line if the last one is at least 30 s old."""
+    printed_s = work.start_s
+
+    def advance(count: int, note: str = "") -> None:
+        nonlocal printed_s
+        now_s = work.advance(count, note)
         if now_s - printed_s < LINE_EVERY_S:
             return
         printed_s = now_s
-        rate = (reached - done) / (now_s - start_s)
-        parts = [f"{reached:,} of {total:,} {unit}", f"{rate:,.3g} {unit}/s" if rate < 100 else f"{rate:,.0f} {unit}/s"]
-        if rate > 0:
-            parts.append(f"{_format_duration((total - reached) / rate)} left")
-        sys.stderr.write(f"{description}: {', '.join([*parts, *([note] if note else [])])}\n")
+        sys.stderr.write(f"{work}\n")
         sys.stderr.flush()
 
     return advance

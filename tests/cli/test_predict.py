@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pyarrow import parquet
 
 from offramp.model._model import EarlyExitModel
 from tests.cases import each
@@ -278,25 +277,3 @@ def test_a_promise_is_told_to_programs_too(offramp: Shell, artifact: Path, tmp_p
     line = ("--data", "test.npz", "--trust", f"{MODELS}:make", "--max-drop", "0.5", "--confidence", "0.8")
     found = offramp.json("predict", artifact, *line, "--out", tmp_path / "a.csv")["guarantee"]
     assert (found["loss"], found["at_most"], found["confidence"]) == ("accuracy", 0.5, 0.8)
-
-
-@pytest.mark.slow
-def test_by_workers_the_same_answers(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
-    line = ("predict", artifact, *TRUST, "--data", "full.npz", "--cost", "0.6", "--out")
-    alone = offramp.json(*line, tmp_path / "a.csv")
-    told = offramp.json(*line, tmp_path / "b.parquet", "--workers", "1")
-    assert told == {**alone, "out": str(tmp_path / "b.parquet"), "cost": pytest.approx(alone["cost"], abs=1e-6)}
-    rows, table = rows_of(tmp_path / "a.csv"), parquet.read_table(tmp_path / "b.parquet").to_pylist()
-    for name in ("label", "exit", "set"):
-        assert [row[name] for row in table] == [row[name] for row in rows]
-
-
-def test_formats_of_many_workers(offramp: Shell, artifact: Path, tmp_path: Path) -> None:
-    line = ("predict", artifact, *TRUST, "--data", "full.npz", "--cost", "0.6", "--out")
-    ran = offramp(*line, tmp_path / "a.csv", "--workers", "2")
-    assert ran.status == 1
-    assert "--out with --workers or --cluster: expected a name that ends with .parquet" in ran.told
-    assert "add --workers 1" in offramp(*line, tmp_path / "a.parquet").told
-    ran = offramp(*line, tmp_path / "a.parquet", "--cluster", "auto", "--shadow", "0.1")
-    assert "expected --shadow without --workers and --cluster" in ran.told
-    assert not list(tmp_path.iterdir())

@@ -19,7 +19,7 @@ from offramp.data import open_data, sample
 from offramp.data._dataset import LARGEST, Dataset, StoredDataset, Subset, find_unfit
 from offramp.data._labels import Labels
 from offramp.errors import InputError
-from offramp.features._source import Rows
+from offramp.features._source import Rows, take_part
 from tests.cases import each
 from tests.data.examples import NAMES, NUMBERS, TEXTS, WRITERS
 
@@ -88,6 +88,31 @@ def test_a_key_can_be_written_whatever_bytes_the_name_of_a_file_is() -> None:
     name = b"caf\xe9.png".decode(errors="surrogateescape")
     data = StoredDataset(lambda start, stop: [], Labels.missing(1), stem="pets", content="c0ffee", keys=[name])
     assert data.keys(0, 1) == ["caf\\udce9.png"]
+
+
+@of_every_format
+def test_a_part_reads_its_rows_under_their_numbers(tmp_path: Path, write: Writer) -> None:
+    data = open_data(write(tmp_path))
+    for whole in (data, Subset(data, [1, 2, 4])):
+        for start, stop in ((0, 1), (1, 3), (0, len(whole)), (2, 2)):
+            part = pickle.loads(pickle.dumps(take_part(whole, start, stop)))
+            assert (len(part), part.name, part.classes, part.labelled) == (
+                len(whole),
+                whole.name,
+                whole.classes,
+                whole.labelled,
+            )
+            for rows in (part, take_part(part, start, stop)):
+                assert plain(rows, start, stop) == plain(whole, start, stop)
+                assert rows.read(start, stop).labels.tolist() == whole.read(start, stop).labels.tolist()
+                assert rows.read(start, stop).ids.tolist() == whole.read(start, stop).ids.tolist()
+                assert rows.keys(start, stop) == whole.keys(start, stop)
+
+
+def test_a_part_beyond_the_data_is_refused() -> None:
+    for data in (numbers(10), Subset(numbers(10), [1, 2])):
+        with pytest.raises(InputError, match="within 0 to"):
+            take_part(data, 1, 11)
 
 
 @of_every_format

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from offramp.data import open_data
-from offramp.data._images import check_files, decode_image, is_image_name, make_reader
+from offramp.data._images import ImageFiles, check_files, decode_image, is_image_name
 from offramp.errors import InputError, UnknownNameError
 from tests.cases import each
 
@@ -140,16 +140,16 @@ def test_no_images_by_name(name: str) -> None:
 
 def test_only_the_rows_asked_for_are_decoded(tmp_path: Path) -> None:
     Image.new("L", (3, 2), 5).save(tmp_path / "good.png")
-    files = make_reader(tmp_path, ["none.png", "good.png", "none.png"])
+    files = ImageFiles(tmp_path, ["none.png", "good.png", "none.png"])
     assert [int(image.max()) for image in files(1, 2)] == [5]
 
 
 def test_files_that_a_table_names_must_be_there(tmp_path: Path) -> None:
     (tmp_path / "a.png").touch()
-    assert check_files([("row 0", "a.png")], tmp_path) == ["a.png"]
+    assert list(check_files([("row 0", "a.png")], tmp_path)) == ["a.png"]
     for name in ("none.png", "", "x" * 5000, "a\0.png"):
         with pytest.raises(InputError, match=r"row 3 names the image .*but there is no file"):
-            check_files([("row 0", "a.png"), ("row 3", name)], tmp_path)
+            list(check_files([("row 0", "a.png"), ("row 3", name)], tmp_path))
 
 
 def save(root: Path, *names: str) -> None:
@@ -291,3 +291,10 @@ def test_other_images_of_the_same_size_are_other_samples(tmp_path: Path) -> None
         Image.new("RGB", (4, 3), (value, 0, 0)).save(tmp_path / split / "cat" / "0.bmp")
     one, two = (open_data(tmp_path / split).read(0, 1) for split in ("one", "two"))
     assert one.ids[0] != two.ids[0]
+
+
+def test_paths_come_in_ascending_order(tmp_path: Path) -> None:
+    save(tmp_path / "pets", "a/2.png", "a/10.png", "a-b/1.png", "a.b/1.png", "ab/a/1.png", "ab/a-1.png", "ab/a.png")
+    data = open_data(tmp_path / "pets")
+    assert data.keys(0, len(data)) == sorted(data.keys(0, len(data)))
+    assert len(data) == 7

@@ -1,7 +1,9 @@
+from typing import Any
+
 import numpy as np
 import pytest
 
-from offramp.data._labels import Labels, read_labels
+from offramp.data._labels import Labels, read_label_blocks, read_labels
 from offramp.errors import InputError, UnknownNameError
 from tests.cases import each
 
@@ -125,3 +127,28 @@ def test_messages_say_where() -> None:
 def test_no_labels_are_minus_one() -> None:
     labels = Labels.missing(3, ["cat"])
     assert (labels.numbers.tolist(), labels.classes, labels.labelled) == ([-1, -1, -1], ("cat",), False)
+
+
+@each("values", [["1", "0", "1"], ["dog", "cat", "dog"], ["", " ", ""], [None, None], [], [1, 0, 1], [True, False]])
+@each("classes", [(), ("dog", "cat")])
+def test_blocks_of_labels_are_what_all_at_once_are(values: list[Any], classes: tuple[str, ...]) -> None:
+    whole = read_labels(np.array(values) if values and isinstance(values[0], int) else values, classes=classes)
+    for size in (1, 2, 3):
+        blocks = [values[start : start + size] for start in range(0, len(values), size)]
+        found = read_label_blocks(blocks, classes=classes)
+        assert found.numbers.tolist() == whole.numbers.tolist()
+        assert (found.classes, found.labelled) == (whole.classes, whole.labelled)
+
+
+@each(
+    ("values", "message"),
+    [
+        (["a", "b", "", "c", ""], "line 3 has no label"),
+        (["0", "1", "1", "-1"], "line 4"),
+        ([1, 1, 1, 1, -2], "line 5"),
+        (["1", "1", "1.0"], "'1.0' at line 3"),
+    ],
+)
+def test_the_first_wrong_label_of_all_blocks_is_named(values: list[Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_label_blocks([values[:2], values[2:]], place=lambda row: f"line {row + 1}")

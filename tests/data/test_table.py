@@ -1,14 +1,16 @@
 import csv
 import gzip
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from offramp.data import open_data
-from offramp.data._table import read_cells
+from offramp.data import _records, open_data
+from offramp.data._records import open_records
 from offramp.errors import InputError, UnknownNameError
+from offramp.features._source import take_part
 from tests.cases import each
 
 
@@ -141,9 +143,8 @@ def test_without_labels(path: Path) -> None:
 def cells(folder: Path, name: str, content: str | bytes) -> list[list[str]]:
     content = content.encode() if isinstance(content, str) else content
     (folder / name).write_bytes(gzip.compress(content, mtime=0) if name.endswith(".gz") else content)
-    found = read_cells(folder / name)
-    assert len(found.lines) == len(found.rows)
-    return [found.header, *found.rows]
+    found = open_records(folder / name)
+    return [found.header, *(row for _, row in found.read(0, len(found)))]
 
 
 @each("packed", ["", ".gz"])
@@ -168,7 +169,7 @@ def test_cells_are_what_was_written(
 
 def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('a\n"x\ny"\nz\n')
-    assert read_cells(tmp_path / "a.csv").lines == [3, 4]
+    assert [line for line, _ in open_records(tmp_path / "a.csv").read(0, 2)] == [3, 4]
 
 
 @each(
@@ -196,10 +197,78 @@ def test_broken_files_are_named(tmp_path: Path, name: str, content: str | bytes,
 def test_broken_gzip_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.txt.gz").write_bytes(content)
     with pytest.raises(InputError, match=r"a\.txt\.gz cannot be read"):
-        read_cells(tmp_path / "a.txt.gz")
+        open_records(tmp_path / "a.txt.gz")
 
 
 def test_long_cells_are_read_and_the_limit_is_left_alone(tmp_path: Path) -> None:
     limit = csv.field_size_limit()
     assert len(cells(tmp_path, "a.csv", "a\n" + "x" * 200_000)[1][0]) == 200_000
     assert csv.field_size_limit() == limit
+
+
+LONG = {
+    "a.csv": ["a,b", *(f'{row},"x\n{row}, ä"' if row % 3 else f"{row},\u2028" for row in range(500))],
+    "a.tsv": ["a\tb", *(f'{row}\t"\t{row}' for row in range(500))],
+    "a.txt": ["" if row % 7 == 3 else f"{row} ä" for row in range(500)],
+}
+"""500 rows each, with line breaks, separators and empty lines within."""
+
+
+@each("packed", ["", ".gz"])
+@each("name", list(LONG))
+@each("end", ["\n", "\r\n"])
+@each("most", [2**14, 8, 2])
+def test_any_rows_are_those_of_the_whole_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: str, name: str, end: str, most: int
+) -> None:
+    monkeypatch.setattr(_records, "INDEX_EVERY", 4)
+    monkeypatch.setattr(_records, "MOST_ENTRIES", most)  # the index gets sparser
+    content = ("\ufeff" + end.join(LONG[name])).encode()
+    path = tmp_path / (name + packed)
+    path.write_bytes(gzip.compress(content, mtime=0) if packed else content)
+    records = open_records(path)
+    assert len(records) == 500
+    assert len(records.places) <= most + 2
+    whole = records.read(0, 500)
+    assert [line for line, _ in whole] == sorted({line for line, _ in whole})
+    for start, stop in ((0, 1), (3, 4), (4, 4), (7, 130), (499, 500), (500, 500), (0, 500)):
+        assert records.read(start, stop) == whole[start:stop]
+        if start < stop:
+            part = pickle.loads(pickle.dumps(records.part(start, stop)))
+            assert part.read(start, stop) == whole[start:stop]
+            assert part.part(stop - 1, stop).read(stop - 1, stop) == whole[stop - 1 : stop]
+            assert len(part) == 500
+
+
+def test_lines_of_old_macs(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b'a,b\r1,"x\ry"\r2,z\r')
+    records = open_records(tmp_path / "a.csv")
+    assert [cells for _, cells in records.read(0, 2)] == [["1", "x\ry"], ["2", "z"]]
+    assert records.read(1, 2)[0][1] == ["2", "z"]
+
+
+def test_a_file_that_has_changed_is_named(path: Path) -> None:
+    path.write_text("text\none\ntwo\n")
+    data = open_data(path)
+    path.write_text("text\none\n")
+    with pytest.raises(InputError, match=r"table\.csv has changed since it was opened; open it again"):
+        data.read(0, 2)
+    path.write_text("text\nonextwo\n")  # as long as before
+    with pytest.raises(InputError, match="has changed"):
+        data.read(0, 2)
+
+
+def test_what_travels_to_a_worker_does_not_grow_with_the_table(tmp_path: Path) -> None:
+    sizes = []
+    for rows in (1_000, 20_000):
+        path = tmp_path / f"{rows}.csv"
+        path.write_text("text,label\n" + "".join(f"text {row},{'ab'[row % 2]}\n" for row in range(rows)))
+        data = open_data(path)
+        part = pickle.dumps(take_part(data, 500, 600))
+        rows_read = pickle.loads(part).read(510, 590)
+        assert rows_read.inputs == [f"text {row}" for row in range(510, 590)]
+        assert rows_read.labels.tolist() == [row % 2 for row in range(510, 590)]
+        assert rows_read.ids.tolist() == data.read(510, 590).ids.tolist()
+        sizes.append(len(part))
+    assert max(sizes) < 3_000
+    assert sizes[1] - sizes[0] < 100

@@ -1,8 +1,12 @@
 """Answers as dictionaries and data frames."""
 
+from typing import Any
+
+import pytest
 import torch
 
 import offramp
+from tests.backbone.adapters.folder_examples import NAMES, tiny_bert, tiny_tokenizer
 
 
 def answer(classes: tuple[str, ...] = ()) -> offramp.Answer:
@@ -45,7 +49,59 @@ def test_a_data_frame_has_one_row_per_sample() -> None:
     assert frame["prediction_set_0.1"].tolist() == [["yes"], ["no", "yes"]]
 
 
+class TestLikeAPipeline:
+    def test_labels_and_scores(self) -> None:
+        assert answer(("no", "yes")).to_pipeline() == [{"label": "yes", "score": 0.75}, {"label": "no", "score": 0.625}]
+        assert [row["label"] for row in answer().to_pipeline()] == ["LABEL_1", "LABEL_0"]
+
+    def test_a_bad_input(self) -> None:
+        bad = torch.tensor([-1]), torch.full((1, 2), torch.nan), torch.tensor([-1]), torch.zeros(1)
+        assert offramp.Answer(*bad, {}, (), {0: "empty"}).to_pipeline() == [{"error": "empty"}]
+
+    def test_as_transformers_returns_them(self) -> None:
+        from transformers import TextClassificationPipeline
+
+        network, tokenizer = tiny_bert(), tiny_tokenizer()
+        make: Any = TextClassificationPipeline  # untyped
+        texts = ["w1 w2", "w3", "w9 w1 w4"]
+        expected = make(model=network, tokenizer=tokenizer)(texts)
+        with torch.inference_mode():
+            logits = network(**tokenizer(texts, padding=True, return_tensors="pt")).logits
+        probabilities = logits.softmax(-1)
+        exits, costs = torch.zeros(3, dtype=torch.long), torch.ones(3)
+        found = offramp.Answer(probabilities.argmax(1), probabilities, exits, costs, {}, NAMES).to_pipeline()
+        assert [set(row) for row in found] == [set(row) for row in expected]
+        assert [row["label"] for row in found] == [row["label"] for row in expected]
+        assert [row["score"] for row in found] == pytest.approx([row["score"] for row in expected], abs=1e-5)
+
+
 def test_the_short_form() -> None:
     shown = repr(answer(("no", "yes")))
     assert shown == "Answer(2 samples: yes, no; 1 at exit 0, 1 at exit 2; relative cost 0.75)"
     assert len(answer()) == 2
+
+
+class TestInNotebooks:
+    def test_one_row_per_input(self) -> None:
+        shown = answer(("no", "<yes>"))._repr_html_()
+        assert shown.count("<tr>") == 3
+        assert "<tr><td>0</td><td>&lt;yes&gt;</td><td>0.750</td><td>0</td><td>0.500</td></tr>" in shown
+        assert "<yes>" not in shown
+
+    def test_the_first_ten(self) -> None:
+        probabilities = torch.full((12, 2), 0.5)
+        columns = torch.zeros(12, dtype=torch.long), probabilities, torch.zeros(12, dtype=torch.long), torch.ones(12)
+        shown = offramp.Answer(*columns, {})._repr_html_()
+        assert shown.count("<tr>") == 11
+        assert shown.endswith("<p>2 more</p>")
+
+    def test_a_bad_input_shows_its_message(self) -> None:
+        bad = torch.tensor([-1]), torch.full((1, 2), torch.nan), torch.tensor([-1]), torch.zeros(1)
+        shown = offramp.Answer(*bad, {}, ("no", "yes"), {0: "expected 3 <channels>"})._repr_html_()
+        assert "<td>expected 3 &lt;channels&gt;</td>" in shown
+
+    def test_without_inputs(self) -> None:
+        nothing = offramp.Answer(
+            torch.zeros(0, dtype=torch.long), torch.zeros(0, 2), torch.zeros(0, dtype=torch.long), torch.zeros(0), {}
+        )
+        assert nothing._repr_html_().count("<tr>") == 1

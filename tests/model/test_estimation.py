@@ -285,3 +285,13 @@ class TestCheapest:
     def test_nothing_where_nothing_is_saved(self, name: str) -> None:
         assert self.MADE.cheapest(name) is None
         assert self.MADE.cheapest(name, with_confidence=False) is None
+
+
+def test_in_notebooks() -> None:
+    curve = (point(0.3, -0.08, (-0.1, -0.06)), point(0.6, -0.001, (-0.01, 0.008)))
+    made = Estimate(1000, 3, 0.9, {"<a>": curve}, (("b", point(0.2, -0.02, (-0.03, -0.01))),))
+    shown = made._repr_html_()
+    assert shown.startswith("<p>1,000 samples; the full network is right on 90.0 %</p>")
+    assert shown.count("<tr>") == 4
+    assert "<tr><td>exits in &lt;a&gt;</td><td>0.600</td><td>-0.10</td><td>-1.00 to +0.80</td></tr>" in shown
+    assert "<tr><td>b by itself</td><td>0.200</td><td>-2.00</td><td>-3.00 to -1.00</td></tr>" in shown

@@ -311,9 +311,21 @@ def _set_request(request_: Any, whole: dict[str, Any]) -> None:
     whole["content"]["request"] = request_
 
 
+def test_printed_in_a_notebook_it_is_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*shown: object) -> None:
+        raise AssertionError(f"rich displays {shown}")
+
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", fail)
+    assert "accuracy" in str(network().frontier)
+
+
 def test_it_shows_as_html() -> None:
     shown = network()._repr_html_()
     assert shown.count("<tr>") == len(network().frontier._rows()) + 1
     assert "EarlyExitModel(" in shown
+    hostile = replace(network().frontier, network="<script>")._repr_html_()
+    assert "&lt;script&gt;" in hostile
+    assert "<script>" not in hostile
     rows = network().frontier.to_dicts()
     assert [set(row) for row in rows] == [{"cost", "accuracy", "change"}] * len(network().frontier)

@@ -3,7 +3,7 @@
 from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,7 +19,6 @@ from offramp.cli.choosing import (
 from offramp.cli.console import print_json, resumable, say, warn
 from offramp.cli.options import (
     ArtifactArgument,
-    ClusterOption,
     ColumnOption,
     DataOption,
     DeviceOption,
@@ -28,7 +27,6 @@ from offramp.cli.options import (
     LatencyOption,
     SplitOption,
     TrustOption,
-    WorkersOption,
 )
 from offramp.cli.places import lock_output
 from offramp.errors import InputError
@@ -54,8 +52,7 @@ def predict(
             "--out",
             "-o",
             metavar="FILE",
-            help="File to write: .csv; .jsonl with all probabilities; with --workers or --cluster, .parquet, a folder "
-            "of files.",
+            help="File to write: .csv; .jsonl with all probabilities.",
         ),
     ],
     point_options: PointOptions,
@@ -104,8 +101,6 @@ def predict(
         ),
     ] = 0.0,
     device: DeviceOption = None,
-    workers: WorkersOption = None,
-    cluster: ClusterOption = None,
     trust: TrustOption = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Print a summary as JSON.")] = False,
 ) -> None:
@@ -119,7 +114,9 @@ def predict(
 
     [bold]Example[/bold]: offramp predict my-offramp --data new.txt --cost 0.6 --out answers.csv
 
-    [bold]Example[/bold]: offramp predict my-offramp --data images --budget 0.4 --workers 8 --out answers.parquet
+    [bold]Example[/bold]: offramp predict my-offramp --data images --budget 0.4 --out answers.csv
+
+    It runs in one process; docs/scale.md shows many, with Ray Data, Spark or a pool.
     """
     import torch
 
@@ -129,11 +126,9 @@ def predict(
     from offramp.data import open_data
     from offramp.model._backends import backend_name
 
-    many = workers is not None or cluster is not None
-    _check_out(out, many=many, shadow=shadow)
     backend, batch_size = read_run(latency, backend, batch_size)
     batch_size = batch_size or 64
-    _check_device(device, many=many, backend=backend)
+    _check_device(device, backend=backend)
     model = with_latency_file(open_artifact(artifact, trust, device=device), latency, latency_batch_size)
     if device is not None:
         model.exits.to(device)
@@ -153,42 +148,24 @@ def predict(
     if shadow:
         shadowed = torch.rand(len(source), generator=torch.Generator().manual_seed(0)) < shadow
     with resumable("Run the same command again: it continues where it stopped."):
-        if many:
-            from offramp.scale import predict_on_cluster  # imported here: Ray is optional
-
-            answers = predict_on_cluster(
-                chosen,
-                source,
+        digest = sha256((artifact / "manifest.json").read_bytes()).hexdigest()  # it has the hashes of all files
+        key = f"{digest} {running.point.policy} {running.point.tune_metrics} {budget} {backend}"
+        cost = f"{running.point.policy} {running.point.tune_metrics['cost']:.3f}"
+        with lock_output(out):
+            predictions = Predictions(
                 out,
-                workers=workers,
-                address=cluster,
-                budget=budget,
-                miscoverage=miscoverage,
-                classes=model.classes,
+                f"{key} {source.name} {miscoverage} {shadow}",
+                point=f"{cost if budget is None else f'budget {budget:g}'} {sha256(key.encode()).hexdigest()[:8]}",
                 batch_size=batch_size,
-                backend=backend,
-                progress=not as_json,
+                classes=model.classes,
+                miscoverage=miscoverage,
+                shadowed=shadow > 0,
             )
-            summary: dict[str, Any] = {"rows": answers.rows, "cost": answers.cost}
-        else:
-            digest = sha256((artifact / "manifest.json").read_bytes()).hexdigest()  # it has the hashes of all files
-            key = f"{digest} {running.point.policy} {running.point.tune_metrics} {budget} {backend}"
-            cost = f"{running.point.policy} {running.point.tune_metrics['cost']:.3f}"
-            with lock_output(out):
-                predictions = Predictions(
-                    out,
-                    f"{key} {source.name} {miscoverage} {shadow}",
-                    point=f"{cost if budget is None else f'budget {budget:g}'} {sha256(key.encode()).hexdigest()[:8]}",
-                    batch_size=batch_size,
-                    classes=model.classes,
-                    miscoverage=miscoverage,
-                    shadowed=shadow > 0,
-                )
-                with progress_bar(
-                    "predicting", len(source), done=predictions.done, unit="inputs", show=not as_json
-                ) as advance:
-                    _answer(running, source, data, predictions, controller, shadowed, batch_size, advance)
-                summary = predictions.finish()
+            with progress_bar(
+                "predicting", len(source), done=predictions.done, unit="inputs", show=not as_json
+            ) as advance:
+                _answer(running, source, data, predictions, controller, shadowed, batch_size, advance)
+            summary = predictions.finish()
     unit = model.unit
     # If inputs differ in size, times and prices are for the sizes of the tune split.
     summary |= {"unit": asdict(unit), "mean_cost": None if unit.full is None else unit.full * summary["cost"]}
@@ -214,25 +191,10 @@ def predict(
             say(f"Guaranteed: {point.guarantee}.")
 
 
-def _check_out(out: Path, *, many: bool, shadow: float) -> None:
-    """Refuse a file format that these workers do not write."""
-    if many and out.suffix != ".parquet":
-        raise InputError(
-            "--out with --workers or --cluster",
-            expected="a name that ends with .parquet, for a folder of Parquet files",
-            got=f"'{out.name}'",
-        )
-    if not many and out.suffix == ".parquet":
-        raise InputError(f"--out {out.name} without --workers", hint="add --workers 1")
-    if many and shadow:
-        raise InputError(expected="--shadow without --workers and --cluster", got="both", hint="leave one out")
-
-
-def _check_device(device: str | None, *, many: bool, backend: str | None) -> None:
-    """Refuse a device where workers or the ONNX Runtime choose their own."""
-    other = "--workers or --cluster" if many else "--backend onnx" if backend == "onnx" else None
-    if device is not None and other is not None:
-        raise InputError(expected=f"--device without {other}", got="both", hint="leave --device out")
+def _check_device(device: str | None, *, backend: str | None) -> None:
+    """Refuse a device where the ONNX Runtime chooses its own."""
+    if device is not None and backend == "onnx":
+        raise InputError(expected="--device without --backend onnx", got="both", hint="leave --device out")
 
 
 def _answer(

@@ -1,6 +1,7 @@
 """Sources with class names: the class that every format becomes, and selected rows of it."""
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -8,11 +9,12 @@ import numpy.typing as npt
 import torch
 from torch.utils import _pytree as pytree
 
+from offramp.data._columns import TextColumn, Window
 from offramp.data._files import name_dataset
 from offramp.data._labels import Labels
 from offramp.errors import InputError
 from offramp.features import Source
-from offramp.features._source import Rows
+from offramp.features._source import Rows, take_part
 from offramp.preprocessing._row_hashes import hash_rows
 
 __all__ = ["Dataset", "StoredDataset", "Subset", "check_numbers", "check_range", "find_unfit", "sample"]
@@ -55,7 +57,8 @@ class StoredDataset:
     """Samples with labels in memory and inputs that are read on demand.
 
     Args:
-        inputs: Returns the inputs of rows `start` to `stop - 1`, in any form a backbone's preprocessing takes.
+        inputs: Returns the inputs of rows `start` to `stop - 1`, in any form a backbone's preprocessing takes. With a
+            method `part(start, stop)`, it can be cut into the rows that another process needs.
         labels: Labels of all rows.
         stem: First part of the name.
         content: Digest of the content; the name depends on it.
@@ -77,15 +80,15 @@ class StoredDataset:
         stem: str,
         content: str,
         columns: Sequence[str] = (),
-        keys: Sequence[str] = (),
+        keys: TextColumn | None = None,
     ) -> None:
-        assert len(keys) in (0, len(labels.numbers)), (len(keys), len(labels.numbers))
+        assert keys is None or len(keys) == len(labels.numbers), (keys, len(labels.numbers))
         # A store is looked up by this name, so the name depends on everything that `read` returns.
-        self.name = name_dataset(stem, content, *columns, labels.numbers.tobytes())
+        self.name = name_dataset(stem, content, *columns, labels.numbers)
         self.classes = labels.classes
         self.labelled = labels.labelled
         self._inputs = inputs
-        self._labels = labels.numbers
+        self._labels: npt.NDArray[np.int64] | Window = labels.numbers
         self._keys = keys
 
     def __len__(self) -> int:
@@ -100,10 +103,19 @@ class StoredDataset:
     def keys(self, start: int, stop: int) -> list[str]:
         """Return the keys of rows `start` to `stop - 1`; see `Dataset`."""
         check_range(start, stop, self)
-        if not self._keys:
+        if self._keys is None:
             return [str(row) for row in range(start, stop)]
         # A file name may be bytes that are no text, which could not be printed.
         return [key.encode(errors="backslashreplace").decode() for key in self._keys[start:stop]]
+
+    def part(self, start: int, stop: int) -> "StoredDataset":
+        """Return the dataset with what reading rows `start` to `stop - 1` needs; see `take_part`."""
+        check_range(start, stop, self)
+        part = copy(self)
+        part._inputs = take_part(self._inputs, start, stop)
+        part._labels = Window(self._labels[start:stop].copy(), start, len(self))
+        part._keys = None if self._keys is None else Window(self._keys[start:stop], start, len(self))
+        return part
 
 
 @final
@@ -130,10 +142,10 @@ class Subset:
                 expected=f"rows 0 to {len(dataset) - 1} of '{dataset.name}', each at most once",
                 got=f"{len(numbers)} from {numbers.min()} to {numbers.max()}",
             )
-        self._rows = numbers.astype(np.int64)
+        self._rows: npt.NDArray[np.int64] | Window = numbers.astype(np.int64)
         self._dataset = dataset
         stem = dataset.name.rpartition("-")[0] or dataset.name
-        self.name = name_dataset(stem, dataset.name, self._rows.tobytes())
+        self.name = name_dataset(stem, dataset.name, numbers.astype(np.int64))
         self.classes = dataset.classes
         self.labelled = dataset.labelled
 
@@ -156,6 +168,15 @@ class Subset:
             np.concatenate([part.labels for part in parts])[places],
             np.concatenate([part.ids for part in parts])[places],
         )
+
+    def part(self, start: int, stop: int) -> "Subset":
+        """Return the subset with what reading rows `start` to `stop - 1` needs; see `take_part`."""
+        check_range(start, stop, self)
+        rows = self._rows[start:stop].copy()
+        part = copy(self)
+        part._rows = Window(rows, start, len(self))
+        part._dataset = take_part(self._dataset, int(rows.min()), int(rows.max()) + 1) if len(rows) else self._dataset
+        return part
 
     def keys(self, start: int, stop: int) -> list[str]:
         """Return the keys that rows `start` to `stop - 1` of the subset have in the dataset."""

@@ -4,9 +4,14 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from offramp.data._columns import TextColumn
 from offramp.errors import InputError
 
 __all__ = [
@@ -29,9 +34,10 @@ DIGEST_BYTES = 8  # 64 bits: among 10^6 datasets, two share a digest with probab
 LONGEST_STEM = 80  # file systems take 255 bytes, and callers append to the name
 SAMPLED_FILES = 64
 EDGE_BYTES = 1 << 20
+BLOCK_ROWS = 1 << 16
 
 
-def name_dataset(stem: str, *parts: str | bytes) -> str:
+def name_dataset(stem: str, *parts: str | bytes | npt.NDArray[Any]) -> str:
     """Make a name for data that is a valid folder name: letters, digits, `-`, `_` and `.` only.
 
     Args:
@@ -46,12 +52,18 @@ def name_dataset(stem: str, *parts: str | bytes) -> str:
     return f"{safe or 'data'}-{hash_parts(*parts)}"
 
 
-def hash_parts(*parts: str | bytes) -> str:
-    """Hash several texts in order."""
+def hash_parts(*parts: str | bytes | npt.NDArray[Any]) -> str:
+    """Hash several texts, or arrays of numbers in one dimension, in order."""
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     for part in parts:
         content = part.encode() if isinstance(part, str) else part
-        digest.update(b"%d:" % len(content) + content)  # the lengths tell ("ab", "c") from ("a", "bc")
+        size = content.nbytes if isinstance(content, np.ndarray) else len(content)
+        digest.update(b"%d:" % size)  # the lengths tell ("ab", "c") from ("a", "bc")
+        if isinstance(content, bytes):
+            digest.update(content)
+            continue
+        for start in range(0, len(content), BLOCK_ROWS):  # an array may be larger than memory
+            digest.update(np.ascontiguousarray(content[start : start + BLOCK_ROWS]).data)
     return digest.hexdigest()
 
 
@@ -67,7 +79,7 @@ def hash_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def hash_files(folder: Path, names: Sequence[str]) -> str:
+def hash_files(folder: Path, names: TextColumn) -> str:
     """Hash many files: every name and size, and the first and last megabyte of up to 64 files, evenly spread.
 
     Hashing a million images would take longer than using them. Names and sizes alone are not enough: the splits of a
@@ -79,7 +91,8 @@ def hash_files(folder: Path, names: Sequence[str]) -> str:
     """
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
     sampled = {place * len(names) // SAMPLED_FILES for place in range(SAMPLED_FILES)}
-    for row, name in enumerate(names):
+    blocks = (names[start : start + BLOCK_ROWS] for start in range(0, len(names), BLOCK_ROWS))
+    for row, name in enumerate(chain.from_iterable(blocks)):
         size = file_size(folder / name)
         if size is None:
             raise InputError(f"{folder / name} cannot be read: there is no such file", hint="put it back")

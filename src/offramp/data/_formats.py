@@ -130,8 +130,9 @@ def open_data(
     text per line (each also with `.gz`), and `.npz`. The `datasets` library reads folders that `save_to_disk` wrote,
     Parquet, JSON, Arrow and WebDataset files, patterns such as `shards/*.parquet`, and addresses.
 
-    Opening reads all labels, and the whole content of tables and `.npz`. The result can be pickled; another process
-    opens the files again. Numbers must be finite and within the range of single precision.
+    Opening checks all labels and cells. Rows are read from the files on demand, which must stay as they are; `.npz` and
+    packed tables are held in memory. The result can be pickled; another process opens the files again. Numbers must be
+    finite and within the range of single precision.
 
     Args:
         data: A file or folder, a pattern or address of files as text, or a `datasets.Dataset`.
@@ -151,8 +152,7 @@ def open_data(
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
         ...     _ = Path(folder, "pets.csv").write_text("text,label\npurrs,cat\nbarks,dog\n")
-        ...     data = open_data(Path(folder, "pets.csv"), classes=["dog", "cat"])
-        >>> rows = data.read(0, 2)
+        ...     rows = open_data(Path(folder, "pets.csv"), classes=["dog", "cat"]).read(0, 2)
         >>> rows.inputs, rows.labels.tolist(), rows.ids.tolist()
         (['purrs', 'barks'], [1, 0], [..., ...])
     """

@@ -1,18 +1,20 @@
 """Data that the Hugging Face library `datasets` reads: Parquet, JSON, Arrow, WebDataset, addresses."""
 
 import glob
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from offramp.data._columns import Names
 from offramp.data._dataset import Dataset, StoredDataset, check_numbers
 from offramp.data._files import hash_files, hash_parts
 from offramp.data._formats import Selection, choose_split
-from offramp.data._images import check_files, decode_image, is_image_name, make_reader
-from offramp.data._labels import Labels, read_labels
+from offramp.data._images import check_files, decode_image, import_pillow, is_image_name
+from offramp.data._labels import Labels, read_label_blocks
 from offramp.errors import InputError, MissingExtraError
 
 try:
@@ -36,6 +38,7 @@ BUILDERS = {
 """Name of the reader of each kind of file in `datasets.load_dataset`."""
 
 BLOCK_ROWS = 1000  # read together to find paths of images
+LABEL_ROWS = 1 << 16  # labels that are read together
 
 
 def open_saved(path: Path, selection: Selection) -> Dataset:
@@ -123,37 +126,45 @@ def open_huggingface(
     rows = dataset.with_format("arrow")
     inputs = _Inputs(rows.select_columns(list(columns.inputs)), folder=folder, named=selection.column is not None)
     content = str(dataset._fingerprint)  # depends on the content, or on its origin
-    files = check_files(inputs.files(), folder)
+    files = Names(check_files(inputs.files(), folder))
     return StoredDataset(
         inputs,
         _read_labels(rows, columns.label, selection),
         stem=stem,
-        content=hash_parts(content, hash_files(folder, files)) if files else content,
+        content=hash_parts(content, hash_files(folder, files)) if len(files) else content,
         columns=columns.inputs,
-        keys=files if len(files) == len(dataset) else (),
+        keys=files if len(files) == len(dataset) else None,
     )
 
 
 def _read_labels(rows: Any, label: str | None, selection: Selection) -> Labels:
     if label is None:
         return Labels.missing(len(rows), selection.classes)
-    cells = _flatten(rows.select_columns([label])[:].column(label))
-    values = cells.to_pylist() if cells.null_count or _is_text(cells.type) else cells.to_numpy(zero_copy_only=False)
-    if isinstance(values, np.ndarray) and values.dtype.kind not in "biu":
-        raise InputError(expected=f"integers or texts in column '{label}'", got=str(cells.type), hint="convert them")
     feature = rows.features[label]
     names = feature.names if isinstance(feature, datasets.ClassLabel) else ()
     place = f"row {{}} of column '{label}'".format
-    return read_labels(values, classes=selection.classes, names=names, place=place)
+    return read_label_blocks(_read_cells(rows, label), classes=selection.classes, names=names, place=place)
+
+
+def _read_cells(rows: Any, label: str) -> Iterator[list[Any]]:
+    """Yield the labels in blocks: integers, texts or None."""
+    column = rows.select_columns([label])
+    for start in range(0, len(rows), LABEL_ROWS):
+        cells = _flatten(column[start : start + LABEL_ROWS].column(label))
+        if not (_is_text(cells.type) or types.is_integer(cells.type) or types.is_boolean(cells.type)):
+            if cells.null_count < len(cells):
+                raise InputError(
+                    expected=f"integers or texts in column '{label}'", got=str(cells.type), hint="convert them"
+                )
+        yield cells.to_pylist()
 
 
 class _Inputs:
     """A function that returns the inputs of rows `start` to `stop - 1`, by the types of the columns."""
 
     def __init__(self, rows: Any, *, folder: Path, named: bool) -> None:
-        self._rows, self._folder = rows, folder
+        self._rows, self._folder, self._first = rows, folder, 0
         self._names: Sequence[str] = rows.column_names
-        self._read: Callable[[Any, int], Any]
         first = [_flatten(rows[:1].column(name)) for name in self._names]
         kinds = [cells.type for cells in first]
         kind, name = kinds[0], self._names[0]
@@ -165,13 +176,13 @@ class _Inputs:
                 and len(first[0]) > 0
                 and is_image_name(str(first[0][0].as_py()))
             )
-            self._read = self._texts if _is_text(kind) and name != "image" and not path else self._images
-            if self._read == self._images:
-                make_reader(folder, [])  # raise now if Pillow is missing, not at the first row
+            self._kind = "texts" if _is_text(kind) and name != "image" and not path else "images"
+            if self._kind == "images":
+                import_pillow()  # raise now if it is missing, not at the first row
         elif all(map(_is_number, kinds)):
-            self._read = self._matrix
+            self._kind = "matrix"
         elif all(map(_is_list, kinds)):
-            self._read = self._arrays
+            self._kind = "arrays"
         else:
             shown = ", ".join(f"{name} ({kind})" for name, kind in zip(self._names, kinds, strict=True))
             raise InputError(
@@ -181,11 +192,21 @@ class _Inputs:
             )
 
     def __call__(self, start: int, stop: int) -> Any:
-        return self._read(self._rows[start:stop] if start < stop else self._rows[:1].slice(1), start)
+        read = {"texts": self._texts, "images": self._images, "matrix": self._matrix, "arrays": self._arrays}[
+            self._kind
+        ]
+        begin, end = start - self._first, stop - self._first
+        return read(self._rows[begin:end] if start < stop else self._rows[:1].slice(1), start)
+
+    def part(self, start: int, stop: int) -> "_Inputs":
+        """Return the inputs of these rows only."""
+        part = copy(self)
+        part._rows, part._first = self._rows.select(range(start - self._first, stop - self._first)), start
+        return part
 
     def files(self) -> Iterator[tuple[str, str]]:
         """Yield place and path of each image that is given by its path."""
-        if self._read != self._images:
+        if self._kind != "images":
             return
         for start in range(0, len(self._rows), BLOCK_ROWS):
             cells = _flatten(self._rows[start : start + BLOCK_ROWS].column(self._names[0]))

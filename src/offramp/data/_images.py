@@ -2,15 +2,15 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 import numpy.typing as npt
 
 from offramp._registry import unknown_name
+from offramp.data._columns import Names, TextColumn, Window, map_numbers
 from offramp.data._dataset import Dataset, StoredDataset
 from offramp.data._files import MAX_BYTES, allowed_bytes, check_unpacked, file_size, hash_files
 from offramp.data._formats import Selection, choose_split
@@ -20,13 +20,14 @@ from offramp.errors import InputError, MissingExtraError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["check_files", "decode_image", "is_image_name", "make_reader", "open_folder"]
+__all__ = ["ImageFiles", "check_files", "decode_image", "import_pillow", "is_image_name", "open_folder"]
 
 SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 PILLOW_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "TIFF", "WEBP")  # Pillow knows more, some of which run other programs
 MOST_SCANS = 32  # a progressive JPEG has about ten; each scan goes through the whole image, and takes a few bytes only
 PIXEL_BYTES = 10  # memory per pixel while decoding: 4 in Pillow, and 3 twice until it is an array
 LONGEST_SHOWN = 100  # a column `image` may hold encoded images instead of paths
+BLOCK_ROWS = 4096  # names that are read together
 SPLITS = {"dev", "eval", "test", "train", "training", "val", "valid", "validation"}
 IGNORED = {"$RECYCLE.BIN", "@eaDir", "System Volume Information", "__MACOSX", "__pycache__", "lost+found"}
 """Folders that operating systems and programs create; never classes."""
@@ -51,8 +52,8 @@ def open_folder(path: Path, selection: Selection) -> Dataset:
     # Folders named train and test are splits, not classes.
     splits = folders and all(name.lower() in SPLITS for name in folders) and not {*folders} <= {*selection.classes}
     root = path / choose_split(path, selection.split, folders) if selection.split is not None or splits else path
-    names = sorted(_list_images(root))
-    if not names:
+    names = Names(_list_images(root))
+    if not len(names):
         raise InputError(
             expected=f"images in {root}",
             got="none",
@@ -60,7 +61,7 @@ def open_folder(path: Path, selection: Selection) -> Dataset:
             f"give a pattern, such as '{root}/*.parquet'",
         )
     return StoredDataset(
-        make_reader(root, names),
+        ImageFiles(root, names),
         _read_labels(root, names, selection),
         stem="-".join(part for part in (path.resolve().name, selection.split) if part),
         content=hash_files(root, names),
@@ -79,37 +80,43 @@ def is_image_name(name: str) -> bool:
     return last.lower().endswith(SUFFIXES) and not last.startswith(".")
 
 
-def check_files(cells: Iterable[tuple[str, str]], folder: Path) -> list[str]:
-    """Return the names of the image files of a table, after checking that each file exists.
+def check_files(cells: Iterable[tuple[str, str]], folder: Path) -> Iterator[str]:
+    """Yield the names of the image files of a table, after checking that each file exists.
 
     Args:
         cells: The place of each name, for messages, and the name.
         folder: The folder that the names are relative to.
     """
-    names = []
     for place, name in cells:
         if file_size(folder / name) is None:
             shown = name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}..."
             raise InputError(
                 f"{place} names the image '{shown}', but there is no file {folder / shown}", hint="add the file"
             )
-        names.append(name)
-    return names
+        yield name
 
 
-def make_reader(folder: Path, names: Sequence[str]) -> "partial[list[npt.NDArray[np.uint8]]]":
-    """Return a function that decodes the images of rows `start` to `stop - 1`, `H x W x 3` each.
+@final
+class ImageFiles:
+    """Images that are decoded when they are read, `H x W x 3` each.
 
     Args:
         folder: The folder of the files.
         names: The path of each row's file in the folder.
     """
-    _import_pillow()  # raise now if it is missing, not at the first row
-    return partial(_decode_files, folder, names)
 
+    def __init__(self, folder: Path, names: TextColumn) -> None:
+        import_pillow()  # raise now if it is missing, not at the first row
+        self._folder, self._names = folder, names
 
-def _decode_files(folder: Path, names: Sequence[str], start: int, stop: int) -> list[npt.NDArray[np.uint8]]:
-    return [decode_image(folder / name, place=str(folder / name)) for name in names[start:stop]]
+    def __call__(self, start: int, stop: int) -> list[npt.NDArray[np.uint8]]:
+        """Return the images of rows `start` to `stop - 1`."""
+        files = (self._folder / name for name in self._names[start:stop])
+        return [decode_image(file, place=str(file)) for file in files]
+
+    def part(self, start: int, stop: int) -> "ImageFiles":
+        """Return the images of these rows only."""
+        return ImageFiles(self._folder, Window(self._names[start:stop], start, len(self._names)))
 
 
 def decode_image(
@@ -133,7 +140,7 @@ def decode_image(
     Returns:
         `H x W x 3` RGB.
     """
-    pillow = _import_pillow()
+    pillow = import_pillow()
     if MAX_BYTES in os.environ and pillow.Image.MAX_IMAGE_PIXELS is not None:  # raise the limit of Pillow with ours
         pillow.Image.MAX_IMAGE_PIXELS = max(pillow.Image.MAX_IMAGE_PIXELS, allowed_bytes() // PIXEL_BYTES)
     stream = BytesIO(content) if isinstance(content, bytes) else content
@@ -159,7 +166,7 @@ def decode_image(
         ) from error
 
 
-def _import_pillow() -> Any:
+def import_pillow() -> Any:
     """Import Pillow, which tables and texts do not need."""
     try:
         import PIL.Image
@@ -186,29 +193,35 @@ def _as_rgb(image: "Image") -> "Image":
             raise InputError(
                 expected="8 or 16 bits per channel", got=f"values from {lowest} to {highest} (mode {image.mode})"
             )
-        high: Image = _import_pillow().Image.fromarray((values.astype(np.uint32) >> 8).astype(np.uint8))
+        high: Image = import_pillow().Image.fromarray((values.astype(np.uint32) >> 8).astype(np.uint8))
         return high.convert("RGB")
     if image.mode == "P" and "transparency" in image.info:
         return image.convert("RGBA").convert("RGB")  # converting to RGB directly makes Pillow warn
     return image if image.mode == "RGB" else image.convert("RGB")
 
 
-def _read_labels(root: Path, names: Sequence[str], selection: Selection) -> Labels:
-    loose = [name for name in names if "/" not in name]
-    if loose and len(loose) < len(names):
+def _read_labels(root: Path, names: Names, selection: Selection) -> Labels:
+    num_loose, loose = 0, ""
+    for name in names:
+        if "/" not in name:
+            num_loose, loose = num_loose + 1, loose or name
+    if 0 < num_loose < len(names):
         raise InputError(
             expected=f"the images of {root} all in sub-folders, or none",
             got="both",
-            hint=f"move {loose[0]} or the others",
+            hint=f"move {loose} or the others",
         )
-    if loose:
+    if num_loose:
         return Labels.missing(len(names), selection.classes)
     folders = _list_folders(root)
     for folder in folders:
         if selection.classes and folder not in selection.classes:
             raise unknown_name("class", folder, selection.classes)
     # Names even if they are "0", "1", "10", to keep the order of torchvision.
-    return Labels.from_names([name.partition("/")[0] for name in names], selection.classes or folders)
+    classes = selection.classes or tuple(folders)
+    starts = range(0, len(names), BLOCK_ROWS)
+    blocks = ([name.partition("/")[0] for name in names[start : start + BLOCK_ROWS]] for start in starts)
+    return Labels(map_numbers(Labels.from_names(block, classes).numbers for block in blocks), classes)
 
 
 def _list_folders(path: Path) -> list[str]:
@@ -221,14 +234,16 @@ def _is_ignored(name: str) -> bool:
 
 
 def _list_images(root: Path, above: str = "", parents: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield the paths of all images below the root, with `/` on every system."""
+    """Yield the paths of all images below the root, with `/` on every system, in ascending order."""
     here = os.path.realpath(root / above)
     if here in parents:
         return  # a link to a folder above would recurse for ever
     with os.scandir(here) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                if not _is_ignored(entry.name):
-                    yield from _list_images(root, f"{above}{entry.name}/", (*parents, here))
-            elif is_image_name(entry.name):
-                yield above + entry.name
+        # With its `/` a folder stands where its files do among all paths.
+        names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
+    for name in names:
+        if name.endswith("/"):
+            if not _is_ignored(name[:-1]):
+                yield from _list_images(root, above + name, (*parents, here))
+        elif is_image_name(name):
+            yield above + name

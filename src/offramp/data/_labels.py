@@ -1,7 +1,7 @@
 """Labels of a dataset as class numbers: integers as they are, names by their position among the classes."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from offramp.data._columns import map_numbers
 from offramp.errors import InputError, UnknownNameError
 
-__all__ = ["Labels", "encode_labels", "read_labels"]
+__all__ = ["Labels", "encode_labels", "read_label_blocks", "read_labels"]
 
 INTEGER = re.compile(r"[+-]?[0-9]{1,18}")  # up to 18 digits fit 64 bits
+BLOCK_ROWS = 1 << 16  # labels that are converted together
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|nan|inf", re.IGNORECASE)
 
 
@@ -31,7 +33,7 @@ class Labels:
     @classmethod
     def missing(cls, count: int, classes: Sequence[str] = ()) -> "Labels":
         """Make the labels of data without labels."""
-        return cls(np.full(count, -1, np.int64), tuple(classes), labelled=False)
+        return cls(np.broadcast_to(np.int64(-1), count), tuple(classes), labelled=False)
 
     @classmethod
     def from_names(cls, names: Sequence[str], classes: Sequence[str]) -> "Labels":
@@ -130,6 +132,57 @@ def read_labels(
         if not isinstance(text, str):
             raise InputError(expected="labels as integers or names", got=f"{text!r} at {place(row)}")
     return _from_texts(texts, tuple(classes), place)
+
+
+def read_label_blocks(
+    blocks: Iterable[Sequence[Any]],
+    *,
+    classes: Sequence[str] = (),
+    names: Sequence[str] = (),
+    place: Callable[[int], str] = "row {}".format,
+) -> Labels:
+    """Return the labels that `read_labels` returns, in a temporary file: only the different ones are held.
+
+    Args:
+        blocks: The labels in blocks, integers or texts.
+        classes: As in `read_labels`.
+        names: As in `read_labels`.
+        place: As in `read_labels`.
+
+    Example:
+        >>> read_label_blocks([["dog", "cat"], ["dog"]]).numbers.tolist()
+        [1, 0, 1]
+    """
+    codes: dict[Any, int] = {}
+    first_rows: list[int] = []
+    numbers = map_numbers(_encode_blocks(blocks, codes, first_rows))
+    values = list(codes)
+    integers = bool(values) and not any(value is None or isinstance(value, str) for value in values)
+    different = read_labels(
+        np.array(values) if integers else values,
+        classes=classes,
+        names=names,
+        place=lambda code: place(first_rows[code]),
+    )
+    if not different.labelled:
+        return Labels.missing(len(numbers), different.classes)
+    starts = range(0, len(numbers), BLOCK_ROWS)
+    blocks_of_labels = (different.numbers[numbers[start : start + BLOCK_ROWS]] for start in starts)
+    return Labels(map_numbers(blocks_of_labels), different.classes)
+
+
+def _encode_blocks(
+    blocks: Iterable[Sequence[Any]], codes: dict[Any, int], first_rows: list[int]
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Number values by their first appearance; `codes` and `first_rows` are filled."""
+    row = 0
+    for block in blocks:
+        for place, value in enumerate(block):
+            if value not in codes:
+                codes[value] = len(codes)
+                first_rows.append(row + place)
+        row += len(block)
+        yield np.fromiter((codes[value] for value in block), np.int64, len(block))
 
 
 def _from_integers(

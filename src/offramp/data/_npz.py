@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -51,21 +51,38 @@ def open_npz(path: Path, selection: Selection) -> Dataset:
         array = arrays[label]
         values = array if array.ndim != 1 or array.dtype.kind in "biu" else array.tolist()
         labels = read_labels(values, classes=selection.classes, place=lambda row: f"row {row} of {path}")
-    return StoredDataset(
-        partial(_read_rows, inputs), labels, stem=path.stem, content=hash_file(path), columns=tuple(inputs)
-    )
+    return StoredDataset(Arrays(inputs), labels, stem=path.stem, content=hash_file(path), columns=tuple(inputs))
 
 
 def _describe_row(path: Path, name: str, row: int) -> str:
     return f"row {row} of '{name}' of {path}"
 
 
-def _read_rows(inputs: Mapping[str, npt.NDArray[Any]], start: int, stop: int) -> Any:
-    rows = {
-        name: array[start:stop].tolist() if array.dtype.kind == "U" else array[start:stop].copy()
-        for name, array in inputs.items()
-    }
-    return rows if len(rows) > 1 else next(iter(rows.values()))
+@final
+class Arrays:
+    """The inputs of consecutive rows: one array or a dictionary; texts are a list.
+
+    Args:
+        arrays: The arrays by name.
+        first: Number of their first row.
+    """
+
+    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]], first: int = 0) -> None:
+        self._arrays, self._first = arrays, first
+
+    def __call__(self, start: int, stop: int) -> Any:
+        """Return a copy of the inputs of rows `start` to `stop - 1`."""
+        rows = {
+            name: array.tolist() if array.dtype.kind == "U" else array for name, array in self._cut(start, stop).items()
+        }
+        return rows if len(rows) > 1 else next(iter(rows.values()))
+
+    def part(self, start: int, stop: int) -> "Arrays":
+        """Return the inputs of these rows only."""
+        return Arrays(self._cut(start, stop), start)
+
+    def _cut(self, start: int, stop: int) -> dict[str, npt.NDArray[Any]]:
+        return {name: array[start - self._first : stop - self._first].copy() for name, array in self._arrays.items()}
 
 
 def _find_label(path: Path, arrays: Mapping[str, Any], selection: Selection) -> str | None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from offramp._files import check_local
+from offramp._files import Place, as_place
 from offramp._progress import progress_bar
 from offramp.backbone._backbone import Backbone
 from offramp.backbone._hidden import Hidden
@@ -49,7 +49,7 @@ def extract(
     Args:
         backbone: The frozen network.
         source: Labelled raw samples.
-        path: Folder of the store; created if needed.
+        path: Folder of the store; created if needed. Or an address that fsspec can write to, as `s3://bucket/folder`.
         poolings: Registered names; the features of each are stored.
         views: Preprocessing of each view of a sample. The first is without augmentation; others may be random.
         batch_size: Rows of a forward pass; by default, as in the extraction that is continued, or 250.
@@ -74,12 +74,11 @@ def extract(
         ...     print(store.num_rows, store.widths("rich"), store.own_heads)
         5 (512, 1024, 512) (2,)
     """
-    check_local(path)
-    path = Path(path)
+    place = as_place(path)
     with begin_extraction(
         backbone,
         source,
-        path,
+        place,
         poolings=poolings,
         views=views,
         batch_size=batch_size,
@@ -87,19 +86,19 @@ def extract(
         threads=threads,
         dtype=dtype,
     ) as plan:
-        pending = pending_shards(path, plan)
+        pending = pending_shards(place, plan)
         done = plan.num_rows - sum(len(plan.rows_of(shard)) for shard in pending)
         with progress_bar(f"extracting {source.name}", plan.num_rows, done=done, unit="rows", show=progress) as advance:
             for shard in pending:
-                extract_shard(backbone, source, plan, shard, path, advance=advance)
-        return compile_manifest(path)
+                extract_shard(backbone, source, plan, shard, place, advance=advance)
+        return compile_manifest(place)
 
 
 @contextmanager
 def begin_extraction(
     backbone: Backbone,
     source: Source,
-    path: Path,
+    path: Place,
     *,
     poolings: Sequence[str],
     views: Sequence[Preprocessing],
@@ -188,10 +187,10 @@ def extract_shard(
     source: Source,
     plan: Plan,
     shard: int,
-    path: str | Path,
+    path: str | Place,
     *,
     advance: Callable[[int], object] = lambda _rows: None,
-) -> None:
+) -> int:
     """Extract one shard: the unit of work of one process or many.
 
     Any number of processes may extract different shards of a store that `begin_store` made; call `compile_manifest`
@@ -202,8 +201,11 @@ def extract_shard(
         source: The source of the plan.
         plan: The plan of the store.
         shard: Index of the shard.
-        path: Folder of the store.
+        path: Folder or address of the store.
         advance: Called with the number of rows after each batch.
+
+    Returns:
+        The bytes of the shard.
     """
     rows = plan.rows_of(shard)
     backbone.eval()  # the model it wraps may be in training mode again
@@ -215,7 +217,7 @@ def extract_shard(
             part = {name: column[place] for name, column in columns.items()}
             _extract_batch(backbone, source, plan, start, stop, part)
             advance(stop - start)
-    write_shard(Path(path), plan, shard, columns)
+    return write_shard(as_place(path), plan, shard, columns).bytes
 
 
 def _extract_batch(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import ceil, prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -13,7 +13,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from offramp._files import file_sha256, json_sha256, read_checked_json, write_checked_json, write_resumable
+from offramp._files import (
+    Place,
+    file_sha256,
+    json_sha256,
+    place_size,
+    read_checked_json,
+    write_checked_json,
+    write_resumable,
+)
 from offramp.errors import CorruptFileError, InputError, StoreError
 from offramp.preprocessing import Preprocessing
 
@@ -34,6 +42,8 @@ __all__ = [
 
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 """Precisions that features can be stored in."""
+
+AnyPlace = TypeVar("AnyPlace", bound=Place)
 
 REDO = "delete it and run the same extraction again"
 RESTORE = "run the same extraction again to restore it"
@@ -142,7 +152,7 @@ class Plan:
         return plain
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any], path: Path | str) -> "Plan":
+    def from_json(cls, content: Mapping[str, Any], path: Place) -> "Plan":
         """Make a plan from the content of the file `path`, after checking every field."""
         try:
             views = tuple(
@@ -184,26 +194,27 @@ class Entry:
     """Hash of the file."""
 
 
-def shard_path(path: Path, shard: int) -> Path:
+def shard_path(path: AnyPlace, shard: int) -> AnyPlace:
     """Return the file of a shard."""
-    return path / "shards" / f"{shard:06d}.safetensors"
+    return cast(AnyPlace, path / "shards" / f"{shard:06d}.safetensors")
 
 
-def entry_path(path: Path, shard: int) -> Path:
+def entry_path(path: AnyPlace, shard: int) -> AnyPlace:
     """Return the file of the entry of a shard."""
-    return path / "shards" / f"{shard:06d}.json"
+    return cast(AnyPlace, path / "shards" / f"{shard:06d}.json")
 
 
-def write_shard(path: Path, plan: Plan, shard: int, columns: Mapping[str, Tensor]) -> None:
+def write_shard(path: Place, plan: Plan, shard: int, columns: Mapping[str, Tensor]) -> Entry:
     """Write a shard, then its entry: a shard without an entry does not count."""
     rows = plan.rows_of(shard)
     with write_resumable(shard_path(path, shard)) as temporary:
         save_file(dict(columns), temporary)
         entry = Entry(rows.start, rows.stop, temporary.stat().st_size, file_sha256(temporary))
     write_checked_json(entry_path(path, shard), {**asdict(entry), "plan": json_sha256(plan.to_json())})
+    return entry
 
 
-def is_finished(path: Path, plan: Plan, shard: int) -> bool:
+def is_finished(path: Place, plan: Plan, shard: int) -> bool:
     """Return whether a shard is there and all its bytes match its entry."""
     try:
         return file_sha256(shard_path(path, shard)) == read_entry(path, plan, shard).sha256
@@ -211,7 +222,7 @@ def is_finished(path: Path, plan: Plan, shard: int) -> bool:
         return False
 
 
-def read_entry(path: Path, plan: Plan, shard: int) -> Entry:
+def read_entry(path: Place, plan: Plan, shard: int) -> Entry:
     """Read the entry of a shard; refuse one of another plan."""
     file = entry_path(path, shard)
     content = read_checked_json(file)
@@ -222,9 +233,8 @@ def read_entry(path: Path, plan: Plan, shard: int) -> Entry:
     return Entry(rows.start, rows.stop, content["bytes"], content["sha256"])
 
 
-def map_shard(path: Path, plan: Plan, shard: int) -> dict[str, Tensor]:
-    """Map the columns of a shard into memory, after checking names, shapes and types."""
-    file = shard_path(path, shard)
+def map_shard(file: Path, plan: Plan, shard: int) -> dict[str, Tensor]:
+    """Map the columns of a shard's file into memory, after checking names, shapes and types."""
     expected = plan.columns(len(plan.rows_of(shard)))
     try:
         with safe_open(file, framework="pt") as opened:
@@ -242,10 +252,10 @@ def map_shard(path: Path, plan: Plan, shard: int) -> dict[str, Tensor]:
     return columns
 
 
-def check_size(file: Path, entry: Entry) -> None:
+def check_size(file: Place, entry: Entry) -> None:
     """Refuse a shard file of another size than its entry says."""
     try:
-        size = file.stat().st_size
+        size = place_size(file)
     except OSError as error:
         raise StoreError(f"cannot read {file}: {error}", hint=RESTORE) from error
     if size != entry.bytes:

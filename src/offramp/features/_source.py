@@ -1,7 +1,8 @@
 """Sources of raw samples: inputs with labels and sample ids, read by row range."""
 
+from copy import copy
 from dataclasses import dataclass
-from typing import Any, Protocol, final
+from typing import Any, Protocol, TypeVar, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +15,7 @@ from offramp.features._ids import Ids
 from offramp.preprocessing._raw import to_sliceable
 from offramp.preprocessing._row_hashes import hash_rows
 
-__all__ = ["ArraySource", "Rows", "Source", "read_ids"]
+__all__ = ["ArraySource", "Rows", "Source", "read_ids", "take_part"]
 
 READ_ROWS = 250
 """Rows that `read_ids` reads at a time."""
@@ -44,6 +45,30 @@ class Source(Protocol):
 
     def read(self, start: int, stop: int) -> Rows:
         """Return rows `start` to `stop - 1`."""
+
+
+T = TypeVar("T")
+
+
+def take_part(source: T, start: int, stop: int) -> T:
+    """Return a source with only what reading rows `start` to `stop - 1` needs, under the same row numbers.
+
+    It is what a worker is sent: of many rows, a source may hold labels, names or places in files. A source is cut by
+    its own method `part(start, stop)`; one without it is returned whole, so it should be small.
+
+    Args:
+        source: The source.
+        start: First row.
+        stop: Last row plus 1.
+
+    Example:
+        >>> whole = ArraySource(np.arange(8).reshape(4, 2), np.array([0, 1, 0, 1]), name="toy")
+        >>> part = take_part(whole, 1, 3)
+        >>> len(part), part.read(2, 3).inputs.tolist()
+        (4, [[4, 5]])
+    """
+    part = getattr(source, "part", None)
+    return source if part is None else cast(T, part(start, stop))
 
 
 def read_ids(source: Source, *, progress: bool = True) -> Ids:
@@ -91,15 +116,29 @@ class ArraySource:
         counts |= {f"inputs, leaf {i}": len(leaf) for i, leaf in enumerate(pytree.tree_leaves(self._inputs))}
         if len(set(counts.values())) != 1:
             raise InputError(expected="as many labels and ids as inputs", got=counts)
+        self._first, self._count = 0, len(self._labels)
 
     def __len__(self) -> int:
-        return len(self._labels)
+        return self._count
 
     def read(self, start: int, stop: int) -> Rows:
         """Return a copy of rows `start` to `stop - 1`."""
-        inputs = pytree.tree_map(lambda leaf: _copy(leaf[start:stop]), self._inputs)
-        ids = hash_rows(inputs) if self._ids is None else self._ids[start:stop]
-        return Rows(inputs, self._labels[start:stop].astype(np.int64), ids.astype(np.int64))
+        inputs, labels, ids = self._cut(start, stop)
+        ids = hash_rows(inputs) if ids is None else ids
+        return Rows(inputs, labels.astype(np.int64), ids.astype(np.int64))
+
+    def part(self, start: int, stop: int) -> "ArraySource":
+        """Return the source with a copy of rows `start` to `stop - 1` alone; see `take_part`."""
+        part = copy(self)
+        part._inputs, part._labels, part._ids = self._cut(start, stop)
+        part._first = start
+        return part
+
+    def _cut(self, start: int, stop: int) -> tuple[Any, Any, Any]:
+        """Return a copy of the inputs, labels and, if they were given, ids of some rows."""
+        rows = slice(start - self._first, stop - self._first)
+        ids = None if self._ids is None else self._ids[rows].copy()
+        return pytree.tree_map(lambda leaf: _copy(leaf[rows]), self._inputs), self._labels[rows].copy(), ids
 
 
 def _copy(leaf: Any) -> Any:

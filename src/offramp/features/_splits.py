@@ -1,8 +1,11 @@
 """Splits of the data: parts drawn by sample id, and the removal of samples that two splits share."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
@@ -10,15 +13,13 @@ import numpy.typing as npt
 from offramp.errors import OverlapWarning, SplitError
 from offramp.features._batch import BatchSource, FilteredSource
 from offramp.features._ids import Ids, IdSketch, rank_ids
+from offramp.features._sorted_ids import SortedIds
 
 __all__ = ["find_overlap", "hold_out", "keep_apart", "remove_overlap", "split_by_id"]
 
 PERCENT = 1
 """Largest share of a split that may also be in an earlier one, and is then removed. Real data has repeats: 7 rows of
 the test split of Banking77 are also in its training split. A larger share is a mistake."""
-
-UNPLACED = np.iinfo(np.int64).max
-"""Row number of a sample in a split that is known by a sketch only."""
 
 
 def split_by_id(ids: npt.ArrayLike, sizes: Sequence[int], *, seed: int = 0, rotation: int = 0) -> list[Ids]:
@@ -92,8 +93,8 @@ def hold_out(ids: Iterable[npt.ArrayLike], sizes: Sequence[int], *, seed: int = 
 def keep_apart(**splits: BatchSource) -> list[BatchSource]:
     """Remove from every split the samples that an earlier split has too; refuse more than 1 % of a split.
 
-    The samples for fitting, tuning, calibrating and testing must differ. The ids of the earlier splits are read in
-    pieces; those of the later split are held in memory.
+    The samples for fitting, tuning, calibrating and testing must differ. Ids are read in pieces, and sorted through
+    files where they are many, so that memory grows with the shared ids alone.
 
     Args:
         splits: The samples of each split by name, in the order of their use: fit, tune, calibrate, test.
@@ -133,11 +134,8 @@ def remove_overlap(source: BatchSource, earlier: Mapping[str, BatchSource | IdSk
         earlier: The samples of each earlier split, or a sketch of their ids.
         name: Name of the later split, for messages.
     """
-    if not earlier:
-        return source
-    ids = np.concatenate(list(_read_ids(source)))
-    rows = find_overlap(ids, earlier, name=name)
-    return FilteredSource(source, ids[rows]) if len(rows) else source
+    ids = _find_shared_ids(partial(_read_ids, source), earlier, name=name)
+    return FilteredSource(source, ids) if len(ids) else source
 
 
 def find_overlap(ids: Ids, earlier: Mapping[str, BatchSource | IdSketch], *, name: str) -> Ids:
@@ -157,51 +155,90 @@ def find_overlap(ids: Ids, earlier: Mapping[str, BatchSource | IdSketch], *, nam
     Raises:
         SplitError: If there are too many.
     """
-    places = {split: _find_places(ids, samples) for split, samples in earlier.items()}
-    places = {split: rows for split, rows in places.items() if (rows >= 0).any()}
-    if not places:
+    return np.flatnonzero(np.isin(ids, _find_shared_ids(lambda: [ids], earlier, name=name)))
+
+
+def _find_shared_ids(
+    read: Callable[[], Iterable[Ids]], earlier: Mapping[str, BatchSource | IdSketch], *, name: str
+) -> Ids:
+    """Find the ids of a split that an earlier split has too, ascending; `read` yields its ids in pieces."""
+    sketches = {split: samples for split, samples in earlier.items() if isinstance(samples, IdSketch)}
+    sources = {split: samples for split, samples in earlier.items() if not isinstance(samples, IdSketch)}
+    by_split = {split: _intersect_sketch(read, sketch) for split, sketch in sketches.items()}
+    if sources:
+        by_split |= _intersect_sources(read, sources)
+    by_split = {split: by_split[split] for split in earlier if len(by_split[split])}
+    if not by_split:
         return np.empty(0, np.int64)
-    shared = np.any([rows >= 0 for rows in places.values()], axis=0)
-    testable = np.full(len(ids), True)
-    for samples in earlier.values():
-        testable &= samples.can_tell(ids) if isinstance(samples, IdSketch) else True
-    num_testable, num_shared = int(testable.sum()), int((shared & testable).sum())
+    shared = np.unique(np.concatenate(list(by_split.values())))
+    num_rows = num_shared = num_testable = num_both = 0
+    first = None  # row number and id of the first shared row
+    for piece in read():
+        is_shared = np.isin(piece, shared)
+        is_testable = np.full(len(piece), True)
+        for sketch in sketches.values():
+            is_testable &= sketch.can_tell(piece)
+        if first is None and is_shared.any():
+            first = num_rows + int(is_shared.argmax()), int(piece[is_shared.argmax()])
+        num_rows += len(piece)
+        num_shared += int(is_shared.sum())
+        num_testable += int(is_testable.sum())
+        num_both += int((is_shared & is_testable).sum())
     allowed = PERCENT * num_testable / 100
-    is_estimate = num_testable < len(ids)
-    splits = " and ".join(f"'{split}'" for split in places)
-    count = f"{int(shared.sum()):,} of the {len(ids):,} rows of '{name}' {'is' if shared.sum() == 1 else 'are'}"
-    if 100 * int(shared.sum()) > PERCENT * len(ids) or (is_estimate and num_shared > allowed + 2 * allowed**0.5):
-        row = int(shared.argmax())
-        split, place = next((split, int(rows[row])) for split, rows in places.items() if rows[row] >= 0)
-        share = f" (about {100 * num_shared / num_testable:.0f} %, estimated from the saved ids)"
+    is_estimate = num_testable < num_rows
+    splits = " and ".join(f"'{split}'" for split in by_split)
+    count = f"{num_shared:,} of the {num_rows:,} rows of '{name}' {'is' if num_shared == 1 else 'are'}"
+    if 100 * num_shared > PERCENT * num_rows or (is_estimate and num_both > allowed + 2 * allowed**0.5):
+        assert first is not None
+        row, example = first
+        split = next(split for split, ids in by_split.items() if example in ids)
+        share = f" (about {100 * num_both / num_testable:.0f} %, estimated from the saved ids)"
         raise SplitError(
             f"{count} in {splits} too{share if is_estimate and num_testable else ''}, for example row {row}"
-            + ("" if place == UNPLACED else f", which is row {place} of '{split}'"),
+            + (f", which is row {_find_row(example, sources[split])} of '{split}'" if split in sources else ""),
             expected=f"at most {PERCENT} %",
             hint=f"give '{name}' other rows, or take the shared ones out of it",
         )
-    warnings.warn(f"{count} in {splits} too and left out of '{name}'", OverlapWarning, stacklevel=2)
-    return np.flatnonzero(shared)
+    warnings.warn(f"{count} in {splits} too and left out of '{name}'", OverlapWarning, stacklevel=3)
+    return shared
 
 
-def _find_places(ids: Ids, samples: BatchSource | IdSketch) -> Ids:
-    """Find the first row of each id in a split; -1 if there is none."""
-    if isinstance(samples, IdSketch):
-        return np.where(samples.contains(ids), UNPLACED, -1)
-    different, inverse = np.unique(ids, return_inverse=True)
-    places = np.full(len(different), -1, np.int64)
+def _intersect_sketch(read: Callable[[], Iterable[Ids]], sketch: IdSketch) -> Ids:
+    return np.unique(np.concatenate([np.empty(0, np.int64), *(piece[sketch.contains(piece)] for piece in read())]))
+
+
+def _intersect_sources(read: Callable[[], Iterable[Ids]], sources: Mapping[str, BatchSource]) -> dict[str, Ids]:
+    """Return the ids that are in each source too, ascending."""
+    shared = {}
+    with TemporaryDirectory(prefix="offramp-ids-") as folder:
+        later = SortedIds(read(), _make_folder(folder, "later"))
+        for number, (split, source) in enumerate(sources.items()):
+            pieces = _read_ids(source)
+            if later.all_held:  # of a large split, only what a small one has need be sorted
+                pieces = (piece[later.hold(piece)] for piece in pieces)
+            blocks = later.intersect(SortedIds(pieces, _make_folder(folder, str(number))))
+            shared[split] = np.concatenate([np.empty(0, np.int64), *blocks])
+    return shared
+
+
+def _make_folder(folder: str, name: str) -> Path:
+    path = Path(folder, name)
+    path.mkdir()
+    return path
+
+
+def _find_row(wanted: int, source: BatchSource) -> int:
+    """Return the first row of a source with an id that it has."""
     num_rows = 0
-    for piece in _read_ids(samples) if len(ids) else ():
-        nearest = np.minimum(np.searchsorted(different, piece), len(different) - 1)
-        rows = np.flatnonzero(different[nearest] == piece)[::-1]  # reversed: of repeats, the first row is written last
-        new = places[nearest[rows]] < 0
-        places[nearest[rows][new]] = num_rows + rows[new]
+    for piece in _read_ids(source):
+        if wanted in piece:
+            return num_rows + int((piece == wanted).argmax())
         num_rows += len(piece)
-    return places[inverse]
+    raise AssertionError(wanted)
 
 
 def _read_ids(source: BatchSource) -> Iterator[Ids]:
-    yield from (keys.ids for keys in source.keys())
+    return (keys.ids for keys in source.keys())
 
 
 def _move_cuts(ranks: npt.NDArray[np.uint64], cuts: npt.NDArray[np.int64]) -> list[int]:

@@ -6,12 +6,14 @@ Layout of the folder (docs/store.md describes the content of each file):
     shards/000000.safetensors   the columns of rows 0 to shard_rows - 1
     shards/000000.json          their row range, size and hash, written after the shard
     manifest.json               the plan and the entries of all shards, written when all shards are there
-    .lock                       held by the process that is writing
+    .lock                       held by the process that is writing, if the folder is local
 """
 
+import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import final
@@ -20,9 +22,19 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from offramp._files import TEMPORARY, file_sha256, hold_lock, read_checked_json, write_checked_json
+from offramp._files import (
+    TEMPORARY,
+    Place,
+    as_place,
+    file_sha256,
+    hold_lock,
+    place_size,
+    read_checked_json,
+    write_atomically,
+    write_checked_json,
+)
 from offramp._registry import unknown_name
-from offramp.errors import CorruptFileError, StoreError
+from offramp.errors import CorruptFileError, InputError, StoreError
 from offramp.features._ids import Ids
 from offramp.features._shard import (
     REDO,
@@ -42,6 +54,9 @@ __all__ = ["Store", "begin_store", "compile_manifest", "hold_store", "pending_sh
 OPEN_SHARDS = 128
 """Largest number of mapped shards. Mapping one again costs 0.1 ms; each takes address space, but no memory."""
 
+READERS = 16
+"""Entries that are read from an object store at once: each takes some milliseconds, nearly all of it waiting."""
+
 WAIT_S = 10.0
 """Seconds to wait for another writer of a store: about as long as verifying a store of some gigabytes takes."""
 
@@ -53,30 +68,31 @@ class Store:
     JSON files are verified when the store is opened, a shard when it is first mapped.
 
     Args:
-        path: Folder of the store.
+        place: Folder or address of the store.
         plan: The plan of the extraction.
         entries: One per shard.
     """
 
-    def __init__(self, path: Path, plan: Plan, entries: tuple[Entry, ...]) -> None:
-        self.path = path
+    def __init__(self, place: Place, plan: Plan, entries: tuple[Entry, ...]) -> None:
+        self.place = place
         self.plan = plan
         self._entries = entries
         self._verified: set[int] = set()
         self._mapped: OrderedDict[int, dict[str, Tensor]] = OrderedDict()
 
     @classmethod
-    def open(cls, path: str | Path) -> "Store":
+    def open(cls, path: str | Place) -> "Store":
         """Open a finished store.
 
         Args:
-            path: Its folder, local or mounted.
+            path: Its folder, or its address in an object store; shards are then copied to a local cache when they are
+                first read.
 
         Raises:
             StoreError: If there is no finished store in the folder, or a file cannot be read.
             CorruptFileError: If a file was changed.
         """
-        path = Path(path)
+        path = as_place(path)
         plan = read_plan(path)
         manifest = path / "manifest.json"
         if not manifest.exists():
@@ -88,15 +104,21 @@ class Store:
         shards = content.get("shards")
         if content.get("plan") != plan.to_json() or not isinstance(shards, list) or len(shards) != plan.num_shards:
             raise CorruptFileError(f"{manifest} does not match the plan of this store", hint=REDO)
-        entries = tuple(read_entry(path, plan, shard) for shard in range(plan.num_shards))
+        entries = tuple(_read_entries(path, plan))
         for shard, entry in enumerate(entries):
             if asdict(entry) != shards[shard]:
                 raise CorruptFileError(
                     f"{entry_path(path, shard)} and {manifest.name} do not agree",
                     hint="delete both and run the same extraction again",
                 )
-            check_size(shard_path(path, shard), entry)
         return cls(path, plan, entries)
+
+    @property
+    def path(self) -> Path:
+        """Folder of the store, if it has one."""
+        if not isinstance(self.place, Path):
+            raise InputError(expected="a store in a folder", got=f"one at {self.place}", hint="copy it to a folder")
+        return self.place
 
     @property
     def num_rows(self) -> int:
@@ -131,7 +153,7 @@ class Store:
     def widths(self, pooling: str) -> tuple[int, ...]:
         """Return the number of features of each stage under a pooling: L numbers."""
         if pooling not in self.plan.poolings:
-            raise unknown_name(f"pooling of the store of '{self.plan.source}' in {self.path}", pooling, self.poolings)
+            raise unknown_name(f"pooling of the store of '{self.plan.source}' in {self.place}", pooling, self.poolings)
         return self.plan.poolings[pooling]
 
     def shard(self, index: int) -> Mapping[str, Tensor]:
@@ -143,20 +165,40 @@ class Store:
         if index in self._mapped:
             self._mapped.move_to_end(index)
             return self._mapped[index]
+        file = self._local_file(index)
         if index not in self._verified:
-            file = shard_path(self.path, index)
             check_size(file, self._entries[index])
             if file_sha256(file) != self._entries[index].sha256:
+                if not isinstance(self.place, Path):
+                    file.unlink()  # else the same copy would be read again
                 raise CorruptFileError(
                     f"{file} does not match its checksum",
                     hint="run the same extraction again: it redoes only this shard",
                 )
             self._verified.add(index)
-        columns = map_shard(self.path, self.plan, index)
+        columns = map_shard(file, self.plan, index)
         self._mapped[index] = columns
         if len(self._mapped) > OPEN_SHARDS:
             self._mapped.popitem(last=False)
         return columns
+
+    def _local_file(self, index: int) -> Path:
+        """Return the file of a shard, copied from the object store if needed."""
+        place = shard_path(self.place, index)
+        if isinstance(place, Path):
+            return place
+        entry = self._entries[index]
+        file = cache_folder() / f"{entry.sha256}.safetensors"  # by its content: another store may have the same shard
+        if not file.exists() or place_size(file) != entry.bytes:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with write_atomically(file) as temporary:
+                    place.download(temporary)
+            except OSError as error:
+                raise StoreError(
+                    f"cannot copy {place} to {file}: {error}", hint="make room, or check address and network"
+                ) from error
+        return file
 
     def hold_out(self, sizes: Sequence[int], *, seed: int = 0) -> list[Ids]:
         """Draw a few rows by sample id, to tune and to calibrate with, without holding the ids of all rows.
@@ -189,7 +231,12 @@ class Store:
         return values
 
 
-def read_plan(path: Path) -> Plan:
+def cache_folder() -> Path:
+    """Return the folder of shards that were copied from object stores; it may be deleted at any time."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "offramp", "shards")
+
+
+def read_plan(path: Place) -> Plan:
     """Read the plan of a store, finished or not."""
     file = path / "plan.json"
     if not file.exists():
@@ -201,29 +248,31 @@ def read_plan(path: Path) -> Plan:
 
 
 @contextmanager
-def hold_store(path: Path) -> Iterator[None]:
+def hold_store(path: Place) -> Iterator[None]:
     """Hold a store so that no other process writes to it; a kill releases it.
 
     Args:
-        path: Folder of the store; created if needed. The lock is the hidden file `.lock` in it, which stays.
+        path: Folder of the store; created if needed. The lock is the hidden file `.lock` in it, which stays. Object
+            stores have no locks: two runs with one plan write the same objects, and another plan is refused.
 
     Raises:
         BusyError: If another process is still writing after some seconds; the message names the process.
     """
-    with hold_lock(path / ".lock", wait_s=WAIT_S):
+    with hold_lock(path / ".lock", wait_s=WAIT_S) if isinstance(path, Path) else nullcontext():
         yield
 
 
-def begin_store(path: Path, plan: Plan) -> None:
+def begin_store(path: Place, plan: Plan) -> None:
     """Create the folder and write the plan, or check that the folder holds a store with this plan.
 
     Temporary files of killed writers are removed, so no other process may be writing.
     """
-    try:
-        (path / "shards").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot make the folder {path}: {error}", hint="choose another path") from error
-    _remove_temporary_files(path)
+    if isinstance(path, Path):
+        try:
+            (path / "shards").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot make the folder {path}: {error}", hint="choose another path") from error
+        _remove_temporary_files(path)
     if not (path / "plan.json").exists():
         write_checked_json(path / "plan.json", plan.to_json())
         return
@@ -236,26 +285,35 @@ def begin_store(path: Path, plan: Plan) -> None:
         )
 
 
-def pending_shards(path: Path, plan: Plan) -> list[int]:
+def pending_shards(path: Place, plan: Plan) -> list[int]:
     """Return the shards still to be extracted: missing ones, and those whose bytes do not match their entry."""
     return [shard for shard in range(plan.num_shards) if not is_finished(path, plan, shard)]
 
 
-def compile_manifest(path: str | Path) -> Store:
+def compile_manifest(path: str | Place) -> Store:
     """Finish a store: check that all shards are there, and write the manifest.
 
     Call it once, when all writers are done.
     """
-    path = Path(path)
+    path = as_place(path)
     plan = read_plan(path)
-    entries = []
-    for shard in range(plan.num_shards):
-        entry = read_entry(path, plan, shard)
-        check_size(shard_path(path, shard), entry)
-        entries.append(asdict(entry))
-    _remove_temporary_files(path)
+    entries = [asdict(entry) for entry in _read_entries(path, plan)]
+    if isinstance(path, Path):
+        _remove_temporary_files(path)
     write_checked_json(path / "manifest.json", {"plan": plan.to_json(), "shards": entries})
     return Store.open(path)
+
+
+def _read_entries(path: Place, plan: Plan) -> Iterator[Entry]:
+    """Yield the entries of all shards, after checking that the shards are there and as long as they should be."""
+
+    def read(shard: int) -> Entry:
+        entry = read_entry(path, plan, shard)
+        check_size(shard_path(path, shard), entry)
+        return entry
+
+    with ThreadPoolExecutor(1 if isinstance(path, Path) else READERS) as pool:
+        yield from pool.map(read, range(plan.num_shards))
 
 
 def _remove_temporary_files(path: Path) -> None:

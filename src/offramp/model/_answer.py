@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from offramp._notebook import html_table
 from offramp.errors import MissingExtraError
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ __all__ = ["NOT_FINITE", "Answer", "join_answers"]
 
 NOT_FINITE = "no finite answer: check the input for NaN or infinite numbers"
 """Message of an input for which the network computes no numbers."""
+
+ROWS = 10
+"""Inputs that a notebook shows at most."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,6 +73,24 @@ class Answer:
         bad = f"; {len(self.errors)} bad" if self.errors else ""
         return f"Answer({len(self)} samples: {', '.join(first)}{more}; {exits or 'no exits'}; {cost}{bad})"
 
+    def _repr_html_(self) -> str:
+        columns = ("input", "label", "confidence", "exit", "relative cost")
+        rows = [
+            (str(index), row["error"], "", "", "")
+            if "error" in row
+            else (
+                str(index),
+                str(row["label"]),
+                f"{row['confidence']:.3f}",
+                str(row["exit"]),
+                f"{row['relative_cost']:.3f}",
+            )
+            for index in range(min(len(self), ROWS))
+            for row in self[index].to_dicts()
+        ]
+        notes = [f"{len(self) - ROWS:,} more"] if len(self) > ROWS else []
+        return html_table(repr(self), columns, rows, notes)
+
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return one dictionary of plain Python values per sample; that of a bad input has its "error" alone.
 
@@ -95,6 +117,23 @@ class Answer:
                 },
             }
             for row, (label, confidence, exit, cost) in enumerate(columns)
+        ]
+
+    def to_pipeline(self) -> list[dict[str, Any]]:
+        """Return what a text or image classification pipeline of transformers returns: labels and scores.
+
+        Classes without names are called LABEL_0, LABEL_1, ... as they are there. A bad input has its "error" alone.
+
+        Example:
+            >>> columns = torch.tensor([1]), torch.tensor([[0.25, 0.75]]), torch.tensor([0]), torch.tensor([0.5])
+            >>> Answer(*columns, prediction_sets={}, classes=("no", "yes")).to_pipeline()
+            [{'label': 'yes', 'score': 0.75}]
+        """
+        return [
+            row
+            if "error" in row
+            else {"label": row["label"] if self.classes else f"LABEL_{row['label']}", "score": row["confidence"]}
+            for row in self.to_dicts()
         ]
 
     def to_pandas(self) -> "pandas.DataFrame":

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from offramp._notebook import html_table
 from offramp._progress import progress_bar
 from offramp.backbone import Cascade
 from offramp.backbone._backbone import Backbone
@@ -65,6 +66,28 @@ class Estimate:
     """Points of the network's own exits and of the cascade if there is one: one per cost that can be met."""
     alone: tuple[tuple[str, EstimatedPoint], ...]
     """Figures of each earlier member of a cascade by itself, without exits."""
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                name,
+                f"{point.cost:.3f}",
+                f"{100 * point.change:+.2f}",
+                "{:+.2f} to {:+.2f}".format(*(100 * end for end in point.change_interval)),
+            )
+            for name, point in self.rows()
+        ]
+        return html_table(self.title, ("", "cost", "change", "95 % interval"), rows)
+
+    @property
+    def title(self) -> str:
+        """Title of the table."""
+        return f"{self.samples:,} samples; the full network is right on {100 * self.full_accuracy:.1f} %"
+
+    def rows(self) -> list[tuple[str, EstimatedPoint]]:
+        """Return all points with their names: those of each curve, then each earlier member by itself."""
+        exits = [(f"exits in {name}", point) for name, curve in self.curves.items() for point in curve]
+        return exits + [(f"{name} by itself", point) for name, point in self.alone]
 
     def cheapest(self, name: str, *, drop: float = 0.01, with_confidence: bool = True) -> EstimatedPoint | None:
         """Return the cheapest point of a curve that loses at most `drop`, or None.

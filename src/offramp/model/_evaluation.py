@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from offramp._notebook import html_table
 from offramp.cost import Costs
 from offramp.data._labelled import LabelledData
 from offramp.features import BatchSource
@@ -68,7 +69,7 @@ class Evaluation:
         return f"Evaluation({self.samples:,} samples, {len(self.points)} points)"
 
     def __str__(self) -> str:
-        lines = [f"{self.samples:,} samples, full network {100 * self.full_accuracy:.2f} % right"]
+        lines = [self._title()]
         for point, row in zip(self.points, self.rows, strict=True):
             low, high = row.change_interval
             lines.append(
@@ -76,6 +77,23 @@ class Evaluation:
                 f"({100 * row.change:+.2f} points, 95 % interval {100 * low:+.2f} to {100 * high:+.2f})"
             )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        columns = ("policy", "relative cost", "accuracy", "change", "95 % interval")
+        rows = [
+            (
+                point.policy,
+                f"{row.relative_cost:.3f}",
+                f"{100 * row.accuracy:.2f}",
+                f"{100 * row.change:+.2f}",
+                "{:+.2f} to {:+.2f}".format(*(100 * end for end in row.change_interval)),
+            )
+            for point, row in zip(self.points, self.rows, strict=True)
+        ]
+        return html_table(self._title(), columns, rows)
+
+    def _title(self) -> str:
+        return f"{self.samples:,} samples, full network {100 * self.full_accuracy:.2f} % right"
 
 
 def evaluate(

@@ -3,13 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
+from offramp._notebook import html_table
 from offramp.cost._unit import CostUnit
 from offramp.policy import OperatingPoint
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 __all__ = ["Contribution", "Frontier", "area"]
 
@@ -79,37 +76,44 @@ class Frontier:
         ]
 
     def __str__(self) -> str:
-        from rich.console import Console  # not above: it takes longer to import than all of offramp
+        # Not above: they take longer to import than all of offramp.
+        from rich.console import Console
+        from rich.table import Table
 
-        console = Console(width=100, color_system=None)
+        columns, rows = self._cells()
+        table = Table()
+        for column in columns:
+            table.add_column(column, justify="right")
+        for row in rows:
+            table.add_row(*row)
+        # In a notebook rich would also show an empty output.
+        console = Console(width=100, color_system=None, force_jupyter=False)
         with console.capture() as capture:
-            console.print(self._table())
+            console.print(table)
         return f"{self._title()}\n{capture.get()}" + "".join(f"{line}\n" for line in self._notes())
 
     def _repr_html_(self) -> str:
-        table = self._table()
-        header = "".join(f"<th>{column.header}</th>" for column in table.columns)
-        rows = zip(*(column.cells for column in table.columns), strict=True)
-        body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-        notes = "".join(f"<p>{line}</p>" for line in self._notes())
-        return f"<p>{self._title()}</p><table><tr>{header}</tr>{body}</table>{notes}"
+        columns, rows = self._cells()
+        return html_table(self._title(), columns, rows, self._notes())
 
     def _rows(self) -> list[dict[str, float]]:
         """Return at most ROWS rows, evenly spread over the points."""
         rows = self.to_dicts()
         return [rows[place] for place in sorted({round(step * (len(rows) - 1) / (ROWS - 1)) for step in range(ROWS)})]
 
-    def _table(self) -> "Table":
-        from rich.table import Table
-
-        table = Table()
+    def _cells(self) -> tuple[tuple[str, ...], list[list[str]]]:
+        """Return the headers and rows of the table."""
         extra = (self.unit.heading,) if self.unit.heading else ()
-        for column in (*extra, "cost", "accuracy", "change"):
-            table.add_column(column, justify="right")
-        for row in self._rows():
-            figures = [f"{row['cost']:.3f}", f"{100 * row['accuracy']:.2f}", f"{100 * row['change']:+.2f}"]
-            table.add_row(*(self.unit.figure(row["cost"]) for _ in extra), *figures)
-        return table
+        rows = [
+            [
+                *(self.unit.figure(row["cost"]) for _ in extra),
+                f"{row['cost']:.3f}",
+                f"{100 * row['accuracy']:.2f}",
+                f"{100 * row['change']:+.2f}",
+            ]
+            for row in self._rows()
+        ]
+        return (*extra, "cost", "accuracy", "change"), rows
 
     def _title(self) -> str:
         shown = len(self._rows())

@@ -19,6 +19,7 @@ from offramp.exits import ExitSet
 from offramp.features._ids import MOST_RANKS, IdSketch
 from offramp.model._frontier import Contribution
 from offramp.model._model import EarlyExitModel
+from offramp.model._predictor import SavedArtifact, mark_saved
 from offramp.policy import POLICIES
 from offramp.pooling import POOLINGS
 
@@ -99,7 +100,7 @@ def load(path: str | Path, *, backbone: Backbone | None = None, trust: Collectio
         backend=None if view is None else view.backend,
         tuned_on=view,
     )
-    return _at_request(model, content.at("request"))
+    return mark_saved(_at_request(model, content.at("request")), SavedArtifact.at(path, artifact.sha256))
 
 
 def _unit(field: Field) -> CostUnit:

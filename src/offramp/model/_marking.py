@@ -12,7 +12,7 @@ from offramp.model._answer import Answer, join_answers
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
 
-__all__ = ["OnError", "mark_input", "predict_marking", "refuse_errors"]
+__all__ = ["OnError", "mark_inputs", "predict_marking", "refuse_errors"]
 
 OnError = Literal["raise", "mark"]
 """Treatment of bad inputs."""
@@ -60,7 +60,7 @@ def _predict_part(
         if not count:
             raise
         if count == 1:
-            return mark_input(model, str(error))
+            return mark_inputs(model, [str(error)])
     middle = part.start + count // 2
     halves = slice(part.start, middle), slice(middle, part.stop)
     return join_answers([_predict_part(model, inputs, rows, half, generator) for half in halves])
@@ -71,14 +71,15 @@ def _take(inputs: Any, part: slice) -> Any:
     return {name: values[part] for name, values in inputs.items()} if isinstance(inputs, Mapping) else inputs[part]
 
 
-def mark_input(model: "EarlyExitModel", message: str) -> Answer:
-    """Return the answer to one bad input that the network could not take.
+def mark_inputs(model: "EarlyExitModel", messages: Sequence[str]) -> Answer:
+    """Return the answers to bad inputs that the network could not take.
 
     Args:
         model: The model.
-        message: The reason.
+        messages: The reason for each input.
     """
-    missing, empty = torch.tensor([-1]), torch.zeros(1, model.backbone.num_classes, dtype=torch.bool)
+    count = len(messages)
+    missing, empty = torch.full((count,), -1), torch.zeros(count, model.backbone.num_classes, dtype=torch.bool)
     sets = dict.fromkeys(model.point.conformal_thresholds, empty)
     probabilities = torch.full(empty.shape, torch.nan)
-    return Answer(missing, probabilities, missing, torch.zeros(1), sets, model.classes, {0: message})
+    return Answer(missing, probabilities, missing, torch.zeros(count), sets, model.classes, dict(enumerate(messages)))

@@ -1,9 +1,10 @@
 """The early-exit model: a frozen network with exits, all its operating points, and the current one."""
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from offramp.model._evaluation import Evaluation, evaluate
 from offramp.model._frontier import Contribution, Frontier
 from offramp.model._marking import OnError, predict_marking, refuse_errors
 from offramp.model._outcomes import Outcomes, compute_outcomes
+from offramp.model._predictor import Predictor, SavedArtifact, make_predictor, mark_saved
 from offramp.model._recalibrate import recalibrate
 from offramp.model._saving import save
 from offramp.model._times import with_latency
@@ -113,6 +115,8 @@ class EarlyExitModel:
     """Rule for removing finished samples from a batch; at once if left out."""
     tuned_on: BackendView | None = None
     """The network as its backend computes it, if temperatures and points were tuned on that: `with_backend`."""
+    saved: SavedArtifact | None = field(default=None, init=False, repr=False, compare=False)
+    """The artifact that holds this model, from `save` or `load`; None for a changed copy: `replace` leaves it out."""
 
     def __repr__(self) -> str:
         points = ", ".join(f"{len(points)} points by {policy}" for policy, points in self.points.items())
@@ -121,7 +125,7 @@ class EarlyExitModel:
         return f"EarlyExitModel({self.backbone.name}, {self.backbone.num_exits} exits, {points}{at})"
 
     def _repr_html_(self) -> str:
-        return f"<p><code>{self!r}</code></p>{self.frontier._repr_html_()}"
+        return f"<p><code>{escape(repr(self))}</code></p>{self.frontier._repr_html_()}"
 
     @property
     def policy(self) -> str:
@@ -215,7 +219,7 @@ class EarlyExitModel:
         """
         request = Request(cost, accuracy, latency_ms, max_drop, confidence, loss, bound, policy)
         model = replace(self, request=request, chosen=None)
-        return replace(model, chosen=model.point)
+        return mark_saved(replace(model, chosen=model.point), self.saved)
 
     @torch.inference_mode()
     def predict(
@@ -249,7 +253,6 @@ class EarlyExitModel:
         rows = self.pick_rows(budget, len(sizes))
         return refuse_errors(self.answer(*self.engine.run(hidden, point=rows, generator=generator), sizes, rows))
 
-    @torch.inference_mode()
     def predict_many(
         self, batches: Iterable[Any], *, budget: float | None = None, generator: torch.Generator | None = None
     ) -> Answer:
@@ -267,6 +270,19 @@ class EarlyExitModel:
         Returns:
             The answers of all batches, in their order: those of `predict`, up to rounding.
         """
+        return refuse_errors(self.answer_many(batches, budget=budget, generator=generator))
+
+    @torch.inference_mode()
+    def answer_many(
+        self, batches: Iterable[Any], *, budget: float | None = None, generator: torch.Generator | None = None
+    ) -> Answer:
+        """Classify many batches as `predict_many` does, but mark inputs without a finite answer, not refuse them.
+
+        Args:
+            batches: As for `predict_many`.
+            budget: As for `predict_many`.
+            generator: As for `predict`.
+        """
         sizes = [torch.empty(0)]
 
         def prepare_all() -> Iterator[Hidden]:
@@ -280,7 +296,7 @@ class EarlyExitModel:
         probabilities, exits = run_dense(self.engine, prepare_all(), point=point, generator=generator)
         all_sizes = torch.cat(sizes)
         rows = None if row is None else row.expand(len(all_sizes))
-        return refuse_errors(self.answer(probabilities, exits, all_sizes, rows))
+        return self.answer(probabilities, exits, all_sizes, rows)
 
     def evaluate(
         self,
@@ -362,7 +378,62 @@ class EarlyExitModel:
             weights: True embeds the network's weights. Default: True for networks of timm, torchvision and
                 transformers, and if the model was loaded from an artifact that embeds them; else False.
         """
-        save(self, path, factory=factory, weights=weights)
+        mark_saved(self, SavedArtifact.at(path, save(self, path, factory=factory, weights=weights)))
+
+    def predictor(
+        self,
+        *,
+        column: str | Sequence[str] | None = None,
+        keep: Sequence[str] = (),
+        budget: float | None = None,
+        miscoverage: float = 0.05,
+        probabilities: bool = False,
+        batch_size: int = 64,
+        backend: str | None = None,
+        device: str | None = None,
+        threads: int | None = None,
+        artifact: str | Path | None = None,
+        trust: Collection[str] = (),
+    ) -> Predictor:
+        """Return a function from columns of inputs to columns of answers, for Ray Data, Spark or a pool of processes.
+
+        It is small and can be pickled, as it holds the place of the artifact and not the model; `Predictor` describes
+        its columns, docs/scale.md how to use it.
+
+        Args:
+            column: Column of the inputs, or several for a network that takes a mapping, such as `("input_ids",
+                "attention_mask")`; the only one if left out.
+            keep: Columns to hand through, such as an id: engines may change the order of batches.
+            budget: As for `predict`, one for all; the model's point if left out.
+            miscoverage: Miscoverage of the prediction sets; models without sets have no such column.
+            probabilities: Add the column `probabilities`.
+            batch_size: Samples that a stage runs at a time. Give batches of many times as many: samples that have not
+                left wait at their stage until as many are together again.
+            backend: A name in `offramp.runtime.BACKENDS`; by default the one that the points were tuned on.
+            device: Device of the network, such as "cuda"; the CPU if left out.
+            threads: Number of torch threads per process; torch's own choice if left out.
+            artifact: Folder or address (`s3://bucket/my-offramp`) where processes find a copy of the artifact, if they
+                do not see the folder it was saved to.
+            trust: As for `offramp.load`.
+
+        Raises:
+            ArtifactError: If the model was not saved, or changed since.
+            BudgetError: If the budget is lower than the cost of the cheapest point.
+        """
+        return make_predictor(
+            self,
+            column=column,
+            keep=keep,
+            budget=budget,
+            miscoverage=miscoverage,
+            probabilities=probabilities,
+            batch_size=batch_size,
+            backend=backend,
+            device=device,
+            threads=threads,
+            artifact=artifact,
+            trust=trust,
+        )
 
     def with_backend(
         self,

@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["save"]
 
 
-def save(model: "EarlyExitModel", path: str | Path, *, factory: Factory | None, weights: bool | None) -> None:
-    """Write a model into a folder; `EarlyExitModel.save` describes the arguments."""
+def save(model: "EarlyExitModel", path: str | Path, *, factory: Factory | None, weights: bool | None) -> str:
+    """Write a model into a folder; `EarlyExitModel.save` describes the arguments.
+
+    Returns:
+        The hash of the manifest.
+    """
     backbone = model.backbone
     model.preprocessing.check()
     if isinstance(factory, str):
@@ -86,4 +90,4 @@ def save(model: "EarlyExitModel", path: str | Path, *, factory: Factory | None, 
     attachments = attachment_tensors(model.preprocessing, factory)
     if attachments:
         tensors["attachments"] = attachments
-    write_artifact(path, content, tensors)
+    return write_artifact(path, content, tensors)

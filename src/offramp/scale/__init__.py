@@ -1,6 +1,6 @@
-"""Extraction and batch inference on many workers, of one machine or a cluster."""
+"""Extraction on many workers, and batch inference over files that continues after a lost driver."""
 
 from offramp.scale._extract import extract_on_cluster
-from offramp.scale._predict import predict_on_cluster
+from offramp.scale._predict import predict_files
 
-__all__ = ["extract_on_cluster", "predict_on_cluster"]
+__all__ = ["extract_on_cluster", "predict_files"]

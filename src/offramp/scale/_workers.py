@@ -22,6 +22,7 @@ from typing import Any, TypeVar, final
 
 import torch
 
+from offramp._files import Place
 from offramp.errors import InputError, MissingExtraError, OfframpError, StoreError, WorkerLostError
 
 __all__ = ["Workers", "check_counts", "check_portable", "check_shared", "open_workers"]
@@ -55,6 +56,7 @@ class Workers:
     Args:
         threads: Number of torch threads per worker.
         at_most: Most workers to use; None for all of the cluster.
+        gpus: Number of GPUs per worker.
         folder: A folder that all workers see, through which they get their work; without it, Ray sends the work. Ray
             ends the driver if it holds an object of a lost machine, so a cluster that is started here uses a folder.
 
@@ -62,8 +64,9 @@ class Workers:
         threads: As above.
     """
 
-    def __init__(self, threads: int, at_most: int | None, folder: Path | None = None) -> None:
+    def __init__(self, threads: int, at_most: int | None, *, gpus: float = 0, folder: Path | None = None) -> None:
         self.threads = threads
+        self._gpus = gpus
         self._at_most = at_most
         self._folder = folder
         self._available = 0
@@ -73,7 +76,8 @@ class Workers:
     def count(self) -> int:
         """The number of workers now."""
         if monotonic() >= self._recount_at:
-            self._available, self._recount_at = _count_workers(self.threads), monotonic() + RECOUNT_EVERY_S
+            self._available = _count_workers(self.threads, self._gpus)
+            self._recount_at = monotonic() + RECOUNT_EVERY_S
         return self._available if self._at_most is None else min(self._available, self._at_most)
 
     def run(self, jobs: Iterable[Job], work: Callable[[Job], Result]) -> Iterator[tuple[Job, Result]]:
@@ -98,7 +102,9 @@ class Workers:
         """
         ray = _ray()
         reference = ray.put(work) if self._folder is None else _write_work(work, self._folder)
-        task = ray.remote(_do_job).options(num_cpus=self.threads, max_retries=TRIES - 1, retry_exceptions=False)
+        task = ray.remote(_do_job).options(
+            num_cpus=self.threads, num_gpus=self._gpus, max_retries=TRIES - 1, retry_exceptions=False
+        )
         remaining = iter(jobs)
         running: dict[Any, Job] = {}
         try:
@@ -123,7 +129,9 @@ class Workers:
 
 
 @contextmanager
-def open_workers(workers: int | None = None, address: str | None = None, *, threads: int = 1) -> Iterator[Workers]:
+def open_workers(
+    workers: int | None = None, address: str | None = None, *, threads: int = 1, gpus: float = 0
+) -> Iterator[Workers]:
     """Start worker processes on this machine, or use those of a running cluster.
 
     If the caller has connected Ray before, that cluster is used and left running. A cluster that is started here is
@@ -135,6 +143,8 @@ def open_workers(workers: int | None = None, address: str | None = None, *, thre
             all.
         address: Address of a Ray cluster, "host:port" or "auto"; by default workers are started here.
         threads: Number of torch threads per worker.
+        gpus: Number of GPUs per worker, Ray's `num_gpus`: 1, or 0.5 for two workers on one. Ray shows a worker no other
+            GPUs than its own. Those of this machine are Ray's to find.
 
     Yields:
         The workers.
@@ -144,10 +154,10 @@ def open_workers(workers: int | None = None, address: str | None = None, *, thre
         ...     print(sorted(workers.run([1, 2, 3], float)))
         [(1, 1.0), (2, 2.0), (3, 3.0)]
     """
-    check_counts(workers, threads)
+    check_counts(workers, threads, gpus=gpus)
     ray = _ray()
     if ray.is_initialized():
-        yield Workers(threads, workers)
+        yield Workers(threads, workers, gpus=gpus)
         return
     with TemporaryDirectory(prefix="offramp-") as folder:
         if address is None:
@@ -156,13 +166,16 @@ def open_workers(workers: int | None = None, address: str | None = None, *, thre
         else:
             _join(address)
         try:
-            yield Workers(threads, None, Path(folder)) if address is None else Workers(threads, workers)
+            at_most, shared = (None, Path(folder)) if address is None else (workers, None)
+            yield Workers(threads, at_most, gpus=gpus, folder=shared)
         finally:
             ray.shutdown()
 
 
-def check_counts(workers: int | None, threads: int) -> None:
-    """Refuse numbers of workers and threads below 1; None stands for all workers."""
+def check_counts(workers: int | None, threads: int, *, gpus: float = 0) -> None:
+    """Refuse numbers of workers and threads below 1, and of GPUs that Ray cannot give; None stands for all workers."""
+    if gpus < 0 or (gpus > 1 and gpus != int(gpus)):
+        raise InputError("gpus", expected="0, a share of a GPU, or a whole number per worker", got=gpus)
     if threads < 1 or (workers is not None and workers < 1):
         raise InputError("workers and threads", expected="at least 1 each", got=f"{workers} and {threads}")
 
@@ -181,7 +194,7 @@ def check_portable(**things: object) -> None:
             ) from error
 
 
-def check_shared(file: Path) -> None:
+def check_shared(file: Place) -> None:
     """Refuse to work on a machine that does not see a file that the driver wrote."""
     if not file.exists():
         raise StoreError(
@@ -200,9 +213,10 @@ def _ray() -> Any:
     return ray
 
 
-def _count_workers(threads: int) -> int:
-    """Count the workers of so many threads that the machines of the cluster have CPUs for."""
-    cpus = [int(node["Resources"].get("CPU", 0)) for node in _ray().nodes() if node["Alive"]]
+def _count_workers(threads: int, gpus: float) -> int:
+    """Count the workers of so many threads and GPUs that the machines of the cluster have room for."""
+    machines = [node["Resources"] for node in _ray().nodes() if node["Alive"]]
+    cpus = [int(machine.get("CPU", 0)) for machine in machines]
     workers = sum(count // threads for count in cpus)
     if not workers and any(cpus):
         raise InputError(
@@ -211,7 +225,19 @@ def _count_workers(threads: int) -> int:
             got=f"{threads}",
             hint="give fewer threads",
         )
-    return workers
+    if not gpus:
+        return workers
+    most_gpus = max((machine.get("GPU", 0) for machine in machines), default=0)
+    if any(cpus) and gpus > most_gpus:
+        raise InputError(
+            "gpus",
+            expected=f"at most {most_gpus:g} per worker, the GPUs that Ray has on the largest machine",
+            got=f"{gpus:g}",
+            hint="use machines with GPUs, or leave gpus out to work on CPUs",
+        )
+    return sum(
+        min(count // threads, int(machine.get("GPU", 0) / gpus)) for count, machine in zip(cpus, machines, strict=True)
+    )
 
 
 class _NullFile(RawIOBase):

@@ -1,22 +1,28 @@
-"""A worker, a machine and the driver are killed in the middle of an extraction.
+"""A worker, a machine and the driver are killed in the middle of an extraction, onto a disk and into an object store.
 
 Machines are Ray's own stand-ins for them: processes of this one, each with its own scheduler and workers. Every run is
-a driver of its own, and its store is compared with what one process writes without Ray.
+a driver of its own, and its store is compared with what one process writes without Ray. The object store is a server of
+S3 on this machine, which `scripts/object-store python -m offramp_bench.scale --only failures` brings along.
 """
 
+import hashlib
 import os
 import secrets
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from fsspec.core import url_to_fs
 
+from offramp.errors import MissingExtraError
 from offramp.features import extract
 from offramp.features._store import Store
 from offramp.scale import extract_on_cluster
@@ -45,42 +51,111 @@ def failures(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     from ray.cluster_utils import Cluster
 
     rows = 2_000 if small else 20_000
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, object_store(required=not small) as bucket:
+        roots = {"disk": folder} if bucket is None else {"disk": folder, "object store": bucket}
         alone = _extract_alone(Path(folder, "alone"), rows)
         machine: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 200_000_000, "include_dashboard": False}
         cluster: Any = Cluster(initialize_head=True, head_node_args=machine)
         try:
             others = [cluster.add_node(**machine) for _ in range(MACHINES - 1)]
             cluster.wait_for_nodes()
-            place = Place(Path(folder), rows, cluster.address)
-            seconds = {"warming up": place.run("warming up")}  # workers start, and files are read for the first time
-            seconds["none"] = place.run("none")
-            seconds["a worker"] = place.run("a worker", strike=_kill_a_worker)
-            seconds["a machine"] = place.run("a machine", strike=lambda: cluster.remove_node(_busy(others), False))
-            cluster.add_node(**machine)
-            cluster.wait_for_nodes()
-            seconds["the driver"] = place.run_twice("the driver")
+            seconds = {
+                where: _lose_each(Place(root, rows, cluster.address), cluster, others, machine)
+                for where, root in roots.items()
+            }
         finally:
             cluster.shutdown()
-        found = {name: _compared(Path(folder, name), alone, rows) for name in seconds}
+        found = {
+            (where, name): _compared(f"{root}/{name.replace(' ', '-')}", alone, rows)
+            for where, root in roots.items()
+            for name in seconds[where]
+        }
     figures = {
-        name: {**found[name], "seconds": seconds[name], "lost_s": seconds[name] - seconds["none"]}
-        for name in seconds
-        if name != "warming up"
+        where: {
+            name: {**found[where, name], "seconds": took, "lost_s": took - runs["none"]}
+            for name, took in runs.items()
+            if name != "warming up"
+        }
+        for where, runs in seconds.items()
     }
     bars = [
-        Bar(f"{what} after the loss of {name}", float(count), 0)
-        for name in figures
-        for what, count in found[name].items()
+        Bar(f"{what} after the loss of {name}, {where}", float(count), 0)
+        for (where, name), counts in found.items()
+        for what, count in counts.items()
+        if name != "warming up"
     ]
     return {"rows": rows, "machines": MACHINES, "lost": figures}, bars
 
 
-class Place:
-    """Where runs write, and the cluster they use."""
+def _lose_each(place: "Place", cluster: Any, others: list[Any], machine: dict[str, Any]) -> dict[str, float]:
+    """Seconds of a run with nothing lost, and with each loss."""
+    seconds = {"warming up": place.run("warming up")}  # workers start, and files are read for the first time
+    seconds["none"] = place.run("none")
+    seconds["a worker"] = place.run("a worker", strike=_kill_a_worker)
 
-    def __init__(self, folder: Path, rows: int, address: str) -> None:
-        self._folder, self._rows, self._address = folder, rows, address
+    def remove_a_machine() -> None:
+        lost = _busy(others)
+        others.remove(lost)
+        cluster.remove_node(lost, False)
+
+    seconds["a machine"] = place.run("a machine", strike=remove_a_machine)
+    others.append(cluster.add_node(**machine))
+    cluster.wait_for_nodes()
+    seconds["the driver"] = place.run_twice("the driver")
+    return seconds
+
+
+@contextmanager
+def object_store(*, required: bool) -> Iterator[str | None]:
+    """The address of an empty bucket on a server of S3, which this process and those it starts will find.
+
+    Args:
+        required: If s3fs is not installed, raise an error; else there is no bucket.
+    """
+    try:
+        import s3fs
+    except ImportError as error:
+        if not required:
+            say("  s3fs is not installed: the object store is left out")
+            yield None
+            return
+        raise MissingExtraError(
+            "the object store needs s3fs and a server",
+            hint="run scripts/object-store python -m offramp_bench.scale --only failures",
+        ) from error
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        os.environ |= {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_DEFAULT_REGION": "us-east-1"}
+        os.environ |= {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nobody"}
+        until_s = time.monotonic() + 60
+        while True:
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                break
+            if server.poll() is not None or time.monotonic() > until_s:
+                raise RuntimeError("the server of S3 did not start")
+            time.sleep(0.1)
+        s3fs.S3FileSystem().mkdir("offramp-failures")
+        yield "s3://offramp-failures"
+    finally:
+        server.kill()
+        server.wait()
+
+
+class Place:
+    """A folder or address to which runs write, and the cluster they use.
+
+    Args:
+        root: A folder, or an address.
+        rows: Of a run.
+        address: Of the cluster.
+    """
+
+    def __init__(self, root: str, rows: int, address: str) -> None:
+        self._root, self._rows, self._address = root, rows, address
 
     def run(self, name: str, strike: Callable[[], object] | None = None) -> float:
         """Seconds of a run to its end, struck when a third of the shards are there."""
@@ -104,16 +179,25 @@ class Place:
         return time.perf_counter() - began + self.run(name)
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "offramp_bench.scale.failures", str(self._folder / name)]
+        command = [sys.executable, "-m", "offramp_bench.scale.failures", self._store(name)]
         return subprocess.Popen([*command, str(self._rows), self._address], stdout=sys.stderr)  # figures go to stdout
 
     def _wait(self, driver: subprocess.Popen[bytes], name: str) -> None:
         """Until a third of the shards are there."""
         shards = _shards(self._rows)
-        while len(list(self._folder.glob(f"{name}/shards/*.json"))) < shards // 3:
+        files, path = _files_of(self._store(name))
+        while sum(file.endswith(".json") for file in files.find(f"{path}/shards")) < shards // 3:
             if driver.poll() is not None:
                 raise RuntimeError(f"the run that was to lose {name} ended before it did")
             time.sleep(0.01)
+
+    def _store(self, name: str) -> str:
+        return f"{self._root}/{name.replace(' ', '-')}"
+
+
+def _files_of(store: str) -> tuple[Any, str]:
+    files, path = url_to_fs(store, use_listings_cache=False)
+    return files, str(path)
 
 
 def _shards(rows: int) -> int:
@@ -157,10 +241,15 @@ def _at_work(schedulers: Container[int] | None = None) -> tuple[int, int]:
     raise RuntimeError("no worker was at work for a minute")
 
 
-def _compared(path: Path, alone: dict[str, str], rows: int) -> dict[str, int]:
-    ids = Store.open(path).ids()
+def _compared(store: str, alone: dict[str, str], rows: int) -> dict[str, int]:
+    ids = Store.open(store).ids()
     wanted = images(rows).read(0, rows).ids
-    written = hashes(path)
+    files, path = _files_of(store)
+    written = {
+        name.removeprefix(f"{path}/"): hashlib.sha256(files.cat_file(name)).hexdigest()
+        for name in files.find(path)
+        if not name.endswith("/.lock")
+    }
     return {
         "files that differ": len({name for name in {*alone, *written} if alone.get(name) != written.get(name)}),
         "rows missing": len(np.setdiff1d(wanted, ids)),

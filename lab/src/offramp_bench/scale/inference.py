@@ -1,9 +1,13 @@
-"""Batch inference on a cluster against the bare engine on the same cores, and a budget for the whole job."""
+"""Batch inference by Ray Data with the predictor, and over files, against bare processes over the same files.
 
+A bare process holds the model, reads its share of the files and runs the engine on full batches; it neither writes nor
+marks. All sides are timed in turns, Ray's workers with the model loaded.
+"""
+
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -11,17 +15,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pyarrow
 import torch
+from pyarrow import parquet
 
 import offramp
 from offramp.backbone import CifarResNet
-from offramp.features import ArraySource
+from offramp.model._predictor import Predictor
 from offramp.preprocessing._images import image_preprocessing
-from offramp.scale import predict_on_cluster
+from offramp.scale import predict_files
 from offramp.scale._workers import open_workers
+from offramp_bench import places
 from offramp_bench.bars import Bar, say
-from offramp_bench.cifar import cifar10
-from offramp_bench.runtime.networks import cascade_frontier
+from offramp_bench.cascade import images_cascade
+from offramp_bench.cifar import PREPROCESSING, cifar10
 from offramp_bench.runtime.timing import ratio
 
 __all__ = ["inference"]
@@ -33,106 +40,115 @@ BACKEND = "bfloat16"
 COST = 0.4
 """Of the operating point: where the fewest stay for the late stages."""
 
-BUDGETS = (0.4, 0.6)
-"""For the whole job."""
+FILES = 8
+"""Shards of the inputs, of some seconds each."""
+
+REPEATS = 9
 
 LEAST = 0.9
-"""Of the bare engine's throughput."""
+"""Of the bare processes' throughput."""
 
-LEAST_SMALL = 0.5
-"""Of jobs so small that to begin one is a good part of it."""
+LEAST_SMALL = 0.02
+"""Of jobs so small that to begin one is nearly all of it."""
 
 
 def inference(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
-    """Throughput, and what budgets came to.
+    """Throughput.
 
     Args:
         small: An untrained network and few inputs: shows that all of it works, and is no evidence of speed.
     """
-    network, source = prepared(small)
-    repeats = 2 if small else 7
-    began = time.perf_counter()
-    with TemporaryDirectory() as folder, open_workers(WORKERS) as crew:
-        list(crew.run(range(WORKERS), float))
-        start_s = time.perf_counter() - began
-        with bare_processes(small) as bare:
-
-            def on_cluster(turn: int) -> None:
-                _predicted(network, source, Path(folder, f"job-{turn}"))
-
-            works: dict[str, Callable[[int], object]] = {
-                "cluster": on_cluster,
-                "bare": lambda turn: bare("predict"),
-                "bare, batches joined": lambda turn: bare("predict_many"),
+    repeats = 2 if small else REPEATS
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        _model(small).save(folder / "model", weights=True)
+        predictor = offramp.load(folder / "model").predictor(
+            column="image", keep=["id"], batch_size=BATCH_SIZE, backend=BACKEND, threads=1
+        )
+        rows = _write_inputs(folder / "inputs", small)
+        with open_workers(WORKERS), _bare_processes(predictor, folder / "inputs") as bare:
+            works: dict[str, Callable[[], object]] = {
+                "Ray Data": lambda: _by_ray_data(predictor, folder, rows),
+                "files": lambda: _by_files(predictor, folder, rows),
+                "bare": bare,
             }
             times = _in_turns(works, repeats)
-        spent = {
-            str(budget): _predicted(network, source, Path(folder, f"budget-{budget}"), budget=budget).cost
-            for budget in _budgets(network, small)
-        }
-    throughputs = {name: ratio(times[name], times["cluster"]) for name in works if name != "cluster"}
-    seconds = {name: float(np.median(found.sum(1))) for name, found in times.items()}
+    throughputs = {name: ratio(times["bare"], times[name]) for name in works if name != "bare"}
     figures = {
         "workers": WORKERS,
-        "inputs": len(source),
+        "inputs": rows,
+        "files": FILES,
+        "rounds": repeats,
         "backend": BACKEND,
-        "start of Ray, seconds": start_s,
-        "seconds": seconds,
-        "throughput of the cluster, of": throughputs,
-        "spent of budgets": spent,
+        "seconds": {name: float(np.median(found)) for name, found in times.items()},
+        "seconds of a file": float(np.median(times["bare"])) * WORKERS / FILES,
+        "throughput of bare processes": throughputs,
     }
-    say(f"throughput of the cluster over the bare engine's: {throughputs['bare']}; spent {spent}")
+    say(f"throughput, of bare processes: {throughputs}")
     least = LEAST_SMALL if small else LEAST
-    bars = [Bar("throughput lost to the bare engine", 1 - throughputs["bare"]["median"], 1 - least)]
-    for budget, cost in spent.items():
-        bars.append(Bar(f"spent beyond a budget of {float(budget):.3g}, share", cost / float(budget) - 1, 0.02))
-        bars.append(Bar(f"left unspent of a budget of {float(budget):.3g}, share", 1 - cost / float(budget), 0.1))
+    bars = [Bar(f"{name}: throughput lost", 1 - found["median"], 1 - least) for name, found in throughputs.items()]
     return figures, bars
 
 
-def prepared(small: bool) -> tuple[offramp.EarlyExitModel, ArraySource]:
-    """The network and its inputs, which every process makes for itself.
+def _by_ray_data(predictor: Predictor, folder: Path, rows: int) -> None:
+    import ray
 
-    Args:
-        small: As for `inference`.
-    """
+    inputs = ray.data.read_parquet(str(folder / "inputs"), override_num_blocks=FILES)
+    answers = inputs.map_batches(predictor, batch_size=rows // FILES, batch_format="pyarrow")
+    answers.write_parquet(str(folder / "by Ray Data"))
+    _check(folder / "by Ray Data", rows)
+
+
+def _by_files(predictor: Predictor, folder: Path, rows: int) -> None:
+    predict_files(predictor, folder / "inputs", folder / "by files", batch_rows=rows // FILES)
+    _check(folder / "by files", rows)
+
+
+def _check(folder: Path, rows: int) -> None:
+    """All answers are there, once; they make room for the next round."""
+    ids = parquet.read_table(folder, columns=["id"])["id"].to_numpy()
+    if not np.array_equal(np.sort(ids), np.arange(rows)):
+        raise RuntimeError(f"{len(ids)} answers to {rows} inputs")
+    shutil.rmtree(folder)
+
+
+def _write_inputs(folder: Path, small: bool) -> int:
+    """Write the inputs as files, and return their number."""
     if small:
-        return _untrained(), ArraySource(_noise(2048), np.zeros(2048, np.int64), name="noise")
-    images = cifar10("test").read(0, 10_000).inputs
-    twice = np.concatenate([images, images])
-    source = ArraySource(twice, np.zeros(len(twice), np.int64), name="cifar10/test, twice")
-    return cascade_frontier().at(cost=COST, policy="threshold"), source
+        images = _noise(2048)
+    else:
+        images = np.concatenate([cifar10("test").read(0, 10_000).inputs] * 2)
+    folder.mkdir()
+    for number, part in enumerate(np.array_split(np.arange(len(images)), FILES)):
+        pixels = pyarrow.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(images[part]))
+        parquet.write_table(pyarrow.table({"id": part, "image": pixels}), folder / f"{number:03d}.parquet")
+    return len(images)
 
 
-def _untrained() -> offramp.EarlyExitModel:
-    torch.manual_seed(0)
-    quick = offramp.JointSettings(exits="ladder", classifier_loss="fixed", cost_weights=(0.1, 1.0), epochs=1)
-    data = [(_noise(count, seed=count), np.arange(count) % 10) for count in (100, 200)]
-    preprocessing = image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
-    frontier = offramp.fit(
-        CifarResNet(20), *data, preprocessing=preprocessing, settings=quick, anyway=True, progress=False
-    )
-    network = frontier.at(cost=1.1, policy="threshold")
-    # All are settings of the dial: which of them is right by chance more often says nothing.
-    points = [replace(point, tune_metrics={**point.tune_metrics, "accuracy": 0.1}) for point in network.dial_points]
-    return replace(network, chosen=points[len(points) // 2], points={"threshold": points})
+def _model(small: bool) -> offramp.EarlyExitModel:
+    if small:
+        torch.manual_seed(0)
+        quick = offramp.JointSettings(exits="ladder", classifier_loss="fixed", cost_weights=(0.1, 1.0), epochs=1)
+        data = [(_noise(count, seed=count), np.arange(count) % 10) for count in (100, 200)]
+        preprocessing = image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+        network = offramp.fit(
+            CifarResNet(20), *data, preprocessing=preprocessing, settings=quick, anyway=True, progress=False
+        )
+        return network.at(cost=1.1, policy="threshold")
+    folder = places.CACHE / "scale" / "cascade"
+    if not (folder / "manifest.json").exists():
+        test = cifar10("test")
+        parts = [test.read(0, 4_000), test.read(4_000, 7_000)]
+        data = [(rows.inputs, rows.labels) for rows in parts]
+        offramp.fit(images_cascade(), *data, preprocessing=PREPROCESSING, progress=False).save(folder, weights=True)
+    return offramp.load(folder).at(cost=COST, policy="threshold")
 
 
 def _noise(count: int, *, seed: int = 0) -> Any:
     return np.random.default_rng(seed).integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
 
 
-def _budgets(network: offramp.EarlyExitModel, small: bool) -> tuple[float, ...]:
-    return ((network.dial.cheapest + network.dial.most_expensive) / 2,) if small else BUDGETS
-
-
-def _predicted(network: offramp.EarlyExitModel, source: ArraySource, folder: Path, **options: Any) -> Any:
-    return predict_on_cluster(
-        network, source, folder, workers=WORKERS, batch_size=BATCH_SIZE, backend=BACKEND, progress=False, **options
-    )
-
-
-def _in_turns(works: dict[str, Callable[[int], object]], repeats: int) -> dict[str, Any]:
+def _in_turns(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, Any]:
     """Seconds of each, repeats x 1, once more before that to warm up."""
     names = list(works)
     times: dict[str, list[list[float]]] = {name: [] for name in names}
@@ -140,7 +156,7 @@ def _in_turns(works: dict[str, Callable[[int], object]], repeats: int) -> dict[s
         turn = repeat % len(names)
         for name in names[turn:] + names[:turn]:
             began = time.perf_counter()
-            works[name](repeat)
+            works[name]()
             if repeat:
                 times[name].append([time.perf_counter() - began])
         say(f"turn {repeat} of {repeats}")
@@ -148,28 +164,21 @@ def _in_turns(works: dict[str, Callable[[int], object]], repeats: int) -> dict[s
 
 
 @contextmanager
-def bare_processes(small: bool) -> Iterator[Callable[[str], None]]:
-    """As many processes as there are workers, each with the engine and its share of the inputs, and nothing else.
-
-    Args:
-        small: As for `inference`.
-
-    Yields:
-        Runs them all once, in the way that is named.
-    """
+def _bare_processes(predictor: Predictor, inputs: Path) -> Iterator[Callable[[], None]]:
+    """As many processes as there are workers, each with the engine and its share of the files, and nothing else."""
     context = get_context("spawn")
     pipes = [context.Pipe() for _ in range(WORKERS)]
     processes = [
-        context.Process(target=_bare, args=(theirs, share, small), daemon=True)
+        context.Process(target=_bare, args=(theirs, predictor, sorted(inputs.iterdir())[share::WORKERS]), daemon=True)
         for share, (_, theirs) in enumerate(pipes)
     ]
     for process in processes:
         process.start()
     ours = [mine for mine, _ in pipes]
 
-    def run(way: str) -> None:
+    def run() -> None:
         for pipe in ours:
-            pipe.send(way)
+            pipe.send("run")
         for pipe in ours:
             pipe.recv()
 
@@ -184,18 +193,13 @@ def bare_processes(small: bool) -> Iterator[Callable[[str], None]]:
             process.join()
 
 
-def _bare(pipe: "Connection[Any, Any]", share: int, small: bool) -> None:
-    """One bare process: every so manyth piece of the inputs, in batches."""
+def _bare(pipe: "Connection[Any, Any]", predictor: Predictor, files: list[Path]) -> None:
+    """One bare process."""
     torch.set_num_threads(1)
-    network, source = prepared(small)
-    network = network.on(BACKEND)
-    starts = range(0, len(source), BATCH_SIZE)[share::WORKERS]
+    model = offramp.load(predictor.artifact).on(BACKEND)
     pipe.send("ready")
-    while (way := pipe.recv()) != "end":
-        batches = (source.read(start, min(start + BATCH_SIZE, len(source))).inputs for start in starts)
-        if way == "predict":
-            for batch in batches:
-                network.predict(batch)
-        else:
-            network.predict_many(batches)
+    while pipe.recv() != "end":
+        for file in files:
+            images = parquet.read_table(file)["image"].combine_chunks().to_numpy_ndarray()
+            model.predict_many(images[start : start + BATCH_SIZE] for start in range(0, len(images), BATCH_SIZE))
         pipe.send("done")

@@ -1,16 +1,20 @@
-"""Time and memory of a fit as rows grow: synthetic features, from a store on disk to a frontier.
+"""Time and memory as rows grow: the fit of a store, the ids that two splits share, the extraction of a table.
 
-    python -m offramp_bench.scale.rows FOLDER FIGURES
+    python -m offramp_bench.scale.rows WORK PATH FIGURES
 
-is the fit of one store by itself, in a process of its own.
+is one of these by itself, in a process of its own: `fit` or `overlap` of a store, `extract` of a table.
 """
 
 import json
+import pickle
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +24,22 @@ from torch import Tensor, nn
 
 from offramp.backbone._backbone import Backbone
 from offramp.backbone._hidden import Hidden
+from offramp.data import open_data
 from offramp.features import StoreSource
+from offramp.features._batch import Keys
+from offramp.features._extraction import make_plan
 from offramp.features._shard import Plan, write_shard
+from offramp.features._source import take_part
+from offramp.features._splits import remove_overlap
 from offramp.features._store import Store, begin_store, compile_manifest
 from offramp.methods._joint import EpochRecord
 from offramp.methods._settings import DEFAULT
 from offramp.model import fit_features
 from offramp.preprocessing import Preprocessing
+from offramp.scale import extract_on_cluster
+from offramp.scale._workers import open_workers
 from offramp_bench.bars import Bar, say
-from offramp_bench.store import memory_of
+from offramp_bench.scale.processes import descendants
 
 __all__ = ["rows"]
 
@@ -44,6 +55,9 @@ HELD_OUT = (1_000, 1_000)
 
 FIRST_ROWS = 5_000
 """Rows of a fit that is not counted."""
+
+SAMPLING_S = 0.05
+"""Interval between two looks at the memory of a process and its workers."""
 
 SETTINGS = replace(DEFAULT, warmup_epochs=1, epochs=1)
 
@@ -61,35 +75,73 @@ class _Vectors(Backbone):
 
 
 def rows(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
-    """Fit stores of more and more rows, each in a process of its own.
+    """Fit, compare and extract more and more rows, each in a process of its own.
 
     Args:
-        small: Two sizes, and wider bars: a fit of a second or two says little.
+        small: Two sizes, and wider bars: a second or two says little.
 
     Returns:
         Processor time a row and peak memory of each, and how far they are from those of the fewest rows.
     """
     counts = (10_000, 100_000) if small else (100_000, 1_000_000, 10_000_000)
-    found: dict[int, dict[str, float]] = {}
+    found: dict[str, dict[int, dict[str, float]]] = {"fit": {}, "overlap": {}, "extract": {}}
     with tempfile.TemporaryDirectory(prefix="offramp-rows-") as name:
         for count in counts:
-            store, figures = Path(name, "store"), Path(name, "figures.json")
+            store, table = Path(name, "store"), Path(name, "table.csv")
             write_store(store, count)
-            command = [sys.executable, "-m", "offramp_bench.scale.rows", str(store), str(figures)]
-            peak_mb = memory_of(command)
-            found[count] = {**json.loads(figures.read_text()), "peak_mb": peak_mb}
-            size_mb = sum(file.stat().st_size for file in store.rglob("*") if file.is_file()) / 1e6
-            found[count] |= {"store_mb": size_mb, "us_a_row": 1e6 * found[count]["fit_cpu_s"] / count}
-            say(f"rows: {count}: {found[count]['us_a_row']:.1f} us a row, {peak_mb:.0f} MB at most, {found[count]}")
+            found["fit"][count] = _measured("fit", store, count)
+            found["overlap"][count] = _measured("overlap", store, count)
             shutil.rmtree(store)
-    first = found[counts[0]]
-    time_off = max(abs(one["us_a_row"] / first["us_a_row"] - 1) for one in found.values())
-    memory_off = max(abs(one["peak_mb"] / first["peak_mb"] - 1) for one in found.values())
-    bars = [
-        Bar("change of processor time a row, against the fewest rows", time_off, 0.6 if small else 0.2),
-        Bar("change of peak memory, against the fewest rows", memory_off, 0.3 if small else 0.1),
-    ]
-    return {"rows": found, "epochs": SETTINGS.warmup_epochs + SETTINGS.epochs}, bars
+            write_table(table, count)
+            found["extract"][count] = _measured("extract", table, count)
+            shutil.rmtree(table.with_suffix(".store"))
+    bars = []
+    for work, by_count in found.items():
+        first = by_count[counts[0]]
+        for figure in first:
+            if figure.startswith("us_a_row"):
+                what, at_most = f"{work}: change of processor time a row", 0.6 if small else 0.2
+            elif figure.startswith("peak_mb"):
+                what, at_most = f"{work}: change of peak memory{figure.removeprefix('peak_mb')}", 0.3 if small else 0.1
+            else:
+                continue
+            off = max(abs(one[figure] / first[figure] - 1) for one in by_count.values())
+            bars.append(Bar(f"{what}, against the fewest rows", off, at_most))
+    return {**found, "epochs": SETTINGS.warmup_epochs + SETTINGS.epochs}, bars
+
+
+def _measured(work: str, path: Path, count: int) -> dict[str, float]:
+    """Figures of one kind of work, and the most memory that its process and its workers took."""
+    figures = path.with_name("figures.json")
+    peaks = peaks_of([sys.executable, "-m", "offramp_bench.scale.rows", work, str(path), str(figures)])
+    found: dict[str, float] = {**json.loads(figures.read_text()), **peaks}
+    found["us_a_row"] = 1e6 * found["cpu_s"] / count
+    say(f"rows: {work} {count}: {found}")
+    return found
+
+
+def peaks_of(command: Sequence[str]) -> dict[str, float]:
+    """Peak anonymous memory in MB of a command, and of the largest of its workers if it has any.
+
+    Without the page cache that they map. A peak shorter than `SAMPLING_S` may be missed. Ray's own processes, which
+    neither hold rows nor know of any, do not count.
+    """
+    process = subprocess.Popen(command, stdout=sys.stderr)
+    peaks = {"peak_mb": 0.0}
+    while process.poll() is None:
+        for one in descendants():
+            name = "peak_mb" if one.number == process.pid else "peak_mb of a worker"
+            if one.number == process.pid or one.command.startswith("ray::"):
+                try:
+                    lines = Path(f"/proc/{one.number}/status").read_text().splitlines()
+                except OSError:  # it ended just now
+                    continue
+                held_kb = max((int(line.split()[1]) for line in lines if line.startswith("RssAnon:")), default=0)
+                peaks[name] = max(peaks.get(name, 0.0), held_kb / 1e3)
+        time.sleep(SAMPLING_S)
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+    return peaks
 
 
 def write_store(path: Path, count: int) -> None:
@@ -165,18 +217,110 @@ def fit_store(path: Path) -> dict[str, float]:
         on_epoch=note,
     )
     return {
-        "fit_cpu_s": ended_s[-1] - began_s,
+        "cpu_s": ended_s[-1] - began_s,
         "after_cpu_s": time.process_time() - ended_s[-1],
         "loss": epochs[0].loss,
     }
 
 
+def write_table(path: Path, count: int) -> None:
+    """Write a CSV file of two numbers and a label per row.
+
+    Args:
+        path: The file.
+        count: Rows.
+    """
+    with open(path, "w") as file:
+        file.write("a,b,label\n")
+        for start in range(0, count, SHARD_ROWS):
+            span = range(start, min(start + SHARD_ROWS, count))
+            file.write("".join(f"{row},{row % 977},{row % CLASSES}\n" for row in span))
+
+
+class _Others:
+    """A source with other ids than a store's, as many."""
+
+    def __init__(self, source: StoreSource) -> None:
+        self._source = source
+        self.num_samples = source.num_samples
+
+    def keys(self) -> Iterator[Keys]:
+        for keys in self._source.keys():
+            yield Keys(keys.ids + 2**40, keys.sizes)
+
+
+def compare_store(path: Path) -> dict[str, float]:
+    """Look for the ids that a split shares with an earlier one of the same size.
+
+    Args:
+        path: Folder of a store.
+    """
+    source = StoreSource(Store.open(path), pooling="mean")
+    for _ in source.keys():  # shards are hashed when they are first read, which is the store's own cost
+        pass
+    began_s = time.process_time()
+    others: Any = _Others(source)
+    assert remove_overlap(others, {"fit": source}, name="test") is others
+    return {"cpu_s": time.process_time() - began_s}
+
+
+def extract_table(path: Path) -> dict[str, float]:
+    """Open a table and extract it on two workers.
+
+    Args:
+        path: The file.
+    """
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    stages = [nn.Sequential(nn.Linear(2, WIDTH), nn.Tanh()), nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())]
+    backbone = Backbone("two-layers", stages, {1: nn.Linear(WIDTH, CLASSES)}, num_classes=CLASSES)
+    with open_workers(2) as crew:
+        # Two jobs at once, so that both workers import what they need: their start is not counted by the row.
+        for _ in crew.run(range(2), partial(_warm_up, backbone)):
+            pass
+        workers_began_s, began_s = _workers_cpu_s(), time.process_time()
+        source = open_data(path)
+        opened_s = time.process_time() - began_s
+        row_bytes = make_plan(backbone, source, poolings=("mean",)).row_bytes
+        extract_on_cluster(
+            backbone,
+            source,
+            path.with_suffix(".store"),
+            poolings=("mean",),
+            batch_size=1_000,
+            shard_mb=SHARD_ROWS * row_bytes / 1e6,
+            threads=1,
+            progress=False,
+        )
+        workers_s = _workers_cpu_s() - workers_began_s
+    rows = len(source)
+    return {
+        "cpu_s": time.process_time() - began_s + workers_s,
+        "opened_cpu_s": opened_s,
+        "workers_cpu_s": workers_s,
+        "pickled_part_bytes": len(pickle.dumps(take_part(source, rows // 2, rows // 2 + 1_000))),
+    }
+
+
+def _warm_up(backbone: Backbone, job: int) -> None:
+    with torch.inference_mode():
+        backbone(torch.zeros(1_000, 2))
+    time.sleep(2)
+
+
+def _workers_cpu_s() -> float:
+    return sum(one.cpu_s for one in descendants() if one.command.startswith("ray::"))
+
+
 def main() -> None:
-    # A first fit imports what torch imports on first use, 1.5 s of processor time: a sixth of the fit of 10^5 rows.
-    with tempfile.TemporaryDirectory() as name:
-        write_store(Path(name), FIRST_ROWS)
-        fit_store(Path(name))
-    Path(sys.argv[2]).write_text(json.dumps(fit_store(Path(sys.argv[1]))))
+    work, path, figures = sys.argv[1:]
+    if work == "fit":
+        # A first fit imports what torch imports on first use, 1.5 s of processor time: a sixth of that of 10^5 rows.
+        with tempfile.TemporaryDirectory() as name:
+            write_store(Path(name), FIRST_ROWS)
+            fit_store(Path(name))
+    works = {"fit": fit_store, "overlap": compare_store, "extract": extract_table}
+    Path(figures).write_text(json.dumps(works[work](Path(path))))
 
 
 if __name__ == "__main__":
