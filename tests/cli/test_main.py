@@ -33,9 +33,22 @@ def test_the_package_gives_the_same_command() -> None:
     assert list(COMMAND.commands) == NAMES
 
 
-def test_nothing_asked_for_shows_help(offramp: Shell) -> None:
-    ran = offramp()
-    assert all(name in ran.out + ran.err for name in NAMES)
+def test_nothing_asked_for_shows_three_commands_that_parse(offramp: Shell) -> None:
+    for line in ((), ("--debug",)):
+        ran = offramp(*line)
+        assert (ran.status, ran.err) == (0, "")
+        shown = re.findall(r"^  offramp (.*)", ran.out, flags=re.MULTILINE)
+        assert [shlex.split(typed)[0] for typed in shown] == ["demo", "estimate", "fit"]
+        for command, *arguments in map(shlex.split, shown):
+            with COMMAND.commands[command].make_context(command, arguments) as context:
+                assert context.params
+        assert "offramp --help" in ran.out
+
+
+def test_help_lists_every_command(offramp: Shell) -> None:
+    ran = offramp("--help")
+    assert ran.status == 0
+    assert all(re.search(rf"^  {name} ", ran.out, flags=re.MULTILINE) for name in NAMES)
 
 
 def test_version(offramp: Shell) -> None:

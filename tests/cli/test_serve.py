@@ -77,10 +77,20 @@ def test_a_process_serves_and_ends(offramp: Shell, workshop: Path, artifact: Pat
             server.kill()
             server.wait()
     log_text = (tmp_path / "log").read_text()
-    requests = [json.loads(entry) for entry in log_text.splitlines() if entry.startswith("{")]
+    entries = [json.loads(entry) for entry in log_text.splitlines() if entry.startswith("{")]
+    assert [entry["artifact"] for entry in entries if "artifact" in entry] == [artifact.name]  # of the swap
+    requests = [entry for entry in entries if "route" in entry]
     assert [(entry["route"], entry["status"], entry["samples"]) for entry in requests] == [("predict", 200, 4)] * 2
+    assert "Operating point: threshold, relative cost 0." in log_text
     assert f"Serving '{artifact.name}' on http://127.0.0.1:{port}" in log_text
     assert "Stopped: what was accepted is answered." in log_text
+
+
+def test_two_servers_cannot_have_one_port(offramp: Shell, artifact: Path) -> None:
+    port = str(free_port())
+    ran = offramp("serve", artifact, "--port", port, "--admin-port", port, *TRUST)
+    assert ran.status == 1
+    assert f"--admin-port: expected another port than --port, got {port} for both" in ran.told
 
 
 def test_a_port_that_is_taken_is_told_at_once(offramp: Shell, artifact: Path) -> None:

@@ -90,7 +90,7 @@ def pictures(layers=8):
     return backbone
 
 
-def texts():
+def texts(layers=2):
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import BertConfig, BertForSequenceClassification
 
@@ -99,7 +99,7 @@ def texts():
     torch.manual_seed(0)
     words = Tokenizer(models.WordLevel({"?": 0, "good": 1, "bad": 2, "dull": 3, "day": 4, "very": 5}, unk_token="?"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
-    sizes = dict(num_hidden_layers=2, hidden_size=64, num_attention_heads=2, intermediate_size=128, vocab_size=8)
+    sizes = dict(num_hidden_layers=layers, hidden_size=64, num_attention_heads=2, intermediate_size=128, vocab_size=8)
     model = BertForSequenceClassification(BertConfig(num_labels=3, initializer_range=0.5, **sizes)).eval()
     known = [f"{'very ' * count}{name} day" for count in range(4) for name in ("bad", "dull", "good")]
     with torch.no_grad():  # the head is solved for on all sentences there are

@@ -41,3 +41,4 @@ def demo(
     print_text(verdict(findings))
     say(f"Report, for a browser: {page}")
     say(f"All operating points: offramp inspect {out / 'artifact'}")
+    say(f"Serve it: offramp serve {out / 'artifact'} --cost 0.5")

@@ -80,16 +80,10 @@ def estimate(
         print_json({**asdict(result), "verdict": list(sentences(result))})
         return
     rows = [
-        [f"exits in {name}", f"{point.cost:.3f}", points(point.change), interval(point.change_interval)]
-        for name, curve in result.curves.items()
-        for point in curve
+        [name, f"{point.cost:.3f}", points(point.change), interval(point.change_interval)]
+        for name, point in result.rows()
     ]
-    rows += [
-        [f"{name} by itself", f"{point.cost:.3f}", points(point.change), interval(point.change_interval)]
-        for name, point in result.alone
-    ]
-    title = f"{result.samples:,} samples; the full network is right on {100 * result.full_accuracy:.1f} %"
-    print_table(title, ["", "cost", "change", "95 % interval"], rows)
+    print_table(result.title, ["", "cost", "change", "95 % interval"], rows)
     for sentence in sentences(result):
         print_text(sentence)
     if len(backbone) == 1:

@@ -4,6 +4,7 @@ A command imports what needs torch inside its function: torch takes seconds, and
 """
 
 import inspect as python_inspect
+import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -13,6 +14,7 @@ import typer
 from offramp.cli.annotate import annotate
 from offramp.cli.console import print_error, print_text, resumable, show_warnings
 from offramp.cli.demo import demo
+from offramp.cli.doctor import doctor
 from offramp.cli.estimate import estimate
 from offramp.cli.evaluate import evaluate
 from offramp.cli.export import export
@@ -39,6 +41,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     recalibrate,
     export,
     serve,
+    doctor,
 )
 """In the order a new user meets them."""
 
@@ -67,6 +70,23 @@ def _print_version(requested: bool) -> None:
 
         print_text(f"offramp {version('offramp')}")
         raise typer.Exit
+
+
+FIRST_STEPS = """\
+Early exits for your classifier: easy inputs are answered early. Begin with
+
+  offramp demo
+      a complete example in a minute, nothing downloaded
+  offramp estimate --model hf:./my-model --data validation.csv
+      what exits would save in your network
+  offramp fit --model hf:./my-model --train train.csv --validation validation.csv --out my-offramp
+      attach exits to it
+
+offramp --help lists all commands; offramp doctor checks this installation."""
+"""Text of the command without arguments."""
+
+COMPLETION = "_OFFRAMP_COMPLETE"
+"""Environment variable with which the shell asks for completion, without arguments."""
 
 
 def offramp(
@@ -100,9 +120,12 @@ def main(arguments: list[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    if not words and COMPLETION not in os.environ:
+        print_text(FIRST_STEPS)
+        return 0
     try:
         with show_warnings():
-            app(args=words or ["--help"], prog_name="offramp")
+            app(args=words, prog_name="offramp")
     except SystemExit as end:  # typer ends so, after a message on wrong usage
         return end.code if isinstance(end.code, int) else 0
     except OfframpError as error:

@@ -15,7 +15,6 @@ __all__ = [
     "ArtifactArgument",
     "BackboneOption",
     "ClassesOption",
-    "ClusterOption",
     "ColumnOption",
     "ConfidenceOption",
     "CostOption",
@@ -35,7 +34,6 @@ __all__ = [
     "SplitOption",
     "StoreOption",
     "TrustOption",
-    "WorkersOption",
 ]
 
 DATA = "The data"
@@ -51,7 +49,7 @@ KINDS_OF_DATA = (
 DEFAULT_POOLING = "rich"
 """The default of `offramp.pooling`, which is not imported here because it imports torch; a test compares the two."""
 
-_NETWORK, _POINT, _MANY = "The network", "The operating point", "Many workers"
+_NETWORK, _POINT = "The network", "The operating point"
 
 _BACKBONE = typer.Option(
     "--model",
@@ -278,27 +276,6 @@ PolicyOption = Annotated[
         help="Rule by which samples leave: threshold, stopping (optimal stopping) or gates. "
         "[dim]Without it: the first policy given to fit, threshold by default.[/dim]",
         rich_help_panel=_POINT,
-    ),
-]
-
-WorkersOption = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        metavar="N",
-        help="Number of processes on this machine to share the work; with --cluster, maximum number on the cluster. "
-        "[dim]Without it and --cluster: this process alone.[/dim]",
-        rich_help_panel=_MANY,
-    ),
-]
-
-ClusterOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="ADDRESS",
-        help="Address of a Ray cluster to share the work: host:port, or auto for the cluster of this machine. Its "
-        "machines need the same packages and all files under the same paths. [dim]Without it: this machine.[/dim]",
-        rich_help_panel=_MANY,
     ),
 ]
 

@@ -87,11 +87,22 @@ def serve(
         ),
     ] = None,
     batch_size: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Most inputs that run together.", rich_help_panel=SERVER)
+        int,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Most inputs that run together; fewer for networks that need much memory.",
+            rich_help_panel=SERVER,
+        ),
     ] = 64,
     queue: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="Most inputs that wait; others are refused.", rich_help_panel=SERVER),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Most inputs that wait; others are refused, and so are requests with more inputs than this.",
+            rich_help_panel=SERVER,
+        ),
     ] = 512,
     overload_drop: Annotated[
         float | None,
@@ -107,7 +118,7 @@ def serve(
         typer.Option(
             min=1,
             metavar="MS",
-            help="Milliseconds in the queue from which on there is overload.",
+            help="With --overload-drop: lower the point while requests wait longer than this in the queue.",
             rich_help_panel=SERVER,
         ),
     ] = 100.0,
@@ -126,8 +137,8 @@ def serve(
             min=1,
             max=65535,
             metavar="N",
-            help="Port of the administration: metrics for Prometheus, a page, another artifact. [dim]Without it: "
-            "none.[/dim]",
+            help="Port of the administration: /metrics for Prometheus, a page, /swap and /point to change the model. "
+            "It asks for no password, so keep it private; not with --replicas. [dim]Without it: none.[/dim]",
             rich_help_panel=OPERATIONS,
         ),
     ] = None,
@@ -208,6 +219,7 @@ def serve(
     from offramp.model._backends import backend_name
     from offramp.serve._app import create_app
     from offramp.serve._connections import run_app
+    from offramp.serve._requests import describe_briefly
     from offramp.serve._server import DRAIN_S, ServerSettings, make_scheduler, prepare_model
 
     if replicas is None and (cluster or write_config):
@@ -224,6 +236,13 @@ def serve(
     for option, value in own.items():
         if replicas is not None and value:
             raise InputError(expected=f"{option} or --replicas", got="both", hint="leave one out")
+    ports = {"--port": port, "--grpc-port": grpc_port, "--admin-port": admin_port}
+    taken: dict[int, str] = {}
+    for option, number in ports.items():
+        if number in taken:
+            raise InputError(option, expected=f"another port than {taken[number]}", got=f"{number} for both")
+        if number is not None:
+            taken[number] = option
     counts = None if replicas is None else _read_replicas(replicas)
     cluster = cluster or os.environ.get("RAY_ADDRESS")
     if counts is None or not (cluster or write_config):
@@ -303,8 +322,9 @@ def serve(
             metrics.watch(scheduler)
             history = History()
             on_request += [metrics.observe_request, history.observe_request]
-            folder = artifact.resolve().parent
-            admin = create_admin(scheduler, name=name, metrics=metrics, history=history, folder=folder, load=load_other)
+            admin = create_admin(
+                scheduler, name=name, metrics=metrics, history=history, artifact=artifact.resolve(), load=load_other
+            )
             other_servers.append(run_admin(admin, host=admin_host, port=admin_port))
         if grpc_port is not None:
             from offramp.serve._grpc import serve_grpc
@@ -320,6 +340,7 @@ def serve(
             )
             other_servers.append(grpc)
         app = create_app(scheduler, name=name, limits=limits, other_servers=other_servers, on_request=on_request)
+        say(f"Operating point: {describe_briefly(scheduler.model.point)}")
         say(f"Serving '{name}' on http://{host}:{port}: POST /predict, and /v2 for clients of KServe and Triton.")
         if grpc_port is not None:
             say(f"Serving '{name}' over gRPC on {host}:{grpc_port}.")
