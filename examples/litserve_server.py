@@ -4,6 +4,8 @@
 each sample of a batch still leaves at its own exit. A request holds one text, or one image as rows of pixels:
 
     curl localhost:8000/predict -H 'Content-Type: application/json' --data '{"input": "where is my card?"}'
+
+The answer to a bad input is an object with its `error`.
 """
 
 import sys
@@ -32,12 +34,17 @@ class EarlyExitAPI(litserve.LitAPI):
         self._model.backbone.to(device)
 
     def decode_request(self, request: dict[str, Any]) -> Any:
-        """Return the input of one request; LitServe makes batches of them."""
-        value = request["input"]
-        return value if isinstance(value, str) else np.array(value, np.uint8)
+        """Return the input of one request; an error here would be the answer to the whole batch of LitServe."""
+        value = request.get("input")
+        if isinstance(value, str):
+            return value
+        try:
+            return np.array(value, np.uint8)
+        except (TypeError, ValueError, OverflowError):
+            return None  # no input of any network: `predict` marks it
 
     def predict(self, inputs: Any) -> list[dict[str, Any]]:
-        """Answer a batch: label, confidence, exit, relative cost and prediction sets of each sample."""
+        """Answer a batch: label, confidence, exit, relative cost and prediction sets of each sample, or its error."""
         return self._model.predict(inputs, on_error="mark").to_dicts()
 
 

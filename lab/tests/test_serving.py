@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from offramp_bench.serving import load as generator
-from offramp_bench.serving.__main__ import ratios, summarise
 from offramp_bench.serving.overload import drop_bound
+from offramp_bench.serving.peer import sustained_times
+from offramp_bench.serving.windows import ratios, summarise
 
 
 class Answering(BaseHTTPRequestHandler):
@@ -71,6 +72,16 @@ def test_figures_of_a_window() -> None:
 def test_ratios_are_of_rounds() -> None:
     windows = {"exits": [{"x": 2.0}, {"x": 6.0}, {"x": 3.0}], "full": [{"x": 1.0}, {"x": 2.0}, {"x": 3.0}]}
     assert ratios(windows, "x") == {"median": 2.0, "least": 1.0, "most": 3.0}
+
+
+def test_the_sustained_multiple_has_the_peers_latency_and_enough_answers() -> None:
+    def window(served_per_s: float, p99_ms: float) -> list[dict[str, float]]:
+        return [{"served_per_s": served_per_s, "p99_ms": p99_ms}]
+
+    peer = {"peer": window(10, 80)}
+    assert sustained_times({**peer, "2": window(20, 70), "3": window(30, 79), "4": window(40, 90)}, 10) == 3
+    assert sustained_times({**peer, "2": window(20, 70), "3": window(25, 79)}, 10) == 2  # too few answers
+    assert sustained_times({**peer, "2": window(20, 90)}, 10) == 0
 
 
 def test_the_drop_of_a_burst_counts_rows_once() -> None:

@@ -8,7 +8,7 @@ def test_a_missed_bar_is_named() -> None:
     page = make_page("<!-- measured --><!-- /measured -->", {"overload": {"processor": "a processor", "bars": bars}})
     assert "| `overload` | late | 0.25 | 0.01 | **missed** |" in page
     assert "Processor: a processor." in page
-    assert "Not measured to the end yet: `hostile`, `int8`, `replicas`, `serve`." in page
+    assert "Not measured to the end yet: `hostile`, `int8`, `peer`, `replicas`, `serve`." in page
 
 
 def test_the_page_is_that_of_the_committed_results() -> None:

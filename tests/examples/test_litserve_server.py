@@ -49,6 +49,8 @@ def test_answers_are_those_of_predict(tmp_path: Path) -> None:
         rows = [json.loads(fetch(f"{address}/predict", {"input": image.tolist()})) for image in inputs]
         assert [row["label"] for row in rows] == list(model().predict(inputs).names)
         assert [row["exit"] for row in rows] == model().predict(inputs).exits.tolist()
+        for bad in ({"input": [[[300]]]}, {"input": "a text"}, {"inputs": 1}):
+            assert json.loads(fetch(f"{address}/predict", bad))["error"]
     finally:
         os.killpg(server.pid, signal.SIGKILL)
         server.wait()

@@ -36,7 +36,7 @@ def administering(scheduler: Scheduler, folder: Path, load: Load) -> Iterator[tu
     """Run a server with its administration, and yield both ports."""
     metrics, history, ports = Metrics(), History(), []
     metrics.watch(scheduler)
-    app = create_admin(scheduler, name="shapes", metrics=metrics, history=history, folder=folder, load=load)
+    app = create_admin(scheduler, name="shapes", metrics=metrics, history=history, artifact=folder / "first", load=load)
 
     @asynccontextmanager
     async def run() -> AsyncIterator[None]:
@@ -84,6 +84,8 @@ class TestSwap:
             status, answer = call(admin, "/swap", {"artifact": name})
             assert status == 200, answer
             assert answer["point"]["cost"] == retrained().point.tune_metrics["cost"]
+            assert answer["artifact"] == (artifacts / name).resolve().name
+            assert f"artifact {answer['artifact']}," in get(admin, "/")[2].replace("&nbsp;", " ")
             after = call(port, "/predict", body)[1]
         for found, given in ((before, model()), (after, retrained())):
             expected = given.predict(inputs).to_dicts()
@@ -187,7 +189,7 @@ class TestPorts:
     def test_the_second_server_on_a_port_is_told(self) -> None:
         async def run_twice() -> None:
             app = create_admin(
-                Scheduler(model()), name="x", metrics=Metrics(), history=History(), folder=Path("/"), load=load
+                Scheduler(model()), name="x", metrics=Metrics(), history=History(), artifact=Path("/x"), load=load
             )
             async with run_admin(app, host="127.0.0.1", port=0) as port, run_admin(app, host="127.0.0.1", port=port):
                 pass
@@ -206,7 +208,7 @@ class TestPage:
                 record.tickets = [scheduler.submit(inputs)]
                 scheduler.run_batch()
         clock.now += 10
-        page = render_page(scheduler, history, name="shapes <b>")
+        page = render_page(scheduler, history, name="shapes <b>", artifact="first")
         assert "shapes &lt;b&gt;" in page
         assert "<script" not in page
         assert "http://" not in page
@@ -226,5 +228,5 @@ class TestPage:
         assert len(list(charts[2].iter("polyline"))) == 2
 
     def test_of_a_server_without_requests(self) -> None:
-        page = render_page(Scheduler(model()), History(), name="shapes")
+        page = render_page(Scheduler(model()), History(), name="shapes", artifact="first")
         assert not re.search(r"\bnan\b", page)

@@ -7,9 +7,10 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,18 @@ INFER = "/v2/models/shapes/infer"
 
 
 @contextmanager
-def serving(scheduler: Scheduler, limits: Limits = LIMITS, **options: Any) -> Iterator[int]:
+def serving(
+    scheduler: Scheduler,
+    limits: Limits = LIMITS,
+    *,
+    uvicorn_options: Mapping[str, Any] = MappingProxyType({}),
+    **options: Any,
+) -> Iterator[int]:
     """Run a server in a thread, and yield its port."""
     app = create_app(scheduler, name="shapes", limits=limits, **options)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, **uvicorn_options))
     listening = socket.create_server(("127.0.0.1", 0))
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # else the system takes megabytes of answers
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:

@@ -10,16 +10,14 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-import uvicorn
 
 from offramp.serve import Scheduler, _connections
-from offramp.serve._app import create_app
 from offramp.serve._connections import HEADER_BYTES, LimitedProtocol
 from offramp.serve._requests import Limits
 from tests.cases import each
 from tests.model.examples import images
 from tests.serve.examples import Waiting, model
-from tests.serve.test_app import call
+from tests.serve.test_app import call, serving
 
 START = b"POST /predict HTTP/1.1\r\nHost: x\r\n"
 LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -29,31 +27,22 @@ MOST_REQUESTS = 4
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    with serving(Scheduler(model())) as port:
+    with limiting(Scheduler(model())) as port:
         yield port
 
 
 @contextmanager
-def serving(scheduler: Scheduler) -> Iterator[int]:
-    """Run a server in a thread, and yield its port."""
+def limiting(scheduler: Scheduler) -> Iterator[int]:
+    """Run a server with short times in a thread, and yield its port."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_connections, "REQUEST_S", WAIT_S)
         patch.setattr(_connections, "IDLE_S", 4 * WAIT_S)
         patch.setattr(_connections, "RESPONSE_S", WAIT_S)
-        app = create_app(scheduler, name="shapes", limits=Limits(body_s=WAIT_S, body_bytes=200_000))
         http = partial(LimitedProtocol, waiting=set(), most_requests=MOST_REQUESTS)
-        settings = {"http": http, "ws": "none", "loop": "asyncio", "limit_concurrency": 8, "log_level": "error"}
-        server = uvicorn.Server(uvicorn.Config(app, **settings))  # type: ignore[arg-type]
-        listening = socket.create_server(("127.0.0.1", 0))
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)  # else the system takes megabytes of answers
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        yield listening.getsockname()[1]
-        server.should_exit = True
-        thread.join()
-        listening.close()
+        options = {"http": http, "ws": "none", "loop": "asyncio", "limit_concurrency": 8}
+        limits = Limits(body_s=WAIT_S, body_bytes=200_000)
+        with serving(scheduler, limits, uvicorn_options=options) as port:
+            yield port
 
 
 def connect(port: int) -> socket.socket:
@@ -159,7 +148,7 @@ def test_requests_beyond_those_that_queue_and_batch_hold_are_refused_unread() ->
     given = model()
     scheduler = Scheduler(given.on(Waiting(given, let)), max_batch=1)
     body = {"inputs": images(1, seed=3)[0].tolist()}
-    with serving(scheduler) as port, connect(port) as slow, ThreadPoolExecutor() as pool:
+    with limiting(scheduler) as port, connect(port) as slow, ThreadPoolExecutor() as pool:
         slow.sendall(START + b"Content-Length: 2\r\n\r\n")  # does not count
         time.sleep(0.1)
         held = [pool.submit(call, port, "/predict", body) for _ in range(MOST_REQUESTS)]

@@ -34,9 +34,9 @@ def test_free_memory_is_given_back() -> None:
 
 
 THREADS = """
-import gc, threading
+import threading
 from pathlib import Path
-from offramp.serve._memory import find_trim, share_memory
+from offramp.serve._memory import share_memory
 
 SHARE
 

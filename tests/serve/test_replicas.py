@@ -114,7 +114,11 @@ class TestReplicas:
             assert call(port, "/v2/health/ready")[:2] == (200, {"ready": True})
             assert call(port, "/v2/models/other")[0] == 404
             assert call(port, "/predict", {"inputs": ["no image"]})[0] == 400
-            status, answer, headers = call(port, "/predict", {"inputs": images(9, seed=3)[0].tolist()})
+            assert (
+                call(port, "/predict", {"inputs": images(9, seed=3)[0].tolist()})[0] == 400
+            )  # more than the queue holds
+            hurried = {"inputs": images(1, seed=3)[0].tolist(), "deadline_ms": 1e-6}
+            status, answer, headers = call(port, "/predict", hurried)
             assert (status, headers["Retry-After"]) == (503, "1"), answer
 
     def test_a_client_that_leaves_ends_its_request(self, port: int, tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
 """The administration of a server, on a port of its own: metrics, the page, another artifact, another point."""
 
 import asyncio
+import json
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from offramp.serve._history import History
 from offramp.serve._metrics import Metrics
 from offramp.serve._page import render_page
 from offramp.serve._record import RefusedError
-from offramp.serve._requests import Limits, describe_point, read_settings
+from offramp.serve._requests import LONGEST_SHOWN, Limits, describe_briefly, describe_point, read_settings
 from offramp.serve._scheduler import Scheduler
 from offramp.serve._tensors import parse_json
 
@@ -28,6 +31,8 @@ except ImportError as error:
 
 __all__ = ["create_admin", "run_admin"]
 
+logger = logging.getLogger("offramp.serve")
+
 LIMITS = Limits(body_bytes=10_000)
 """Largest requests."""
 
@@ -38,7 +43,7 @@ def create_admin(
     name: str,
     metrics: Metrics,
     history: History,
-    folder: Path,
+    artifact: Path,
     load: Callable[[Path], EarlyExitModel],
 ) -> FastAPI:
     """Make the application that administers a scheduler.
@@ -48,12 +53,13 @@ def create_admin(
         name: Name of the model.
         metrics: The metrics of the scheduler.
         history: Its last minutes.
-        folder: Folder of the artifacts that may be served.
+        artifact: Folder of the artifact that is served; those beside it may take its place.
         load: Function that loads an artifact, ready to answer.
     """
     app = FastAPI(title="offramp administration", openapi_url=None)
     app.add_exception_handler(RefusedError, refuse)
     bodies, changing = Bodies(LIMITS), asyncio.Lock()
+    served = artifact.name
 
     async def change(request: Request, apply: Callable[[dict[str, Any]], None]) -> Response:
         """Change the model of the scheduler, in a thread."""
@@ -67,11 +73,15 @@ def create_admin(
                     await asyncio.to_thread(lambda: apply(parse_json(body)))
                 except OfframpError as error:
                     raise RefusedError(400, str(error)) from error
-        return Response({"point": describe_point(scheduler.model.point)})
+        point = scheduler.model.point
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = {"time": time, "artifact": served, "point": describe_briefly(point)}
+        logger.warning(json.dumps(line))  # at this level, so that it is in every log
+        return Response({"artifact": served, "point": describe_point(point)})
 
     @app.get("/")
     async def page() -> HTMLResponse:
-        return HTMLResponse(render_page(scheduler, history, name=name))
+        return HTMLResponse(render_page(scheduler, history, name=name, artifact=served))
 
     @app.get("/metrics")
     async def show_metrics() -> PlainResponse:
@@ -79,7 +89,13 @@ def create_admin(
 
     @app.post("/swap")
     async def swap(request: Request) -> JSONResponse:
-        return await change(request, lambda content: scheduler.replace(load(_find_artifact(folder, content))))
+        def replace(content: dict[str, Any]) -> None:
+            nonlocal served
+            path = _find_artifact(artifact.parent, content)
+            scheduler.replace(load(path))
+            served = path.name
+
+        return await change(request, replace)
 
     @app.post("/point")
     async def move_point(request: Request) -> JSONResponse:
@@ -124,7 +140,7 @@ def _find_artifact(folder: Path, content: dict[str, Any]) -> Path:
     """Return the folder of the artifact that a request names; it must be inside `folder`."""
     given = content.get("artifact")
     if set(content) != {"artifact"} or not isinstance(given, str):
-        raise InputError("the body", expected='{"artifact": "NAME"}', got=f"an object with {sorted(content)}")
+        raise InputError("the body", expected='{"artifact": "NAME"}', got=_name_fields(content))
     try:
         path = (folder / given).resolve()
         inside = path != folder and path.is_relative_to(folder) and path.is_dir()
@@ -135,9 +151,13 @@ def _find_artifact(folder: Path, content: dict[str, Any]) -> Path:
     return path
 
 
+def _name_fields(content: dict[str, Any]) -> str:
+    return f"an object with {', '.join(sorted(content))[:LONGEST_SHOWN] or 'nothing in it'}"
+
+
 def _read_point(content: dict[str, Any]) -> dict[str, float]:
     """Return the setting of a request that names an operating point."""
     if set(content) not in ({"budget"}, {"max_drop"}) or None in content.values():
-        raise InputError("the body", expected='{"max_drop": NUMBER} or {"budget": NUMBER}', got="other settings")
+        raise InputError("the body", expected='{"max_drop": NUMBER} or {"budget": NUMBER}', got=_name_fields(content))
     read_settings(content, LIMITS)
     return content

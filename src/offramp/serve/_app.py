@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from offramp.errors import BudgetError, BusyError, InputError, MissingExtraError
 from offramp.model._answer import Answer, join_answers
-from offramp.model._marking import mark_input
+from offramp.model._marking import mark_inputs
 from offramp.model._model import EarlyExitModel
 from offramp.serve._memory import share_memory, trim_often
 from offramp.serve._record import CLOSED, OnRequest, RefusedError, record_request
@@ -148,7 +148,7 @@ def create_app(
             gc.unfreeze()
             sys.setswitchinterval(switch_s)
 
-    app = FastAPI(title="offramp", lifespan=run, docs_url=None, redoc_url=None)
+    app = FastAPI(title="offramp", version=version("offramp"), lifespan=run, docs_url=None, redoc_url=None)
     app.state.ready = False
     app.add_exception_handler(RefusedError, refuse)
     app.add_middleware(_RefuseBusy, on_request=on_request)
@@ -346,13 +346,13 @@ async def _wait(ticket: Ticket, request: Request) -> Answer:
 async def _wait_marking(part: Ticket | str, request: Request, model: EarlyExitModel, *, alone: bool) -> Answer:
     """Wait for an answer; one of several inputs that is bad is marked with its error."""
     if isinstance(part, str):
-        return mark_input(model, part)
+        return mark_inputs(model, [part])
     try:
         return await _wait(part, request)
     except RefusedError as error:
         if alone or error.status != 400:
             raise
-        return mark_input(model, str(error))
+        return mark_inputs(model, [str(error)])
 
 
 def _header_length(request: Request) -> int | None:

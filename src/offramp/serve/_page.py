@@ -9,6 +9,7 @@ from offramp.serve._charts import Series, draw_bars, draw_lines
 from offramp.serve._history import BIN_S, BINS, Bin, History
 from offramp.serve._metrics import REASONS
 from offramp.serve._record import FAILED
+from offramp.serve._requests import describe_briefly
 from offramp.serve._scheduler import Scheduler
 
 __all__ = ["render_page"]
@@ -18,13 +19,14 @@ MINUTES = BINS * BIN_S / 60
 QUANTILES = {"p50": 0.5, "p99": 0.99}
 
 
-def render_page(scheduler: Scheduler, history: History, *, name: str) -> str:
+def render_page(scheduler: Scheduler, history: History, *, name: str, artifact: str) -> str:
     """Return the page as HTML, without scripts.
 
     Args:
         scheduler: The scheduler.
         history: The last minutes.
         name: Name of the model.
+        artifact: Name of the artifact that is served.
     """
     bins, total = history.bins(), history.total()
     network = scheduler.model.backbone.name
@@ -37,7 +39,7 @@ def render_page(scheduler: Scheduler, history: History, *, name: str) -> str:
     template = files("offramp.serve").joinpath("page.html").read_text(encoding="utf-8")
     return Template(template).substitute(
         title=prose(name),
-        of=prose(f"offramp serve, network {network}"),
+        of=prose(f"offramp serve, artifact {artifact}, network {network}"),
         style=style(),
         verdict=prose(_describe_point(scheduler)),
         cards="\n".join(
@@ -53,13 +55,9 @@ def render_page(scheduler: Scheduler, history: History, *, name: str) -> str:
 
 
 def _describe_point(scheduler: Scheduler) -> str:
-    point, level = scheduler.point, scheduler.level
-    figures = point.tune_metrics
-    text = (
-        f"In force: {point.policy} at relative cost {figures['cost']:.3f}, accuracy {100 * figures['accuracy']:.2f} %"
-    )
-    text += f", lowered by {level} {'step' if level == 1 else 'steps'} of overload." if level else "."
-    return text if point.guarantee is None else f"{text} Guarantee: {point.guarantee}."
+    level = scheduler.level
+    lowered = f" Lowered by {level} {'step' if level == 1 else 'steps'} of overload." if level else ""
+    return f"Operating point in force: {describe_briefly(scheduler.point)}{lowered}"
 
 
 def _list_figures(scheduler: Scheduler, total: Bin) -> list[tuple[str, str]]:

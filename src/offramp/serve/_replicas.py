@@ -78,7 +78,12 @@ def serve_replicas(settings: ServerSettings, replicas: tuple[int, int], *, host:
     Raises:
         WorkerLostError: If they cannot be started.
     """
-    serve.start(http_options=_describe_http(settings, host, port), logging_config={"log_level": "ERROR"})
+    try:
+        serve.start(http_options=_describe_http(settings, host, port), logging_config={"log_level": "ERROR"})
+    except Exception as error:  # Ray raises several types
+        raise WorkerLostError(
+            f"Ray Serve did not start: {str(error)[:300]}", hint="if the machine is busy, try again when it is less so"
+        ) from error
     logging.getLogger("ray.serve").setLevel(logging.ERROR)  # not before: it warns of options that a cluster ignores
     deployment = serve.deployment(**_describe_deployment(settings, replicas))(Replica)
     try:

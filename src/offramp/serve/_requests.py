@@ -3,7 +3,7 @@
 import base64
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 from typing import Any
 
@@ -30,6 +30,7 @@ __all__ = [
     "Settings",
     "check_sets",
     "describe_answer",
+    "describe_briefly",
     "describe_error",
     "describe_point",
     "read_inputs",
@@ -107,7 +108,7 @@ def read_settings(values: Mapping[str, Any], limits: Limits) -> Settings:
     """
     for name, value in values.items():
         if name not in SETTINGS:
-            raise InputError(str(unknown_name("setting", name[:LONGEST_SHOWN], SETTINGS)))
+            raise InputError(str(unknown_name("setting", name[:LONGEST_SHOWN], ("inputs", *SETTINGS))))
         if value is None:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
@@ -242,9 +243,20 @@ def check_sets(settings: Settings, point: OperatingPoint) -> None:
         raise InputError("sets", expected=f"a miscoverage that was calibrated ({levels})", got=f"{settings.sets:g}")
 
 
+def describe_briefly(point: OperatingPoint) -> str:
+    """Describe an operating point in a sentence or two: its figures on the tune split, and its guarantee.
+
+    Args:
+        point: The operating point.
+    """
+    figures = point.tune_metrics
+    text = f"{point.policy}, relative cost {figures['cost']:.3f}, accuracy {100 * figures['accuracy']:.2f} %"
+    return f"{text}, without a guarantee." if point.guarantee is None else f"{text}. Guarantee: {point.guarantee}."
+
+
 def describe_point(point: OperatingPoint) -> dict[str, Any]:
     """Return the figures of an operating point on the tune split, and its guarantee if there is one."""
-    guarantee = None if point.guarantee is None else {**asdict(point.guarantee), "claim": str(point.guarantee)}
+    guarantee = None if point.guarantee is None else {**vars(point.guarantee), "claim": str(point.guarantee)}
     return {"policy": point.policy, **point.tune_metrics, "guarantee": guarantee}
 
 
@@ -269,10 +281,15 @@ def _read_images(values: list[str | bytes], limits: Limits) -> list[npt.NDArray[
         name = f"input {place}"
         if isinstance(value, str):
             try:
-                value = base64.b64decode(value, validate=True)
+                content = base64.b64decode(value, validate=True)
             except ValueError as error:
-                raise InputError(name, expected="an image file as base64", got="a text that is not base64") from error
-        images.append(decode_image(value, place=name, most_pixels=pixels, formats=IMAGE_FORMATS))
+                got = (
+                    "a data: address; leave out what is before the comma" if value.startswith("data:") else "other text"
+                )
+                raise InputError(name, expected="an image file as base64", got=got) from error
+        else:
+            content = value
+        images.append(decode_image(content, place=name, most_pixels=pixels, formats=IMAGE_FORMATS))
         pixels -= images[-1].shape[0] * images[-1].shape[1]
     return images
 

@@ -190,9 +190,10 @@ class Scheduler:
         deadline = math.inf if deadline_ms is None else now + deadline_ms / 1000
         request = _Request(served, ticket, now, deadline, count, row, self._shadow.draw())
         parts = []
-        for samples in torch.split(torch.arange(count), self.max_batch):
-            own = hidden if len(samples) == count else served.model.backbone.select(hidden, samples, 0)
-            parts.append(_Part(request, samples.tolist(), own, sizes[samples]))
+        for start in range(0, count, self.max_batch):
+            samples = range(start, min(start + self.max_batch, count))
+            own = hidden if len(samples) == count else served.model.backbone.select(hidden, torch.tensor(samples), 0)
+            parts.append(_Part(request, samples, own, sizes[start : samples.stop]))
         with self._changed:
             num_bytes = sum(part.num_bytes for part in parts)
             self._check_room(count, num_bytes)
@@ -321,11 +322,13 @@ class Scheduler:
         """Refuse samples that the queue cannot take; an empty queue takes any number of bytes."""
         if self._closed:
             raise BusyError("the scheduler is closed", hint="send the request to another one")
+        if count > self.max_queue:
+            raise InputError("inputs", expected=f"at most {self.max_queue:,}, as the queue holds", got=f"{count:,}")
         if self._queued + count > self.max_queue:
             raise BusyError(
                 "the queue is full",
                 expected=f"at most {self.max_queue:,} samples in it",
-                got=f"{count:,} more than the {self._queued:,} there",
+                got=f"{self._queued + count:,}, {count:,} of them new",
                 hint="try again later",
             )
         if self._queued_bytes and self._queued_bytes + num_bytes > MOST_BYTES:

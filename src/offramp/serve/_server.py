@@ -51,8 +51,13 @@ class ServerSettings:
 
     @property
     def limits(self) -> Limits:
-        """Largest requests."""
-        return Limits(deadline_ms=self.deadline_ms)
+        """Largest requests: none has more inputs than the queue can hold."""
+        return Limits(samples=min(Limits.samples, self.max_queue), deadline_ms=self.deadline_ms)
+
+    @property
+    def max_queue(self) -> int:
+        """Most inputs that wait: at least one batch."""
+        return max(self.queue, self.batch_size)
 
 
 def load_model(settings: ServerSettings) -> EarlyExitModel:
@@ -93,7 +98,7 @@ def make_scheduler(
     return Scheduler(
         model,
         max_batch=settings.batch_size,
-        max_queue=max(settings.queue, settings.batch_size),
+        max_queue=settings.max_queue,
         overload_drop=settings.overload_drop,
         slow_ms=settings.slow_ms,
         shadow=shadow,

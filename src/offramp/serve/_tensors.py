@@ -66,7 +66,8 @@ def parse_json(body: bytes) -> dict[str, Any]:
     try:
         content = json.loads(body, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise InputError("the body", expected="a JSON object", got=f"other text: {str(error)[:200]}") from error
+        got = f"other text: {str(error)[:200]}" if body.strip() else "nothing"
+        raise InputError("the body", expected="a JSON object", got=got) from error
     if not isinstance(content, dict):
         raise InputError("the body", expected="a JSON object", got=type(content).__name__)
     return content
@@ -237,6 +238,8 @@ def _from_list(label: str, datatype: Any, shape: list[int], data: Any) -> npt.ND
         array = to_array(data)
         if array.dtype.kind == "f" and np.dtype(dtype).kind != "f":
             raise ValueError(f"values of type {array.dtype}")
+        if array.size != math.prod(shape):
+            raise ValueError(f"{array.size}")
         converted: npt.NDArray[Any] = array.astype(dtype).reshape(shape)
         if array.size and np.dtype(dtype).kind in "iu" and bool((converted.reshape(array.shape) != array).any()):
             raise ValueError("values out of range")

@@ -30,7 +30,7 @@ HOURS = 730
 
 TITLES = {
     "banking77": "MiniLM on Banking77 (texts)",
-    "cascade": "ResNet-20 before ResNet-56 on CIFAR-10 (images as rows of pixels in JSON)",
+    "cascade": "ResNet-20 before ResNet-56 on CIFAR-10 (images as PNG files in base64)",
 }
 
 PROXY_PER_S = {"as shipped": 213, "with HAProxy": 2700}

@@ -36,14 +36,11 @@ from offramp.model._model import EarlyExitModel
 from offramp.serve._messages import SERVICE
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.serving.attacks import Attacks, encode
-from offramp_bench.serving.processes import wait_until_ready
+from offramp_bench.serving.processes import COMMAND, wait_until_ready
 from offramp_bench.serving.victims import save_images, save_texts
 
 PORTS: dict[str, tuple[int, int]] = {"images": (9331, 9332), "texts": (9333, 9334)}
 """HTTP and gRPC."""
-
-COMMAND = "import offramp_bench.torchvision_ops; from offramp.cli.main import main; main()"
-"""The command line, with what transformers needs beside this build of torch."""
 
 ROUND = 1000
 """Requests until memory is read."""

@@ -17,6 +17,7 @@ __all__ = ["CHECKS", "PAGE", "make_page", "read_checks"]
 PAGE = ROOT / "docs" / "serving.md"
 CHECKS = {
     "serving": "serve",
+    "serving-peer": "peer",
     "serving-overload": "overload",
     "serving-int8": "int8",
     "serving-replicas": "replicas",

@@ -1,19 +1,32 @@
 """Processes of a measurement: servers on one core, the load generator on the other."""
 
+import base64
 import json
+import os
+import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-__all__ = ["load", "serve", "wait_until_ready", "write_bodies"]
+import numpy as np
+from PIL import Image
+
+__all__ = ["COMMAND", "load", "serve", "wait_until_ready", "write_bodies"]
+
+COMMAND = "import offramp_bench.torchvision_ops; from offramp.cli.main import main; main()"
+"""The command line, with what transformers needs beside this build of torch."""
 
 SERVER_CORE, LOAD_CORE = "0", "1"
 READY_S = 300
 """Seconds until a server must be ready."""
+END_S = 60
+"""Seconds that a server has to end by itself."""
 MOST_BODIES = 3080
 """Different requests at most."""
 
@@ -24,13 +37,31 @@ def serve(
 ) -> Iterator[None]:
     """Run a server until it is no longer needed."""
     line = [sys.executable, "-m", "offramp_bench.serving.server", network, side, str(graphs), str(port), *options]
-    process = subprocess.Popen(["taskset", "-c", SERVER_CORE, *line])
+    _wait_until_free(port)
+    process = subprocess.Popen(["taskset", "-c", SERVER_CORE, *line], start_new_session=True)
     try:
         wait_until_ready(process, f"http://127.0.0.1:{port}/{ready}", within_s=READY_S)
         yield
     finally:
         process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(END_S)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # LitServe leaves processes behind, which keep the port
         process.wait()
+
+
+def _wait_until_free(port: int) -> None:
+    """Wait for the processes of the last server to end; one that stays would be measured in place of the next."""
+    begin = time.monotonic()
+    while True:
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+            return
+        except OSError:
+            if time.monotonic() > begin + END_S:
+                raise
+            time.sleep(0.2)
 
 
 def wait_until_ready(
@@ -69,6 +100,12 @@ def load(bodies: Path, port: int, seconds: float, **options: float) -> dict[str,
 
 
 def write_bodies(file: Path, inputs: Any, **settings: float) -> None:
-    """Write one request for each input."""
-    rows = inputs[:MOST_BODIES].tolist()
+    """Write one request for each input: a text, or an image as a PNG file in base64."""
+    rows = [value if isinstance(value, str) else _encode_image(value) for value in inputs[:MOST_BODIES]]
     file.write_text("".join(json.dumps({"inputs": [row], **settings}) + "\n" for row in rows), "utf-8")
+
+
+def _encode_image(pixels: np.ndarray) -> str:
+    file = BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()

@@ -253,7 +253,7 @@ def scale(cluster: Cluster) -> tuple[dict[str, Any], list[Bar]]:
         generator.kill()
         generator.wait()
     down_s = wait_for(1)
-    statuses = [status for status, _ in json.loads(printed)["answers"]]
+    statuses = [answer["status"] for answer in json.loads(printed)["answers"]]
     figures = {
         "s_to_two": up_s,
         "s_to_one": down_s,
