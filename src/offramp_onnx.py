@@ -30,6 +30,7 @@ __all__ = ["FolderError", "OnnxAnswer", "OnnxNetwork", "load"]
 FORMAT, VERSION, SINGLE = "offramp-onnx", 1, "single.onnx"
 
 MOST_RATIO = 100
+LUMINANCE = (0.299, 0.587, 0.114)
 """Largest ratio of the sides of an image, as in `offramp.preprocessing`."""
 
 ROUNDING = 1e-6
@@ -524,8 +525,12 @@ def normalize(inputs: Array, *, scale: float, mean: Sequence[float], std: Sequen
     """Return `(inputs * scale - mean) / std` in float32, channel by channel."""
     if inputs.dtype.kind == "f" and scale < 0.1 and inputs.size and 0 < inputs.max() <= 1:
         raise ValueError(f"inputs: expected images of bytes, 0 to 255, got numbers up to {inputs.max():.3g}")
+    if len(mean) == 1 and inputs.shape[1] == 3:  # image files are read in colour, gray ones too
+        gray = (inputs.astype(np.float32) * np.array(LUMINANCE, np.float32)[:, None, None]).sum(1, keepdims=True)
+        inputs = gray if inputs.dtype.kind == "f" else gray.round()
     if inputs.shape[1] != len(mean):
-        raise ValueError(f"inputs: expected images of {len(mean)} channels, got {inputs.shape[1]}; convert them first")
+        kind = f"images of {len(mean)} channel{'s' * (len(mean) > 1)}"
+        raise ValueError(f"inputs: expected {kind}, got {inputs.shape[1]}; convert them first")
     means, stds = (np.array(values, np.float32)[:, None, None] for values in (mean, std))
     normalized: Array = (inputs.astype(np.float32) * np.float32(scale) - means) / stds
     return normalized

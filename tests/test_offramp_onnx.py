@@ -129,7 +129,8 @@ def test_images_of_several_sizes_and_kinds(tmp_path: Path) -> None:
     for inputs in (cuts, kinds, [cuts[0], np.asarray(cuts[1])], [cuts[0], cuts[0]]):
         np.testing.assert_allclose(prepare(steps, inputs, tmp_path), steps(inputs), atol=ROUNDING, rtol=0)
     gray = Preprocessing().then("channels_first").then("normalize", scale=1 / 255, mean=[0.5], std=[0.25])
-    np.testing.assert_array_equal(prepare(gray, PHOTO[None, :, :, :1], tmp_path), gray(PHOTO[None, :, :, :1]))
+    for photos in (PHOTO[None, :, :, :1], PHOTO[None]):  # colours become gray
+        np.testing.assert_array_equal(prepare(gray, photos, tmp_path), gray(photos))
     plain = Preprocessing().then("channels_first")
     with pytest.raises(ValueError, match="expected images of one size, got several"):
         prepare(plain, cuts, tmp_path)

@@ -157,7 +157,7 @@ def test_the_order_of_a_dictionary_is_kept() -> None:
     leaves: dict[str, Tensor] = {}
     described = json.loads(json.dumps(_encode(tree, leaves), sort_keys=True))
     field = Field("manifest.json", "example", described)
-    again = _decode(field, Tensors(Artifact(field, {"example": leaves}, {"example": "file"}), "example"))
+    again = _decode(field, Tensors(Artifact(field, {"example": leaves}, {"example": "file"}, ""), "example"))
     assert list(again) == ["b", "a", "c"]
     assert str(again) == str(tree)
 

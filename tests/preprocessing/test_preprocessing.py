@@ -99,8 +99,18 @@ class TestLists:
         for inputs in ([grey, grey], [byte_images(1)[0], grey], [grey, byte_images(1)[0]], np.stack([grey])):
             with pytest.raises(InputError, match=f"expected images of 3 channels, got {channels}; convert"):
                 image_preprocessing(mean=MEAN, std=STD)(inputs)
-        with pytest.raises(InputError, match="expected images of 1 channels, got 3"):
-            image_preprocessing(mean=(0.5,), std=(0.5,))([Image.new("L", (6, 6))])  # Pillow's are taken in colour
+        with pytest.raises(InputError, match="expected images of 1 channel, got 4"):
+            image_preprocessing(mean=(0.5,), std=(0.5,))(np.zeros((1, 6, 6, 4), np.uint8))
+
+    def test_colours_for_a_network_of_one_channel(self) -> None:
+        prepare = image_preprocessing(mean=(0.0,), std=(1.0,), scale=1.0)
+        colours = Image.fromarray(byte_images(1)[0])
+        gray = np.asarray(colours.convert("L"))
+        assert (prepare([colours])[0, 0] - torch.tensor(gray)).abs().max() <= 1  # Pillow cuts fractions its own way
+        assert torch.equal(prepare([Image.fromarray(gray)]), prepare(gray[None, :, :, None]))  # gray stays as it is
+        every = np.repeat(np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1), 3, axis=3)
+        assert torch.equal(prepare(every).flatten(), torch.arange(256.0))
+        assert torch.allclose(prepare(every.astype(np.float64)), prepare(every))
 
     def test_lists_of_numbers(self) -> None:
         prepare = image_preprocessing(mean=MEAN, std=STD)

@@ -78,6 +78,8 @@ class Artifact:
     """The tensors of each file, by the name the manifest gives it."""
     files: Mapping[str, str]
     """The path of each file, by the same name."""
+    sha256: str
+    """Hash of the manifest, which has the hashes of all files."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ def is_artifact_file(name: str) -> bool:
     return name in (MANIFEST, LOCK, f"{LOCK}.owner") or _REMOVABLE.fullmatch(name) is not None
 
 
-def write_artifact(path: str | Path, content: Mapping[str, Any], tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+def write_artifact(path: str | Path, content: Mapping[str, Any], tensors: Mapping[str, Mapping[str, Tensor]]) -> str:
     """Write an artifact, or replace one: a kill at any moment leaves the old one or the new one, whole.
 
     What was written is read back and compared before the old artifact is given up.
@@ -199,6 +201,9 @@ def write_artifact(path: str | Path, content: Mapping[str, Any], tensors: Mappin
         path: A folder; made if it is not there. Files in it that are no part of an artifact are left alone.
         content: What the manifest says. Keys that are numbers become texts, as JSON has no others.
         tensors: The tensors of each file, by a name of lower-case letters, digits and underscores.
+
+    Returns:
+        The hash of the manifest.
 
     Raises:
         ArtifactError: If the folder cannot be written, or the content is not what JSON holds.
@@ -211,7 +216,7 @@ def write_artifact(path: str | Path, content: Mapping[str, Any], tensors: Mappin
             try:
                 files = {name: _write_tensors(folder, name, named) for name, named in sorted(tensors.items())}
                 whole = {"format": "offramp", "version": VERSION, "files": files, "content": plain}
-                _write_manifest(folder / MANIFEST, whole)
+                return _write_manifest(folder / MANIFEST, whole)
             finally:
                 _remove_unnamed(folder)
     except ArtifactError:
@@ -276,7 +281,7 @@ def _read(file: Path, raw: bytes) -> Artifact:
             raise entry.at("sha256").wrong("a SHA-256, 64 digits of 0-9 and a-f")
         named = file.with_name(_file_name(name, entry.at("sha256").text()))
         tensors[name], files[name] = _read_tensors(named, entry), str(named)
-    return Artifact(content, tensors, files)
+    return Artifact(content, tensors, files, hashlib.sha256(raw).hexdigest())
 
 
 def _manifest_bytes(file: Path) -> tuple[bytes, tuple[int, ...]]:
@@ -381,8 +386,8 @@ def _differs(file: Path) -> NoReturn:
     )
 
 
-def _write_manifest(file: Path, whole: Mapping[str, Any]) -> None:
-    """Replace the manifest, after reading back what was written."""
+def _write_manifest(file: Path, whole: Mapping[str, Any]) -> str:
+    """Replace the manifest, after reading back what was written; return its hash."""
     raw = json.dumps(whole, sort_keys=True, indent=1, allow_nan=False).encode()
     if len(raw) > LARGEST_MANIFEST:
         raise ArtifactError(
@@ -399,6 +404,7 @@ def _write_manifest(file: Path, whole: Mapping[str, Any]) -> None:
             same = False
         if not same:
             _differs(file)
+    return hashlib.sha256(raw).hexdigest()
 
 
 def _remove_unnamed(folder: Path) -> None:

@@ -265,7 +265,8 @@ class _ExplainErrors(AbstractContextManager[None]):
             for leaf in pytree.tree_leaves(self.inputs)[:4]
         ]
         raise InputError(
-            f"'{self.name}' cannot take these inputs ({', '.join(leaves)}): {str(error)[:300]}",
-            hint="give a batch of samples like those it was trained on (a single sample as inputs[None]), prepared by "
-            "backbone.preprocessing or by you",
+            f"'{self.name}' cannot take these inputs ({', '.join(leaves)})",
+            # In the hint, which servers keep for themselves: it tells how the network is built.
+            hint=f"{str(error)[:300]}; give a batch of samples like those it was trained on (a single sample as "
+            "inputs[None]), prepared by backbone.preprocessing or by you",
         ) from error

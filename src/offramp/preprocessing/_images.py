@@ -31,6 +31,9 @@ Shift = Annotated[int, range(257)]
 MOST_RATIO = 100
 """Largest ratio of the sides of an image: resizing the shorter side enlarges the longer one with it."""
 
+LUMINANCE = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in gray (ITU-R BT.601), as in Pillow."""
+
 
 def image_preprocessing(*, mean: Sequence[float], std: Sequence[float], scale: float = 1 / 255) -> Preprocessing:
     """Prepare byte images `N x H x W x 3`: channels first, then normalised.
@@ -97,11 +100,21 @@ def normalize(
             hint="give the bytes, or a preprocessing with scale=1",
         )
     shape = (1, len(mean), 1, 1)
+    if len(mean) == 1 and inputs.shape[1] == 3:
+        inputs = _luminance(inputs)  # image files are read in colour, gray ones too
     if inputs.shape[1] != len(mean):
         raise InputError(
-            expected=f"images of {len(mean)} channels", got=f"{inputs.shape[1]}", hint="convert them first"
+            expected=f"images of {len(mean)} channel{'s' * (len(mean) > 1)}",
+            got=f"{inputs.shape[1]}",
+            hint="convert them first",
         )
     return (inputs.float() * scale - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)
+
+
+def _luminance(images: Tensor) -> Tensor:
+    """Convert `N x 3 x H x W` images to gray, as Pillow does; of bytes, the result is whole numbers."""
+    gray = (images.float() * torch.tensor(LUMINANCE).view(1, 3, 1, 1)).sum(1, keepdim=True)
+    return gray if images.is_floating_point() else gray.round()
 
 
 def shift_and_flip(inputs: Tensor, generator: torch.Generator, /, *, shift: Shift) -> Tensor:

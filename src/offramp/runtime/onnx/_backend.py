@@ -371,8 +371,9 @@ class _ExplainErrors:
             return
         shapes = ", ".join(f"{name} of shape {feed.shape}" for name, feed in list(self._feeds.items())[:4])
         raise InputError(
-            f"the network cannot take these inputs ({shapes}): {str(error)[:300]}",
-            hint="give a batch of samples like those it was exported with",
+            f"the network cannot take these inputs ({shapes})",
+            # In the hint, which servers keep for themselves: it tells how the network is built.
+            hint=f"{str(error)[:300]}; give a batch of samples like those it was exported with",
         ) from error
 
 
