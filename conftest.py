@@ -4,7 +4,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Generator
+from contextlib import suppress
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,25 @@ import pytest
 import torch
 from xdist.scheduler import LoadScopeScheduling
 
-# timm and transformers import torchvision, whose compiled operators a CPU build of torch cannot load. Its models need
-# none of them; its import only asks that two are declared.
 _OPERATORS = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
-for _name in ("nms", "qnms"):
-    if not hasattr(torch.ops.torchvision, _name):
-        _OPERATORS.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+def _declare_operators() -> None:
+    """Let torchvision be imported, which timm and transformers do, where its compiled operators do not fit torch.
+
+    Beside a CPU build of torch they often cannot be loaded. Models need none of them; the import only asks that two are
+    declared. Where they can be loaded they must not be declared as well: the process would be aborted.
+    """
+    found = find_spec("torchvision")
+    for compiled in Path(found.origin).parent.glob("_C*.so") if found and found.origin else ():
+        with suppress(OSError):
+            torch.ops.load_library(str(compiled))
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            _OPERATORS.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+_declare_operators()
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 _CACHE = tempfile.TemporaryDirectory(prefix="offramp-datasets-")  # until the tests end
