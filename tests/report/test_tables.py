@@ -1,7 +1,6 @@
 from dataclasses import replace
 
 from offramp.report import _tables as tables
-from offramp.report._answers import Sample
 from tests.report.examples import found
 
 
@@ -24,11 +23,16 @@ def test_exits_of_several_networks_are_told_apart() -> None:
     assert ">other</td>" in tables.exits(replace(findings, exits=(replace(first, network="other"), *rest)))
 
 
-def test_texts_and_classes_are_escaped_and_cut() -> None:
-    samples = (Sample(0, 0, 1, 2, 0.9), Sample(1, 1, 1, 2, 0.8))
-    page = tables.texts("t", samples, ["<script>x</script>\x00", "y" * 1000], ["<i>", "a&b"])
-    assert "<script>" not in page
-    assert "&lt;script&gt;x&lt;/script&gt;\ufffd" in page
-    assert '<td class="words wrong">a&amp;b, is &lt;i&gt;</td>' in page
-    assert "y" * 299 + "…" in page
-    assert "y" * 300 not in page
+def test_points_that_a_request_gets_have_its_options() -> None:
+    findings = found()
+    page = tables.points(findings, "threshold")
+    requests = [entry.request["cost"] for entry in findings.frontier if entry.request]
+    assert requests
+    assert page.count("<td>--cost ") == len(requests)
+    assert all(f"<td>--cost {cost:g}</td>" in page for cost in requests)
+
+
+def test_names_are_escaped() -> None:
+    findings = found()
+    named = replace(findings.full, name="<i>a&b</i>\x00")
+    assert "&lt;i&gt;a&amp;b&lt;/i&gt;\ufffd by itself" in tables.alternatives(replace(findings, alternatives=(named,)))

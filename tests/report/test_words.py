@@ -6,7 +6,8 @@ from offramp.cost._unit import CostUnit
 from offramp.model._evaluation import Measured
 from offramp.report._answers import Coverage
 from offramp.report._findings import Findings
-from offramp.report._words import cautions, change, clean, cost, notes, verdict
+from offramp.report._words import cautions, change, clean, cost, describe_cost, facts, headline, notes, verdict
+from tests.cases import each
 from tests.report.examples import found
 
 
@@ -30,6 +31,46 @@ def test_the_verdict_is_one_sentence_with_intervals(findings: Findings) -> None:
         "At 55.1 % of the full network's cost (counted Mul-Adds) it is right 93.1 % of the time (92.5 to 93.7); the "
         "full network 93.4 %: change \N{MINUS SIGN}0.3 points (\N{MINUS SIGN}0.6 to 0.0)."
     )
+
+
+@each(
+    ("cost_", "expected"),
+    [
+        (0.098, "10x cheaper"),
+        (0.1004, "10x cheaper"),
+        (0.42, "2.4x cheaper"),
+        (0.0005, "2,000x cheaper"),
+        (0.9, "10 % cheaper"),
+        (1.0, "The cost of the full network: nothing is saved"),
+        (0.998, "The cost of the full network: nothing is saved"),
+        (1.13, "13 % more expensive than the full network: nothing is saved"),
+        (0.0, "No cost at all"),
+    ],
+)
+def test_the_headline_is_what_is_saved(cost_: float, expected: str) -> None:
+    assert headline(cost_, CostUnit()) == headline(cost_, CostUnit("EUR", 0.1)) == expected
+    timed = headline(cost_, CostUnit("ms", 4.0))
+    assert timed == expected.replace("cheaper", "faster").replace("more expensive", "slower")
+
+
+def test_facts_are_before_and_after_with_intervals(findings: Findings) -> None:
+    accuracy, spent = facts(findings)
+    assert accuracy[1].replace("\N{NO-BREAK SPACE}", " ") == "93.4 % before, 93.1 % after"
+    assert "92.5 to 93.7 after" in accuracy[2]
+    assert "\N{MINUS SIGN}0.6 to 0.0" in accuracy[2]
+    assert spent[1].startswith("55.1")
+    assert "counted Mul-Adds" in spent[2]
+
+
+def test_time_and_price_are_told_where_they_are_known(findings: Findings) -> None:
+    timed = facts(replace(findings, unit=CostUnit("ms", 8.0), cost_kind="measured time"))
+    assert timed[2][:2] == ("Time", "8 ms before, 4.41 ms after")
+    priced = facts(replace(findings, unit=CostUnit("EUR", 0.002), cost_kind="EUR"))
+    assert priced[2][:2] == ("Price", "2,000 EUR before, 1,102 EUR after")
+    assert "Per million inputs" in priced[2][2]
+    assert describe_cost(findings.chosen, CostUnit("ms", 8.0)).endswith("; 4.41 ms per input")
+    assert describe_cost(findings.chosen, CostUnit("EUR", 0.002)).endswith("; 1,102 EUR per million inputs")
+    assert "n/a: one row" in describe_cost(replace(findings.chosen, cost_interval=None), CostUnit())
 
 
 def test_the_bill_comes_first_if_costs_are_money(findings: Findings) -> None:

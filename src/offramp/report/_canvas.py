@@ -13,13 +13,29 @@ from offramp.report._words import clean
 
 try:
     import matplotlib
+    import matplotlib.image
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 except ImportError as error:
     raise MissingExtraError("figures need matplotlib", hint="pip install 'offramp[report]'") from error
 
-__all__ = ["WIDTH", "Axes", "Box", "Figure", "canvas", "in_style", "place", "short", "to_png", "to_svg", "write_labels"]
+__all__ = [
+    "WIDTH",
+    "Axes",
+    "Box",
+    "Figure",
+    "canvas",
+    "image_png",
+    "in_style",
+    "place",
+    "positions",
+    "short",
+    "to_png",
+    "to_svg",
+    "use_log_costs",
+    "write_labels",
+]
 
 WIDTH, HEIGHT = 4.6, 3.4
 """Inches: at the width of a phone, a point of text is about a pixel."""
@@ -139,15 +155,15 @@ def write_labels(
         if label_box is None:
             note.remove()
             continue
-        taken.append(label_box)
+        taken.append(Box(label_box.left - 4, label_box.bottom, label_box.width + 8, label_box.height))
         here = points(x, y)
         note.set_position((label_box.left - here[0], label_box.bottom - here[1]))
         note.set_verticalalignment("bottom")
 
 
-def canvas(title: str, x: str, y: str, *, height: float = HEIGHT) -> tuple[Figure, Axes]:
+def canvas(title: str, x: str, y: str, *, height: float = HEIGHT, width: float = WIDTH) -> tuple[Figure, Axes]:
     """Return an empty figure with a title, and its axes."""
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     figure.suptitle(title, x=0.015, horizontalalignment="left")  # as long as the figure is wide, not the axes
     axes.set_xlabel(x)
@@ -155,6 +171,42 @@ def canvas(title: str, x: str, y: str, *, height: float = HEIGHT) -> tuple[Figur
     axes.tick_params(length=0)
     axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
     return figure, axes
+
+
+def use_log_costs(axes: Axes, *, least: float, most: float) -> None:
+    """Make the axis of costs logarithmic, with plain numbers.
+
+    Args:
+        axes: The axes.
+        least: Its left end, above 0.
+        most: Its right end.
+    """
+    axes.set_xscale("log")
+    axes.set_xlim(least, most)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def positions(figure: Figure, axes: Axes, points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the positions of data coordinates in the SVG of a figure.
+
+    Args:
+        figure: The figure, completely drawn.
+        axes: Its axes.
+        points: Data coordinates.
+    """
+    figure.draw_without_rendering()
+    scale, top = 72 / figure.dpi, figure.bbox.height
+    pixels = (axes.transData.transform(point) for point in points)
+    return [(round(float(x) * scale, 2), round((top - float(y)) * scale, 2)) for x, y in pixels]
+
+
+def image_png(image: Any) -> bytes:
+    """Return an image, `H x W x 3` bytes, as PNG."""
+    with BytesIO() as file:
+        matplotlib.image.imsave(file, image, format="png")
+        return file.getvalue()
 
 
 def short(name: str, most: int = 18) -> str:

@@ -30,7 +30,9 @@ from offramp.report._answers import (
     leavers,
     reliability,
 )
+from offramp.report._frontier import FrontierPoint, reachable_points
 from offramp.report._palette import policy_colours
+from offramp.runtime._dial import same_decisions
 from offramp.uncertainty._calibration import calibration_floor
 
 __all__ = ["VERSION", "Findings", "find"]
@@ -58,9 +60,13 @@ class Findings:
     unit: CostUnit
     """The same, with the full network's cost per sample, averaged over these samples."""
     curves: Mapping[str, tuple[Measured, ...]]
-    """About two dozen points of each policy, in the order of their cost on the tune split."""
+    """About two dozen points of each policy, and the frontier, in the order of their cost on the tune split."""
+    frontier: tuple[FrontierPoint, ...]
+    """Points of the chosen point's policy that a request gets, and the chosen point, ascending in cost."""
     alternatives: tuple[Alternative, ...]
     """Networks without early exits: the full network first, the other networks of a cascade, then each exit for all."""
+    networks: tuple[str, ...]
+    """`L` names, of the network that each stage belongs to; a cascade has several."""
     policy: str
     """The chosen point's policy."""
     chosen: Measured
@@ -103,7 +109,8 @@ class Findings:
         Figures by class are included for the chosen point only.
         """
         content = asdict(self)
-        for measured in [content["chosen"], *(point for curve in content["curves"].values() for point in curve)]:
+        curves = (point for curve in content["curves"].values() for point in curve)
+        for measured in [content["chosen"], *(point["measured"] for point in content["frontier"]), *curves]:
             del measured["class_accuracy"], measured["class_change"]
         plain: dict[str, Any] = _plain({"format": "offramp findings", "version": VERSION, **content})
         return plain
@@ -143,12 +150,17 @@ def find(
     names = tuple(classes) or model.classes or tuple(map(str, range(source.num_classes)))
     if len(names) != source.num_classes:
         raise InputError("classes", expected=f"{source.num_classes} names", got=f"{len(names)}: {names[:5]}")
+    reachable = reachable_points(model, point)
     curves = {policy: _spread(model.points[policy]) for policy in policy_colours(model.points)}
-    points = [*(member for curve in curves.values() for member in curve), point]
-    points, outcomes = model.outcomes_at(points, source)
-    measured = measure(points, outcomes, [model.costs[member.policy] for member in points], seed=seed)
-    remaining = iter(measured)
-    answers, classifier = answers_at(points[-1], outcomes, seed=seed), points[-1].classifier
+    curves[point.policy] = _merge([entry.point for entry in reachable], curves[point.policy])
+    points = [member for curve in curves.values() for member in curve]
+    placed, outcomes = model.outcomes_at(points, source)
+    measured = measure(placed, outcomes, [model.costs[member.policy] for member in points], seed=seed)
+    figures = {id(member): row for member, row in zip(points, measured, strict=True)}
+    frontier = [FrontierPoint.of(entry, figures[id(entry.point)]) for entry in reachable]
+    # The same point with the place of its classifiers in the outcomes.
+    answering = next(other for member, other in zip(points, placed, strict=True) if member is point)
+    answers, classifier = answers_at(answering, outcomes, seed=seed), answering.classifier
     table = model.costs[point.policy].of(outcomes.sizes)
     first, last = (tuple(replace(sample, row=int(rows[sample.row])) for sample in group) for group in leavers(answers))
     generator = torch.Generator().manual_seed(seed)
@@ -161,10 +173,12 @@ def find(
         unit=model.unit
         if model.unit.full is None
         else replace(model.unit, full=float(model.costs[point.policy].average(outcomes.sizes).full)),
-        curves={policy: tuple(next(remaining) for _ in curve) for policy, curve in curves.items()},
+        curves={policy: tuple(figures[id(member)] for member in curve) for policy, curve in curves.items()},
+        frontier=tuple(sorted(frontier, key=lambda entry: entry.measured.relative_cost)),
         alternatives=alternatives(model.backbone, source, outcomes, table, answers, classifier=classifier),
+        networks=network_names(model.backbone),
         policy=point.policy,
-        chosen=measured[-1],
+        chosen=figures[id(point)],
         exits=exit_uses(answers, outcomes.correct[classifier], point.active, network_names(model.backbone)),
         reliability=reliability(answers),
         calibration_floor=float(calibration_floor(answers.confidence, generator=generator)),
@@ -202,6 +216,12 @@ def _spread(points: Sequence[OperatingPoint]) -> list[OperatingPoint]:
     """Return about two dozen of the points, with the first and the last."""
     steps = range(_POINTS)
     return [points[index] for index in sorted({round(step * (len(points) - 1) / (_POINTS - 1)) for step in steps})]
+
+
+def _merge(points: Sequence[OperatingPoint], others: Sequence[OperatingPoint]) -> list[OperatingPoint]:
+    """Return points and those of the others that decide otherwise, ascending in cost on the tune split."""
+    more = [other for other in others if not any(same_decisions(other, point) for point in points)]
+    return sorted([*points, *more], key=lambda point: point.tune_metrics.get("cost", 0.0))
 
 
 def _plain(value: Any) -> Any:

@@ -1,45 +1,49 @@
 """The report: one self-contained HTML page, its figures as files, and the findings as JSON."""
 
 import json
-import re
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
-from xml.etree import ElementTree
 
 from offramp.errors import InputError
 from offramp.features import Source
+from offramp.report import _slider as slider
 from offramp.report import _tables as tables
 from offramp.report._findings import Findings
-from offramp.report._palette import PALETTE
-from offramp.report._words import cautions, clean, notes, verdict
+from offramp.report._markup import inline_svg, prose, style
+from offramp.report._network import draw_network, shown_exits
+from offramp.report._palette import PALETTE, policy_colours
+from offramp.report._samples import show_samples
+from offramp.report._words import cautions, facts, headline, notes
 
 if TYPE_CHECKING:
+    from offramp.report._chart import Chart
     from offramp.report._pictures import Picture
 
-__all__ = ["inline_svg", "prose", "style", "write_report"]
+__all__ = ["write_report"]
 
-_SVG = "{http://www.w3.org/2000/svg}"
-_HREF = "{http://www.w3.org/1999/xlink}href"
-_NAMES = {colour.light: name for name, colour in PALETTE.items()}
-# DejaVu, which matplotlib measures with, is mostly on Linux only; Verdana is as wide.
-_FALLBACK = "Verdana, sans-serif"
+COMMAND = "offramp predict MODEL --data INPUTS --out answers.csv"
+"""Command to which the options of a point are added."""
 
-_GROUND = {"light": "#f4f6f8", "dark": "#0d0f12"}  # behind the cards
+_ROWS_REM = 20  # height of the drawing of the network, shared by its exits
+_LONG = 24  # characters of a headline that is set smaller
 
 
-def write_report(findings: Findings, folder: str | Path, *, source: Source | None = None) -> Path:
+def write_report(
+    findings: Findings, folder: str | Path, *, source: Source | None = None, command: str = COMMAND
+) -> Path:
     """Write `report.html`, `pictures/` (SVG and PNG) and `findings.json`.
 
-    The page needs no network, script or other file, and follows the reader's choice of light or dark.
+    The page needs no network and no other file, and follows the reader's choice of light or dark. Without scripts it
+    shows the chosen point; with them, a slider shows the other points of the frontier.
 
     Args:
         findings: The findings.
         folder: Folder to write; files of an earlier report are replaced.
         source: The source that the features were extracted from, with the same rows, to show images or texts that
             leave first and last; none are shown if left out.
+        command: Command of the saved model, to which the page adds the options of a point.
 
     Returns:
         The path of the page.
@@ -49,7 +53,8 @@ def write_report(findings: Findings, folder: str | Path, *, source: Source | Non
     """
     # Imported here: findings do not need matplotlib, figures do.
     from offramp.report._canvas import to_png, to_svg
-    from offramp.report._pictures import draw_findings, draw_samples
+    from offramp.report._chart import NARROW, WIDE, accuracy_against_cost
+    from offramp.report._pictures import draw_findings
 
     # More rows are possible: rows that the model was fitted on may have been left out.
     if source is not None and len(source) < findings.samples:
@@ -59,23 +64,22 @@ def write_report(findings: Findings, folder: str | Path, *, source: Source | Non
             got=f"{len(source)}",
             hint="give the source that the features were extracted from, with all rows",
         )
-    folder = Path(folder)
-    (folder / "pictures").mkdir(parents=True, exist_ok=True)
-    for old in (f"leave-{group}.{kind}" for group in ("first", "last") for kind in ("svg", "png")):
-        (folder / "pictures" / old).unlink(missing_ok=True)  # this report may have none
-
-    def card(picture: "Picture") -> str:
+    samples = show_samples(findings, source)
+    charts = [accuracy_against_cost(findings, size) for size in (WIDE, NARROW)]
+    cards = []
+    pictures = Path(folder) / "pictures"
+    pictures.mkdir(parents=True, exist_ok=True)
+    for picture in draw_findings(findings):
         svg = to_svg(picture.figure)
-        (folder / "pictures" / f"{picture.name}.svg").write_text(svg, encoding="utf-8")
-        (folder / "pictures" / f"{picture.name}.png").write_bytes(to_png(picture.figure))
-        return _card(picture, svg)
-
-    cards = [card(picture) for picture in draw_findings(findings)]
-    samples = [part if isinstance(part, str) else card(part) for part in draw_samples(findings, source)]
+        (pictures / f"{picture.name}.svg").write_text(svg, encoding="utf-8")
+        (pictures / f"{picture.name}.png").write_bytes(to_png(picture.figure))
+        cards.append(_card(picture, svg))
+    (pictures / "accuracy-against-cost.svg").write_text(to_svg(charts[0].figure), encoding="utf-8")
+    (pictures / "accuracy-against-cost.png").write_bytes(to_png(charts[0].figure))
     content = json.dumps(findings.to_json(), indent=1, allow_nan=False)
-    (folder / "findings.json").write_text(content + "\n", encoding="utf-8")
-    page = folder / "report.html"
-    page.write_text(_page(findings, cards, samples), encoding="utf-8")
+    (Path(folder) / "findings.json").write_text(content + "\n", encoding="utf-8")
+    page = Path(folder) / "report.html"
+    page.write_text(_page(findings, charts, cards, samples, command), encoding="utf-8")
     return page
 
 
@@ -84,95 +88,58 @@ def _card(picture: "Picture", svg: str) -> str:
     return f'<figure class="card">\n{drawn}\n<figcaption>{prose(picture.caption)}</figcaption>\n</figure>'
 
 
-def _page(findings: Findings, cards: list[str], samples: list[str]) -> str:
-    items = [f'<li class="warning">{prose(warning)}</li>' for warning in cautions(findings)]
-    items += [f"<li>{prose(note)}</li>" for note in notes(findings)]
+def _page(findings: Findings, charts: "list[Chart]", cards: list[str], samples: str, command: str) -> str:
+    from offramp.report._canvas import to_svg
+
+    place = slider.chosen_place(findings)
+    saving = headline(findings.chosen.relative_cost, findings.unit)
+    colours = policy_colours(findings.curves)
+    warnings, remarks = cautions(findings), notes(findings)
+    caveat, *others = *warnings, *remarks
+    kinds = [' class="warning"' if other in warnings else "" for other in others]
+    items = [f"<li{kind}>{prose(other)}</li>" for kind, other in zip(kinds, others, strict=True)]
     policies = sorted(findings.curves, key=lambda policy: policy != findings.policy)
     numbers = [tables.alternatives(findings), tables.exits(findings)]
     numbers += [tables.coverage(findings)] if findings.coverage else []
     numbers += [tables.points(findings, policy) for policy in policies]
+    caption = (
+        f"Costs are {findings.cost_kind}. Left is cheaper, up is more accurate; the band is the 95 % interval of "
+        f"{findings.policy}. A cross or square above a curve is a simpler alternative with higher accuracy."
+    )
+    wide, narrow = (
+        inline_svg(to_svg(chart.figure), name=name, label=f"Accuracy against cost. {caption}")
+        for chart, name in zip(charts, ("wide", "narrow"), strict=True)
+    )
     template = files("offramp.report").joinpath("page.html").read_text(encoding="utf-8")
     return Template(template).substitute(
+        {name: prose(text) for name, text in slider.point_texts(findings, place, command).items()},
+        policy=slider.content_policy(),
         title=prose(findings.name),
-        of=prose(f"Early exits of {findings.network}, decided by {findings.policy}"),
+        headline=prose(saving),
+        long=" long" if len(saving) > _LONG else "",
+        of=prose(
+            f"{findings.name}: early exits of {findings.network}, decided by {findings.policy}, measured on "
+            f"{findings.samples:,} samples"
+        ),
         style=style(),
-        verdict=prose(verdict(findings)),
+        colour=next(name for name, colour in PALETTE.items() if colour == colours[findings.policy]),
+        row=f"{min(3.2, max(1.4, _ROWS_REM / len(shown_exits(findings)))):.2f}rem",
+        facts="\n".join(
+            f'<div><dt>{prose(name)}</dt><dd class="value">{prose(value)}</dd>'
+            f'<dd class="quiet">{prose(detail)}</dd></div>'
+            for name, value, detail in facts(findings)
+        ),
+        caveat=prose(f"{caveat} {len(others)} more notes"),
+        warned=" warned" if warnings else "",
         notes="\n".join(items),
+        wide=wide,
+        narrow=narrow,
+        caption=prose(caption),
+        count=len(findings.frontier),
+        position=place + 1,
+        network=draw_network(findings, findings.frontier[place]),
+        samples=samples,
         cards="\n".join(cards),
-        samples="\n".join(samples),
         numbers="\n".join(numbers),
+        script=slider.script(slider.frontier_data(findings, charts, command)),
     )
-
-
-def prose(text: str) -> str:
-    """Escape a text for HTML, with a no-break space before percent signs.
-
-    Example:
-        >>> prose("a < 5 %")
-        'a &lt; 5&nbsp;%'
-    """
-    return escape(clean(text)).replace(" %", "&nbsp;%")
-
-
-def style() -> str:
-    """Return the style sheet of every page, light and dark.
-
-    Example:
-        >>> ":root { --paper: #ffffff;" in style()
-        True
-    """
-    sheet = files("offramp.report").joinpath("page.css").read_text(encoding="utf-8")
-    return Template(sheet).substitute(light=_variables("light"), dark=_variables("dark"))
-
-
-def _variables(shade: str) -> str:
-    """Return the colours as CSS variables."""
-    colours = {name: getattr(colour, shade) for name, colour in PALETTE.items()} | {"ground": _GROUND[shade]}
-    return " ".join(f"--{name}: {value};" for name, value in colours.items())
-
-
-def inline_svg(svg: str, *, name: str, label: str) -> str:
-    """Convert an SVG figure to an element of an HTML page, with colours by name so that dark mode can change them.
-
-    Args:
-        svg: SVG from matplotlib, drawn in the light colours of the palette.
-        name: Prefix of its ids, unique on the page.
-        label: Description for screen readers.
-
-    Returns:
-        An `svg` element as wide as its container.
-
-    Example:
-        >>> drawn = '<svg xmlns="http://www.w3.org/2000/svg" width="1pt"><g id="a" style="fill: #0072b2"/></svg>'
-        >>> inline_svg(drawn, name="bars", label="bars")
-        '<svg role="img" aria-label="bars" style="..."><g id="bars-a" style="fill: var(--blue)" /></svg>'
-    """
-    root = ElementTree.fromstring(svg)
-    for parent in list(root.iter()):
-        for child in list(parent):
-            # Metadata names external addresses, and a style sheet would apply to the whole page.
-            if child.tag in (f"{_SVG}metadata", f"{_SVG}style"):
-                parent.remove(child)
-    for element in root.iter():
-        element.tag = element.tag.removeprefix(_SVG)
-        element.attrib = {key.replace(_HREF, "href"): _adapt(key, text, name) for key, text in element.attrib.items()}
-    attributes = {key: text for key, text in root.attrib.items() if key == "viewBox"}
-    # The rules of matplotlib's style sheet.
-    root.attrib = {
-        **attributes,
-        "role": "img",
-        "aria-label": label,
-        "style": "stroke-linejoin: round; stroke-linecap: butt",
-    }
-    return ElementTree.tostring(root, encoding="unicode", short_empty_elements=True)
-
-
-def _adapt(key: str, text: str, name: str) -> str:
-    """Return an attribute's value with the figure's id prefix and the page's colours."""
-    if key == "id":
-        return f"{name}-{text}"
-    if key == _HREF:
-        return re.sub("^#", f"#{name}-", text)
-    text = text.replace("url(#", f"url(#{name}-")
-    text = re.sub("#[0-9a-f]{6}", lambda match: f"var(--{_NAMES[match[0]]})" if match[0] in _NAMES else match[0], text)
-    return text.replace("'DejaVu Sans'", f"'DejaVu Sans', {_FALLBACK}")

@@ -25,12 +25,17 @@ PALETTE = {
     "orange": Colour("#c25700", "#ff9b52"),
     "green": Colour("#00795a", "#3fcf9f"),
     "purple": Colour("#a3457f", "#e48fc0"),
+    "gold": Colour("#7d6500", "#d9b93f"),
     "grey": Colour("#8b96a1", "#76818c"),
 }
-"""After [Okabe2008], safe for colour blindness, darkened so that text is readable on white."""
+"""After [Okabe2008], safe for colour blindness, darkened so that text is readable on white.
 
-SERIES = ("blue", "orange", "green", "purple")
-"""Colours of series, in this order."""
+Colours mean the same in all pictures of a report: ink is the full network, grey one exit for all samples, orange a
+wrong answer or a loss. Each policy has a colour of its own, for its points, its exits and its answers.
+"""
+
+SERIES = ("blue", "green", "purple", "gold")
+"""Colours of series, in this order; orange is not among them."""
 
 POLICIES = ("threshold", "stopping", "gates")
 """The policies of a default fit, in the order of reports; others follow by name."""
@@ -47,7 +52,7 @@ def policy_colours(policies: Iterable[str]) -> dict[str, Colour]:
 
     Example:
         >>> [colour.light for colour in policy_colours(["gates", "stopping"]).values()]
-        ['#c25700', '#00795a']
+        ['#00795a', '#a3457f']
     """
     names = set(policies)
     others = sorted(names - set(POLICIES))

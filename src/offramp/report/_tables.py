@@ -4,17 +4,16 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from offramp.model._evaluation import Measured
-from offramp.report._answers import Sample
 from offramp.report._findings import Findings
+from offramp.report._frontier import options
 from offramp.report._words import change, change_span, clean, cost, cost_span, percent, span
 
-__all__ = ["Cell", "alternatives", "coverage", "exits", "points", "table", "texts"]
+__all__ = ["Cell", "alternatives", "coverage", "exits", "points", "table"]
 
 Cell = tuple[str, str]
-"""The text of a cell, not yet escaped, and its class: "" for numbers, "words", "text", "wrong"."""
+"""The text of a cell, not yet escaped, and its class: "" for numbers or "words"."""
 
 _NOTHING = "\N{EN DASH}"  # for undefined numbers
-_LONGEST = 300  # characters of a text, to keep two dozen of them short
 
 
 def table(title: str, heads: Sequence[Cell], rows: Iterable[tuple[str, Sequence[Cell]]]) -> str:
@@ -49,6 +48,7 @@ def points(findings: Findings, policy: str) -> str:
     if policy == findings.policy:
         rows = [row for row in rows if row[1] != findings.chosen] + [("chosen", findings.chosen)]
     rows.sort(key=lambda row: row[1].relative_cost)
+    requests = {id(entry.measured): options(entry.request) for entry in findings.frontier}
     heads = (
         f"cost ({findings.cost_kind})",
         "95 %",
@@ -57,6 +57,7 @@ def points(findings: Findings, policy: str) -> str:
         "change, points",
         "95 %",
         "calibration error, %",
+        "options",
     )
     return table(
         f"Operating points of {policy}" + ("; the chosen point is bold" if policy == findings.policy else ""),
@@ -72,6 +73,7 @@ def points(findings: Findings, policy: str) -> str:
                     change(point.change),
                     change_span(point.change_interval),
                     f"{100 * point.calibration_error:.1f}",
+                    requests.get(id(point)) or _NOTHING,
                 ),
             )
             for kind, point in rows
@@ -147,26 +149,6 @@ def coverage(findings: Findings) -> str:
             for row in findings.coverage
         ],
     )
-
-
-def texts(title: str, samples: Sequence[Sample], shown: Sequence[str], classes: Sequence[str]) -> str:
-    """Return the table of texts with their answers, and the true class beside wrong answers."""
-    rows: list[tuple[str, Sequence[Cell]]] = []
-    for sample, text in zip(samples, shown, strict=True):
-        right = sample.predicted == sample.label
-        answer = classes[sample.predicted]
-        rows.append(
-            (
-                "",
-                [
-                    (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…", "text"),
-                    (answer, "words") if right else (f"{answer}, is {classes[sample.label]}", "words wrong"),
-                    (str(sample.exit), ""),
-                    (percent(sample.confidence), ""),
-                ],
-            )
-        )
-    return table(title, [("text", "words"), ("answer", "words"), ("exit", ""), ("confidence", "")], rows)
 
 
 def _numbers(*cells: str) -> list[Cell]:

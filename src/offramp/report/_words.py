@@ -2,12 +2,94 @@
 
 from unicodedata import category
 
+from offramp.cost._unit import CostUnit
+from offramp.model._evaluation import Measured
 from offramp.report._alternatives import Alternative
 from offramp.report._findings import Findings
 
-__all__ = ["cautions", "change", "change_span", "clean", "cost", "cost_span", "notes", "percent", "span", "verdict"]
+__all__ = [
+    "cautions",
+    "change",
+    "change_span",
+    "clean",
+    "cost",
+    "cost_span",
+    "describe_cost",
+    "facts",
+    "headline",
+    "notes",
+    "percent",
+    "span",
+    "verdict",
+]
 
 _NAMED = 3  # alternatives described in full
+
+_MILLION = 1_000_000
+
+
+def headline(relative_cost: float, unit: CostUnit) -> str:
+    """Describe a relative cost in a few words: how many times cheaper, or that nothing is saved.
+
+    Example:
+        >>> headline(0.098, CostUnit()), headline(0.42, CostUnit("ms", 8.0)), headline(1.2, CostUnit())
+        ('10x cheaper', '2.4x faster', '20 % more expensive than the full network: nothing is saved')
+    """
+    less, more = ("faster", "slower") if unit.full_ms is not None else ("cheaper", "more expensive")
+    if relative_cost <= 0:
+        return "No cost at all"
+    if relative_cost <= 1 / 1.2:
+        ratio = 1 / relative_cost
+        return f"{ratio:,.0f}x {less}" if ratio >= 9.95 else f"{ratio:.1f}x {less}"
+    points = round(100 * (relative_cost - 1))
+    if points == 0:
+        return "The cost of the full network: nothing is saved"
+    if points < 0:
+        return f"{-points} % {less}"
+    return f"{points} % {more} than the full network: nothing is saved"
+
+
+def facts(findings: Findings) -> tuple[tuple[str, str, str], ...]:
+    """Return names, values and details of what changes at the chosen point: accuracy, cost, time or price."""
+    chosen, full, unit = findings.chosen, findings.full, findings.unit
+    rows = [
+        (
+            "Accuracy",
+            f"{percent(full.accuracy)} before, {percent(chosen.accuracy)} after",
+            f"95 % intervals: {span(full.accuracy_interval)} before, {span(chosen.accuracy_interval)} after. "
+            f"Change: {change(chosen.change)} points ({change_span(chosen.change_interval)}).",
+        ),
+        (
+            "Cost",
+            f"{percent(chosen.relative_cost)} of the full network's",
+            f"95 % interval: {_percent_span(chosen.cost_interval)}. Unit: {findings.cost_kind}.",
+        ),
+    ]
+    if unit.full is not None:
+        name, detail = ("Price", "Per million inputs") if unit.is_money else ("Time", "Mean per input")
+        before, after = _in_unit(1, unit), _in_unit(chosen.relative_cost, unit)
+        rows.append((name, f"{before} before, {after} after", f"{detail}, on these samples."))
+    return tuple(rows)
+
+
+def describe_cost(measured: Measured, unit: CostUnit) -> str:
+    """Describe the cost of a point with its interval, and in milliseconds or money where that is known."""
+    spent = "" if unit.full is None else f"; {_in_unit(measured.relative_cost, unit)}"
+    per = "" if unit.full is None else " per million inputs" if unit.is_money else " per input"
+    return (
+        f"{percent(measured.relative_cost)} of the full network's ({_percent_span(measured.cost_interval)}){spent}{per}"
+    )
+
+
+def _percent_span(interval: tuple[float, float] | None) -> str:
+    return "n/a: one row" if interval is None else span(interval)
+
+
+def _in_unit(relative_cost: float, unit: CostUnit) -> str:
+    """Return milliseconds per sample, or money per million samples."""
+    assert unit.full is not None
+    spent = unit.full * relative_cost * (_MILLION if unit.is_money else 1)
+    return f"{spent:,.0f} {unit.name}" if spent >= 1000 else f"{spent:.3g} {unit.name}"
 
 
 def verdict(findings: Findings) -> str:
@@ -60,6 +142,10 @@ def notes(findings: Findings) -> tuple[str, ...]:
         "other samples of the same kind; they do not cover another training run or changed data. Costs are "
         f"{findings.cost_kind}, relative to the full network."
     )
+    if any("cost" in entry.request for entry in findings.frontier):
+        sentences.append("A cost in a command is one of the tune split; on other samples it is a little different.")
+    if any(entry.guarantee is not None for entry in findings.frontier if entry.measured is not findings.chosen):
+        sentences.append("The confidence of a guarantee is that of a bound decided on before any results were seen.")
     return tuple(sentences)
 
 
