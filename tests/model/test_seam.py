@@ -24,7 +24,7 @@ from offramp.runtime import measure_latency
 from tests.artifact_examples import assert_same, change_manifest
 from tests.cases import each
 
-GUIDE = Path(__file__).parents[2] / "docs" / "method.md"
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "your-own-method.md"
 TRUST = ["mine:fit", "mine:ahead"]
 
 

@@ -1,7 +1,7 @@
 """The format of a saved model: a folder with one manifest and safetensors files named by their hashes.
 
-docs/artifact.md specifies it. Reading never runs code found in an artifact: it holds numbers, texts and names, and what
-a name stands for is looked up where the caller allows it.
+docs/reference/artifact.md specifies it. Reading never runs code found in an artifact: it holds numbers, texts and
+names, and what a name stands for is looked up where the caller allows it.
 """
 
 import hashlib
@@ -10,7 +10,7 @@ import math
 import os
 import re
 import reprlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,17 @@ from offramp._files import TEMPORARY, hold_lock, write_atomically
 from offramp._registry import Registry, check_own_name
 from offramp.errors import ArtifactError, InputError, StoreError, UntrustedNameError
 
-__all__ = ["VERSION", "Artifact", "Field", "as_json", "is_artifact_file", "read_artifact", "write_artifact"]
+__all__ = [
+    "MANIFEST",
+    "VERSION",
+    "Artifact",
+    "Field",
+    "as_json",
+    "is_artifact_file",
+    "list_files",
+    "read_artifact",
+    "write_artifact",
+]
 
 T = TypeVar("T")
 
@@ -253,7 +263,32 @@ def read_artifact(path: str | Path) -> Artifact:
     raise AssertionError("the last attempt returns or raises")
 
 
+def list_files(folder: str | Path) -> list[str]:
+    """Return the names of the files that an artifact's manifest lists; the files need not be there.
+
+    Args:
+        folder: The folder with the manifest.
+
+    Raises:
+        ArtifactError: If there is no manifest, or none of this version.
+    """
+    file = Path(folder) / MANIFEST
+    raw, _ = _manifest_bytes(file)
+    return [named for _, _, named in _entries(_open_manifest(file, raw))]
+
+
 def _read(file: Path, raw: bytes) -> Artifact:
+    manifest = _open_manifest(file, raw)
+    content = manifest.at("content")
+    content.entries()
+    tensors, files = {}, {}
+    for name, entry, named in _entries(manifest):
+        tensors[name], files[name] = _read_tensors(file.with_name(named), entry), str(file.with_name(named))
+    return Artifact(content, tensors, files, hashlib.sha256(raw).hexdigest())
+
+
+def _open_manifest(file: Path, raw: bytes) -> Field:
+    """Return what a manifest says, after checking its format and version."""
     try:
         whole = _parse(raw)
     except (ValueError, RecursionError) as error:
@@ -271,23 +306,39 @@ def _read(file: Path, raw: bytes) -> Artifact:
             got=f"version {version}",
             hint="install the offramp that saved it",
         )
-    content = manifest.at("content")
-    content.entries()
-    tensors, files = {}, {}
+    return manifest
+
+
+def _entries(manifest: Field) -> Iterator[tuple[str, Field, str]]:
+    """Yield the name, the entry and the file name of each tensor file."""
     for name, entry in manifest.at("files").entries().items():
         if not _NAME.fullmatch(name):
             raise Field(manifest.file, "files", name).wrong("names such as 'exits'")
         if not _SHA256.fullmatch(entry.at("sha256").text()):
             raise entry.at("sha256").wrong("a SHA-256, 64 digits of 0-9 and a-f")
-        named = file.with_name(_file_name(name, entry.at("sha256").text()))
-        tensors[name], files[name] = _read_tensors(named, entry), str(named)
-    return Artifact(content, tensors, files, hashlib.sha256(raw).hexdigest())
+        yield name, entry, _file_name(name, entry.at("sha256").text())
+
+
+def _is_own_file(file: Path) -> bool:
+    """Tell whether a file is there; links are followed only in a snapshot of huggingface_hub's cache, to its blobs.
+
+    There, `models--owner--name/snapshots/COMMIT/FILE` is a link into `models--owner--name/blobs`, or on from there into
+    the `blobs` beside `models--owner--name`.
+    """
+    if not file.is_symlink():
+        return file.is_file()
+    folder = file.absolute().parent
+    if folder.parent.name != "snapshots":
+        return False
+    stores = [repository / "blobs" for repository in folder.parents[1:3]]
+    target = file.resolve()
+    return target.is_file() and any(target.is_relative_to(store.resolve()) for store in stores)
 
 
 def _manifest_bytes(file: Path) -> tuple[bytes, tuple[int, ...]]:
     """Return the bytes of a manifest, and an identity that changes when it is replaced."""
     try:
-        if file.is_symlink() or not file.is_file():
+        if not _is_own_file(file):
             raise ArtifactError(
                 f"{file} is not there",
                 hint="check the path; no model was saved in this folder, or saving was interrupted",
@@ -307,7 +358,7 @@ def _manifest_bytes(file: Path) -> tuple[bytes, tuple[int, ...]]:
 
 def _identity_of(file: Path) -> tuple[int, ...] | None:
     try:
-        return _identity(os.stat(file, follow_symlinks=False))
+        return _identity(os.stat(file))  # of the target, if it is a link that is followed
     except OSError:
         return None
 
@@ -320,7 +371,7 @@ def _read_tensors(file: Path, entry: Field) -> dict[str, Tensor]:
     """Return the tensors of a file after checking its size and hash."""
     expected_bytes, expected_hash = entry.at("bytes").integer(high=2**40), entry.at("sha256").text()
     try:
-        if file.is_symlink() or not file.is_file():
+        if not _is_own_file(file):
             raise ArtifactError(f"{file} is missing", hint=f"copy the whole folder, or {SAVE_AGAIN}")
         size = file.stat().st_size
         if size != expected_bytes or _sha256(file) != expected_hash:

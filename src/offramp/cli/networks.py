@@ -15,7 +15,7 @@ from offramp.backbone._making import is_library_name, make_backbone, name_to_tru
 from offramp.errors import ArtifactError, InputError, OfframpError, UntrustedNameError
 from offramp.model._loading import load
 from offramp.model._model import EarlyExitModel
-from offramp.model._networks import check_device
+from offramp.model._networks import check_device, names_to_trust
 
 __all__ = ["check_trusted", "find_modules_here", "make_network", "open_artifact", "trust_options"]
 
@@ -49,17 +49,7 @@ def make_network(specs: Sequence[str], *, to_save: bool = False, device: str | N
 
 def trust_options(model: EarlyExitModel) -> str:
     """Return the `--trust` options that loading a saved model needs; empty if it needs none."""
-    parts = (model.exits.kind, model.pooling.name, *model.points)
-    names = dict.fromkeys((*_names(model.backbone.factory), *(name for name in parts if ":" in name)))
-    return "".join(f" --trust {name}" for name in names)
-
-
-def _names(factory: Factory | None) -> Iterator[str]:
-    if factory is not None:
-        needed = name_to_trust(factory.name, factory.options)
-        yield from () if needed is None else (needed,)
-        for member in factory.members:
-            yield from _names(member)
+    return "".join(f" --trust {name}" for name in names_to_trust(model, model.backbone.factory))
 
 
 def check_trusted(names: Sequence[str], trust: Sequence[str]) -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "SplitOption",
     "StoreOption",
     "TrustOption",
+    "fetch_artifact",
 ]
 
 DATA = "The data"
@@ -180,8 +181,24 @@ PoolingOption = Annotated[
     ),
 ]
 
+
+def fetch_artifact(artifact: Path | None) -> Path | None:
+    """Return the folder of an artifact: for the address of a repository on the Hugging Face Hub, a downloaded one."""
+    if artifact is None or not artifact.as_posix().startswith("hf:/"):  # `Path` makes one slash of two
+        return artifact
+    from offramp.model._hub import download  # imports torch
+
+    return download(artifact)
+
+
 ArtifactArgument = Annotated[
-    Path, typer.Argument(metavar="ARTIFACT", help="Folder that [bold]offramp fit[/bold] wrote.", show_default=False)
+    Path,
+    typer.Argument(
+        metavar="ARTIFACT",
+        help="Folder that [bold]offramp fit[/bold] wrote, or hf://owner/name on the Hugging Face Hub.",
+        show_default=False,
+        callback=fetch_artifact,
+    ),
 ]
 
 CostOption = Annotated[

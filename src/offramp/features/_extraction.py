@@ -152,7 +152,9 @@ def make_plan(
     for view in views:
         if not isinstance(view, Preprocessing):
             raise InputError(
-                expected="views that are Preprocessing", got=view, hint="give preprocessing steps, as in docs/store.md"
+                expected="views that are Preprocessing",
+                got=view,
+                hint="give preprocessing steps, as in docs/reference/store.md",
             )
     for name, value in (("batch_size", batch_size), ("threads", threads), ("shard_mb", shard_mb)):
         if value <= 0:

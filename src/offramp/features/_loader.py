@@ -31,7 +31,7 @@ class StoreSource:
 
     Shuffling reads chunks of consecutive rows in random order into a buffer, and shuffles the buffer. Neighbours in the
     store share a batch more often than in a full shuffle: if the data is sorted by class, a buffer should hold at least
-    as many chunks as there are classes (a chunk is 512 KiB, or 16 rows if that is more; see docs/scale.md).
+    as many chunks as there are classes (a chunk is 512 KiB, or 16 rows if that is more; see docs/how-to/scale.md).
 
     Args:
         store: The store.

@@ -1,6 +1,6 @@
 """The feature store: shards of cached outputs, and a manifest written last.
 
-Layout of the folder (docs/store.md describes the content of each file):
+Layout of the folder (docs/reference/store.md describes the content of each file):
 
     plan.json                   the plan of the extraction, written first
     shards/000000.safetensors   the columns of rows 0 to shard_rows - 1

@@ -18,6 +18,7 @@ from offramp.errors import ArtifactError, BudgetError, InputError, UnknownNameEr
 from offramp.exits import ExitSet
 from offramp.features._ids import MOST_RANKS, IdSketch
 from offramp.model._frontier import Contribution
+from offramp.model._hub import download, is_hub_address
 from offramp.model._model import EarlyExitModel
 from offramp.model._predictor import SavedArtifact, mark_saved
 from offramp.policy import POLICIES
@@ -40,7 +41,8 @@ def load(path: str | Path, *, backbone: Backbone | None = None, trust: Collectio
     fitted for.
 
     Args:
-        path: The folder.
+        path: The folder; or `hf://owner/name` or `hf://owner/name@revision`, a repository of the Hugging Face Hub that
+            `push_to_hub` has written (extra `hub`), which is downloaded into the cache of huggingface_hub.
         backbone: The network, if it is not to be made from its name. It is left as it is, weights included.
         trust: Names `package.module:name` of third-party code that may be imported: the network's factory, exits, a
             pooling, policies.
@@ -49,7 +51,8 @@ def load(path: str | Path, *, backbone: Backbone | None = None, trust: Collectio
         The model, at the operating point it was saved at.
 
     Raises:
-        ArtifactError: If anything in the folder is not as docs/artifact.md says; it names the file and the field.
+        ArtifactError: If anything in the folder is not as docs/reference/artifact.md says; it names file and field.
+            If a repository cannot be read.
         UntrustedNameError: If the artifact names code that `trust` does not list.
         UnknownNameError: If the network's factory is not registered here.
         MissingExtraError: If a library that the network or its preprocessing needs is not installed.
@@ -58,6 +61,8 @@ def load(path: str | Path, *, backbone: Backbone | None = None, trust: Collectio
         raise InputError(
             expected="a backbone", got=type(backbone).__name__, hint="split the network with offramp.split first"
         )
+    if is_hub_address(path):
+        path = download(path)
     artifact = read_artifact(path)
     content = artifact.content
     # The exits first: they have a file of their own size, which bounds what the network's factory is asked for.

@@ -27,6 +27,7 @@ from offramp.model._backends import refuse_tuned, with_backend
 from offramp.model._choose import Request, choose_point
 from offramp.model._evaluation import Evaluation, evaluate
 from offramp.model._frontier import Contribution, Frontier
+from offramp.model._hub import push
 from offramp.model._marking import OnError, predict_marking, refuse_errors
 from offramp.model._outcomes import Outcomes, compute_outcomes
 from offramp.model._predictor import Predictor, SavedArtifact, make_predictor, mark_saved
@@ -202,7 +203,7 @@ class EarlyExitModel:
             accuracy: Reach this accuracy: the cheapest point that does.
             latency_ms: Take at most this many milliseconds per sample on average; needs `with_latency`.
             max_drop: Lose at most this against the full network, on average over new samples like those of the
-                calibrate split: the cheapest point for which that can be guaranteed; docs/guarantees.md.
+                calibrate split: the cheapest point for which that can be guaranteed; docs/how-to/guarantees.md.
             confidence: Confidence of the guarantee; 0.95 if left out.
             loss: Loss that is bounded: "accuracy" (the default); "disagreement", the share of answers that change,
                 which needs no labels and is no less; "brier", the Brier score.
@@ -346,7 +347,7 @@ class EarlyExitModel:
                 cached features; with `labelled`, labelled samples as `fit` takes them, or their cached features.
             labelled: True if the labels are true: accuracy and Brier score can then be guaranteed too, and prediction
                 sets are calibrated on these samples.
-            conformal: With labels, how prediction sets are calibrated; docs/conformal.md.
+            conformal: With labels, how prediction sets are calibrated; docs/reference/prediction-sets.md.
             store: Folder for the cached features, so that an interrupted run continues; a temporary one if left out.
             progress: Show a progress bar.
 
@@ -380,6 +381,51 @@ class EarlyExitModel:
         """
         mark_saved(self, SavedArtifact.at(path, save(self, path, factory=factory, weights=weights)))
 
+    def push_to_hub(
+        self,
+        repository: str,
+        *,
+        revision: str | None = None,
+        private: bool | None = None,
+        license: str | None = None,
+        card: bool = True,
+        factory: Factory | None = None,
+        weights: bool | None = None,
+    ) -> str:
+        """Upload the model to a repository of the Hugging Face Hub, with a page that describes it (extra `hub`).
+
+        The token is that of `hf auth login` or HF_TOKEN. All files are in one commit, which also removes those of an
+        artifact that was there before. The page has a picture of the frontier, its points, the guarantee, limits, and
+        how to run the model. Class names and hashed ids of some samples are published too: docs/reference/artifact.md.
+
+        Args:
+            repository: `owner/name`; made if it is not there.
+            revision: The branch to write to; made if it is not there. The branch main if left out.
+            private: True makes a new repository private; the default of the owner if left out.
+            license: Licence of the model, as the Hub calls it, such as "apache-2.0".
+            card: False leaves README.md and the picture of the repository as they are.
+            factory: As for `save`.
+            weights: True embeds the network's weights. Default: True if the network has a factory, else False, and
+                `load` then needs `backbone=`.
+
+        Returns:
+            The address of the commit for `offramp.load`, `hf://owner/name@commit`.
+
+        Raises:
+            ArtifactError: If there is no token, it has no access, or the Hub cannot be reached.
+            MissingExtraError: If huggingface_hub is not installed.
+        """
+        return push(
+            self,
+            repository,
+            revision=revision,
+            private=private,
+            licence=license,
+            card=card,
+            factory=factory,
+            weights=weights,
+        )
+
     def predictor(
         self,
         *,
@@ -398,7 +444,7 @@ class EarlyExitModel:
         """Return a function from columns of inputs to columns of answers, for Ray Data, Spark or a pool of processes.
 
         It is small and can be pickled, as it holds the place of the artifact and not the model; `Predictor` describes
-        its columns, docs/scale.md how to use it.
+        its columns, docs/how-to/scale.md how to use it.
 
         Args:
             column: Column of the inputs, or several for a network that takes a mapping, such as `("input_ids",
@@ -412,8 +458,8 @@ class EarlyExitModel:
             backend: A name in `offramp.runtime.BACKENDS`; by default the one that the points were tuned on.
             device: Device of the network, such as "cuda"; the CPU if left out.
             threads: Number of torch threads per process; torch's own choice if left out.
-            artifact: Folder or address (`s3://bucket/my-offramp`) where processes find a copy of the artifact, if they
-                do not see the folder it was saved to.
+            artifact: Folder or address (`s3://bucket/my-offramp`, `hf://owner/name`) where processes find a copy of the
+                artifact, if they do not see the folder it was saved to.
             trust: As for `offramp.load`.
 
         Raises:

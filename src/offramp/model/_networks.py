@@ -1,23 +1,35 @@
 """Conversion of a user's network to a backbone."""
 
 import reprlib
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 
 from offramp.artifact._format import LONGEST
-from offramp.backbone import Cascade
+from offramp.backbone import Cascade, Factory
 from offramp.backbone._backbone import Backbone
 from offramp.backbone._cascading import cascade
+from offramp.backbone._making import name_to_trust
 from offramp.backbone._splitting import split
 from offramp.data._labelled import check_same_classes
 from offramp.errors import InputError
 from offramp.preprocessing import Preprocessing
 
-__all__ = ["Network", "as_backbone", "check_device", "check_names", "check_stages", "preprocessing_of_part"]
+if TYPE_CHECKING:
+    from offramp.model._model import EarlyExitModel
+
+__all__ = [
+    "Network",
+    "as_backbone",
+    "check_device",
+    "check_names",
+    "check_stages",
+    "names_to_trust",
+    "preprocessing_of_part",
+]
 
 Network: TypeAlias = "Backbone | nn.Module | str | Sequence[Any] | Any"
 """A backbone; a torch module; "hf:FOLDER", "timm:NAME" or "torchvision:NAME,weights=FILE"; a `transformers` pipeline;
@@ -138,3 +150,22 @@ def check_device(device: str | torch.device | None) -> None:
             got=f"'{device}' ({str(error).splitlines()[0]})",
             hint="leave it out to use the CPU, or give cuda where torch.cuda.is_available() is true",
         ) from error
+
+
+def names_to_trust(model: "EarlyExitModel", factory: Factory | None) -> list[str]:
+    """Return the names of third-party code that `trust=` must list when a saved model is loaded.
+
+    Args:
+        model: The model.
+        factory: The factory it is saved with; None if the caller of `load` gives the network.
+    """
+    parts = (model.exits.kind, model.pooling.name, *model.points)
+    return list(dict.fromkeys((*_names_of_code(factory), *(name for name in parts if ":" in name))))
+
+
+def _names_of_code(factory: Factory | None) -> Iterator[str]:
+    if factory is not None:
+        needed = name_to_trust(factory.name, factory.options)
+        yield from () if needed is None else (needed,)
+        for member in factory.members:
+            yield from _names_of_code(member)

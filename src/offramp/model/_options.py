@@ -27,7 +27,7 @@ class FittingOptions:
 
 @dataclass(frozen=True)
 class CalibrationOptions:
-    """Options of prediction sets; docs/conformal.md."""
+    """Options of prediction sets; docs/reference/prediction-sets.md."""
 
     conformal: ConformalVariant = "pooled"
     """Way to calibrate prediction sets."""

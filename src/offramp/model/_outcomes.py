@@ -23,6 +23,9 @@ from offramp.uncertainty._temperature import fit_temperatures, floor_temperature
 __all__ = ["Outcomes", "brier_scores", "compute_outcomes", "exit_shares", "simulate", "tune_temperatures"]
 
 _CELLS = 10_000_000  # logits at a time: some hundred megabytes of working memory, whatever W, L and K
+_KEPT_CELLS = (
+    25_000_000  # logits kept between two passes over the tune split: 100 MB; with more they are computed again
+)
 _POINT_CELLS = 500_000  # points times samples simulated at a time: less than 20 MB of working memory
 
 
@@ -99,9 +102,14 @@ def tune_temperatures(exits: ExitSet, tune: BatchSource) -> Tensor:
     Returns:
         `W x L` temperatures.
     """
-    return floor_temperatures(
-        fit_temperatures(lambda: ((logits, batch.labels) for logits, batch in _logits(exits, tune)))
-    )
+
+    def chunks() -> Iterator[tuple[Tensor, Tensor]]:
+        return ((logits, batch.labels) for logits, batch in _logits(exits, tune))
+
+    if tune.num_samples * exits.stacked * len(exits.widths) * exits.num_classes > _KEPT_CELLS:
+        return floor_temperatures(fit_temperatures(chunks))
+    kept = list(chunks())  # 4 to 9 passes over the same numbers
+    return floor_temperatures(fit_temperatures(lambda: kept))
 
 
 def compute_outcomes(

@@ -166,7 +166,7 @@ def with_sets(
     Args:
         points: Operating points, their classifiers as the outcomes have them.
         answers: Outcomes of calibrate samples, with true labels.
-        variant: Way to calibrate sets: docs/conformal.md.
+        variant: Way to calibrate sets: docs/reference/prediction-sets.md.
         miscoverages: Levels.
         by_class: Calibrate sets within each class.
     """

@@ -279,6 +279,10 @@ def _load(predictor: Predictor) -> "EarlyExitModel":
 
 def _fetch(address: str) -> str:
     """Copy an artifact from an object store; the copy is removed when the process ends, as files may be mapped."""
+    from offramp.model._hub import download, is_hub_address  # imported here, as it imports how a model is saved
+
+    if is_hub_address(address):
+        return str(download(address))
     from fsspec.core import url_to_fs  # imported here, as it takes a while, and few artifacts are remote
 
     folder = mkdtemp(prefix="offramp-")

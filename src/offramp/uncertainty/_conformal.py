@@ -2,8 +2,8 @@ r"""Prediction sets: sets of classes that hold the true one with a guaranteed fr
 
 Split conformal prediction with the score $1 - \hat p_y$. The guarantee needs thresholds from a split that neither the
 backbone, the heads, the temperatures nor the choice of exits has seen. It holds on average over calibration splits, not
-for each sample; for each exit or class only where a variant says so. docs/conformal.md separates guarantees, proofs
-and measurements.
+for each sample; for each exit or class only where a variant says so. docs/reference/prediction-sets.md separates what
+is guaranteed from what is not.
 """
 
 from fractions import Fraction
