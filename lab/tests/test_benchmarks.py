@@ -1,4 +1,4 @@
-"""The benchmarks run, their bars can be missed, and docs/evidence.md is what the committed results say."""
+"""The benchmarks run, their bars can be missed, and docs/evidence/tables.md is what the committed results say."""
 
 import json
 import subprocess
@@ -10,9 +10,21 @@ from pathlib import Path
 import pytest
 
 from offramp_bench.bars import Bar, report
-from offramp_bench.evidence import networks, page, results, with_calls, with_guarantees, with_headline, with_plan
+from offramp_bench.evidence import (
+    networks,
+    page,
+    readme_picture,
+    results,
+    track_pictures,
+    with_calls,
+    with_claims,
+    with_guarantees,
+    with_headline,
+    with_plan,
+)
 from offramp_bench.guarantees.tables import BLOCKS
 from offramp_bench.places import RESULTS
+from offramp_bench.readme_picture import PICTURE
 from tests.cases import each
 
 ROOT = Path(__file__).parent.parent.parent
@@ -48,14 +60,20 @@ def test_a_missed_bar_is_told_and_ends_with_an_error(capsys: pytest.CaptureFixtu
 
 
 def test_the_evidence_is_what_the_results_say() -> None:
-    assert page() == (ROOT / "docs" / "evidence.md").read_text(), "run python -m offramp_bench.evidence"
-    assert networks(results("architectures")) == (ROOT / "docs" / "networks.md").read_text(), (
+    assert page() == (ROOT / "docs" / "evidence" / "tables.md").read_text(), "run python -m offramp_bench.evidence"
+    assert networks(results("architectures")) == (ROOT / "docs" / "reference" / "networks.md").read_text(), (
         "run python -m offramp_bench.evidence"
     )
+    for file, picture in {
+        PICTURE: readme_picture(),
+        **{ROOT / name: svg for name, svg in track_pictures().items()},
+    }.items():
+        assert picture == file.read_text(), "run python -m offramp_bench.evidence"
     pages: dict[str, Callable[[str], str]] = {
         "README.md": with_headline,
-        "docs/scale.md": with_plan,
-        "docs/cascades.md": with_calls,
+        "docs/evidence/index.md": with_claims,
+        "docs/evidence/scale.md": with_plan,
+        "docs/evidence/annotation.md": with_calls,
     }
     pages |= {name: partial(with_guarantees, name) for name in BLOCKS}
     for name, filled in pages.items():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from offramp_bench.places import ROOT
 from offramp_bench.serving import hostile
 from offramp_bench.serving.attacks import Attacks
 
@@ -13,6 +14,13 @@ def test_the_growth_of_memory_is_counted_from_20_000_requests_on() -> None:
     memory = [(10_000, 50), (20_500, 100), (30_000, 90), (40_000, 103)]
     assert hostile.growth(memory) == pytest.approx(0.03)
     assert math.isnan(hostile.growth(memory[:1]))
+
+
+def test_servers_have_the_settings_of_the_container() -> None:
+    line = next(
+        line for line in (ROOT / "deploy" / "Dockerfile").read_text().splitlines() if line.startswith("ENV OMP")
+    )
+    assert {f"{name}={value}" for name, value in hostile.CONTAINER.items()} <= set(line.split())
 
 
 def test_attacks_are_those_of_their_seed() -> None:

@@ -1,4 +1,4 @@
-"""The comparison as docs/evidence.md shows it."""
+"""The comparison as docs/evidence/tables.md shows it."""
 
 from lab.tests.page.made_up import task
 from offramp_bench.page.reading import parse_task

@@ -4,7 +4,7 @@
 
 Random weights: the contract is about structure. For each network, `blocks` is how many blocks its authors repeat, from
 its paper or configuration; the backbone must have at least as many stages. The lists of what passes and what is refused
-go into docs/networks.md through `python -m offramp_bench.evidence`.
+go into docs/reference/networks.md through `python -m offramp_bench.evidence`.
 """
 
 import sys

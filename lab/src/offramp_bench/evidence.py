@@ -1,4 +1,4 @@
-"""Writes docs/evidence.md, its picture and the figures of README and docs/scale.md from the committed results.
+"""Writes docs/evidence/tables.md, its pictures and the figures of README and other pages from the committed results.
 
     python -m offramp_bench.evidence
 
@@ -9,22 +9,23 @@ import json
 from statistics import fmean, median
 from typing import Any
 
+from offramp.report._canvas import to_svg
+from offramp_bench import headline
+from offramp_bench import readme_picture as readme
 from offramp_bench.annotation.tables import measured_block
 from offramp_bench.guarantees import evidence as guarantees
 from offramp_bench.guarantees.tables import BLOCKS
 from offramp_bench.marks import replace_marked
 from offramp_bench.page import read_results
-from offramp_bench.page.results import TITLES
+from offramp_bench.page.panels import draw_track
+from offramp_bench.page.results import TRACKS
 from offramp_bench.paper import evidence as paper
 from offramp_bench.places import RESULTS, ROOT
 from offramp_bench.runtime import evidence as runtime
 from offramp_bench.scale import evidence as scale
-from offramp_bench.tracks.contestants import SHIPPED
-from offramp_bench.tracks.intervals import SEEDS
 from offramp_bench.tracks.results import read_results as read_tracks
-from offramp_bench.tracks.yardstick import FIGURES
 
-PICTURE = ROOT / "docs" / "frontier.svg"
+PICTURE = ROOT / "docs" / "evidence" / "frontier.svg"
 
 MARK = "evidence"
 
@@ -290,7 +291,7 @@ def draw(found: dict[str, Any], cascade: dict[str, Any]) -> None:
     figure.savefig(PICTURE, metadata={"Date": None})
 
 
-PAGE = """# Evidence
+PAGE = """# All tables of the evidence
 
 Written by `python -m offramp_bench.evidence` from `lab/results`, which hold what the benchmarks printed. Everything
 was measured on a two-core CPU without a GPU; speeds are ratios, both sides timed in one run. "Every rival" and
@@ -428,60 +429,37 @@ def page() -> str:
     )
 
 
-def headline() -> str:
-    """Figures of the README: the shipped default, beside one threshold on linear exits."""
-    rows = [
-        "| network and data | full network | half a point lost | nothing lost | one threshold, half a point lost "
-        "| one threshold, nothing lost |",
-        "|---|---|---|---|---|---|",
-    ]
-    found = {name: task for name, task in read_tracks().items() if len(task["seeds"]) >= SEEDS}
-    for name, title in TITLES.items():
-        if name in found:
-            figures = [found[name]["contestants"][contestant]["figures"] for contestant in (SHIPPED, "linear")]
-            costs = [f"{row[key]:.2f}" for row in figures for key in (FIGURES[1], FIGURES[0])]
-            rows.append(f"| {title} | {100 * found[name]['full accuracy']:.1f} % | {' | '.join(costs)} |")
-    missing = [title for name, title in TITLES.items() if name not in found]
-    return "\n".join(
-        [
-            "The cost from which on accuracy on test is at most half a point below the full network's, or no lower, as",
-            "a share of the full network's cost: `offramp.fit` as it is shipped, beside one confidence threshold on",
-            "linear exits, whose settings were tuned. At most 10,000 training samples, means over five seeds.",
-            "",
-            *rows,
-            "",
-            *([f"Not measured yet with this default: {'; '.join(missing)}.", ""] if missing else []),
-            *_text_speed(results("runtime")["alternatives"]["texts"]),
-            "",
-            "[docs/evidence.md](docs/evidence.md) has every figure, every target and whether it was met.",
-        ]
-    )
-
-
-def _text_speed(rows: list[dict[str, Any]]) -> list[str]:
-    """Throughput of the shipped default on texts, at points that were fixed without test rows."""
-    lines = [
-        "On the clock (MiniLM on Banking77 from raw texts, one thread, points fixed without test rows; measured with",
-        "the default of version 0.1.0a1, whose exits were not distilled):",
-        "",
-    ]
-    for row in rows:
-        speed = row["speedup at 64"]
-        lines.append(
-            f"* {runtime.TEXT_POINTS[row['name']]}: {speed['median']:.1f} times the full network's throughput at batch "
-            f"64 ({speed['least']:.1f} to {speed['most']:.1f}), {row['speedup at 1']['median']:.1f} times at batch 1; "
-            f"accuracy {100 * row['change']:+.2f} ± {100 * row['half_width']:.2f} points."
-        )
-    return lines
-
-
 def with_headline(readme: str) -> str:
-    """The README with the present figures between its two marks."""
-    return replace_marked(readme, MARK, headline())
+    """The README with the present figures between its marks."""
+    three = headline.numbers(results("serving-int8"), results("annotation"))
+    others = headline.alternatives(read_tracks(), results("runtime")["alternatives"])
+    return replace_marked(replace_marked(readme, f"{MARK}: numbers", three), f"{MARK}: alternatives", others)
+
+
+def with_claims(overview: str) -> str:
+    """Return the overview of the evidence with the present figures between its marks."""
+    three = headline.numbers(results("serving-int8"), results("annotation")).replace("(docs/evidence/", "(")
+    filled = replace_marked(overview, f"{MARK}: numbers", three)
+    return replace_marked(filled, f"{MARK}: behind", paper.describe_shortfalls(read_results(RESULTS)))
+
+
+def track_pictures() -> dict[str, str]:
+    """Return the picture of each track, by its path: the footings of the default's exits and features."""
+    return {
+        f"docs/evidence/{track}-track.svg": to_svg(draw_track(list(read_results(RESULTS).footings(track).values())[-1]))
+        for track in TRACKS
+    }
+
+
+def readme_picture() -> str:
+    """Return the picture of the README: a text task, if one was measured, and an image task."""
+    tasks = headline.complete(read_tracks())
+    first = next(name for name in ("banking77", "clinc150", "superpixels") if name in tasks)
+    return readme.draw(tasks, (first, "cifar10-t2t"))
 
 
 def with_plan(document: str) -> str:
-    """docs/scale.md with the present forecasts between its two marks."""
+    """docs/evidence/scale.md with the present forecasts between its two marks."""
     return replace_marked(document, MARK, scale.plan(results("scale")))
 
 
@@ -510,9 +488,17 @@ def with_calls(document: str) -> str:
 if __name__ == "__main__":
     draw(results("frontier_quality"), results("cascade"))
     runtime.draw(results("runtime"))
-    (ROOT / "docs" / "networks.md").write_text(networks(results("architectures")))
-    (ROOT / "docs" / "evidence.md").write_text(page())
-    for name, filled in (("README.md", with_headline), ("docs/scale.md", with_plan), ("docs/cascades.md", with_calls)):
+    readme.PICTURE.write_text(readme_picture())
+    for name, picture in track_pictures().items():
+        (ROOT / name).write_text(picture)
+    (ROOT / "docs" / "reference" / "networks.md").write_text(networks(results("architectures")))
+    (ROOT / "docs" / "evidence" / "tables.md").write_text(page())
+    for name, filled in (
+        ("README.md", with_headline),
+        ("docs/evidence/index.md", with_claims),
+        ("docs/evidence/scale.md", with_plan),
+        ("docs/evidence/annotation.md", with_calls),
+    ):
         (ROOT / name).write_text(filled((ROOT / name).read_text()))
     for name in BLOCKS:
         (ROOT / name).write_text(with_guarantees(name, (ROOT / name).read_text()))

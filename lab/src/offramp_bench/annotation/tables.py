@@ -1,4 +1,4 @@
-"""Figures of docs/cascades.md, from the results of the benchmark."""
+"""Figures of docs/evidence/annotation.md, from the results of the benchmark."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

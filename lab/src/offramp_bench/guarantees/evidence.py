@@ -1,4 +1,4 @@
-"""What docs/evidence.md says of promises."""
+"""What docs/evidence/tables.md says of promises."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +8,7 @@ __all__ = ["section"]
 SECTION = """## Promises: `offramp_bench.guarantees`
 Bars over a thousand redraws of real outcomes that nothing was fitted or tuned on (ResNet-56 on CIFAR-10, MiniLM on
 CLINC150), by a threshold on the default's exits. What each part does, and its figures, are on pages of their own:
-[promises](guarantees.md), [the dial](dial.md), [monitoring](monitoring.md), [prediction sets](conformal.md).
+[guarantees](guarantees.md), [budgets](budgets.md), [monitoring](monitoring.md), [prediction sets](prediction-sets.md).
 
 {parts}
 

@@ -1,4 +1,4 @@
-"""Figures of docs/guarantees.md, docs/dial.md and docs/monitoring.md, from the results of the benchmark."""
+"""Figures of the pages about guarantees, budgets and monitoring in docs/evidence, from the results of the benchmark."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -236,9 +236,9 @@ def _percent(share: float) -> str:
 
 
 BLOCKS: dict[str, dict[str, tuple[str, Callable[[Results], str]]]] = {
-    "docs/guarantees.md": {"default": ("default", default_block), "risk": ("risk", risk_block)},
-    "docs/dial.md": {"stream": ("dial", stream_block), "dial": ("dial", dial_block)},
-    "docs/monitoring.md": {
+    "docs/evidence/guarantees.md": {"default": ("default", default_block), "risk": ("risk", risk_block)},
+    "docs/evidence/budgets.md": {"stream": ("dial", stream_block), "dial": ("dial", dial_block)},
+    "docs/evidence/monitoring.md": {
         "false alarms": ("monitoring", false_alarm_block),
         "shifts": ("monitoring", shift_block),
     },

@@ -5,7 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from offramp.report._page import prose, style
+from offramp.report._markup import prose, style
 from offramp_bench.page.results import TITLES, TRACKS, Claim, Results
 from offramp_bench.page.standing import headline, near_misses, shortfalls
 from offramp_bench.page.tables import claim_figures, contestants, summary

@@ -4,15 +4,18 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from offramp.report._canvas import Figure, canvas, in_style, short, to_svg
-from offramp.report._page import inline_svg, prose
+from offramp.report._canvas import Axes, Figure, canvas, in_style, short, to_svg
+from offramp.report._markup import inline_svg, prose
 from offramp.report._palette import PALETTE
 from offramp.report._words import clean
 from offramp_bench.page.lines import Line, choose_lines
 from offramp_bench.page.results import Footing, Task
 from offramp_bench.tracks.intervals import SEEDS
 
-__all__ = ["picture"]
+__all__ = ["draw_track", "picture"]
+
+COLUMNS = 3
+"""Panels beside one another where they are drawn in one figure."""
 
 LOWEST = 0.8
 """Share of the full network's accuracy where panels begin, as the yardstick's range does."""
@@ -52,18 +55,44 @@ def picture(footings: Sequence[tuple[Task, Footing]], *, name: str) -> str:
 
 
 @in_style
+def draw_track(footings: Sequence[tuple[Task, Footing]]) -> Figure:
+    """Draw the panels of one footing side by side, for a page that cannot lay them out.
+
+    Args:
+        footings: The same footing on several tasks.
+    """
+    lines = choose_lines(footings)
+    rows = -(-len(footings) // COLUMNS)
+    figure = Figure(figsize=(3.1 * COLUMNS, 2.6 * rows + 0.8), layout="constrained")
+    grid = figure.subplots(rows, COLUMNS, squeeze=False).flat
+    for axes, (task, footing) in zip(grid, footings, strict=False):
+        _draw_curves(axes, task, footing, lines)
+        axes.set_title(task.title, fontsize=10)
+        axes.set_xlabel("relative cost")
+    for axes in list(grid)[len(footings) :]:
+        axes.set_axis_off()
+    figure.axes[0].set_ylabel("accuracy, %")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
+    return figure
+
+
+@in_style
 def _draw_panel(task: Task, footing: Footing, lines: Sequence[Line]) -> Figure:
-    full = 100 * task.full_accuracy
     title = task.title if task.seeds >= SEEDS else f"{task.title} ({task.seeds} of {SEEDS} seeds)"
     figure, axes = canvas(short(title, 48), "relative cost", "accuracy, %", height=_HEIGHT)
+    _draw_curves(axes, task, footing, lines)
+    return figure
+
+
+def _draw_curves(axes: Axes, task: Task, footing: Footing, lines: Sequence[Line]) -> None:
+    full = 100 * task.full_accuracy
     axes.axhline(full, color=_MUTED, linewidth=0.8)
     curves = {contestant.name: contestant.curve for contestant in footing.contestants}
     heights = [full]
     for place, line in enumerate(lines):
         points = [(cost, 100 * accuracy) for cost, accuracy in curves.get(line.name, ()) if cost <= 1]
-        if not points:
-            continue
-        costs, accuracies = zip(*points, strict=True)
+        costs, accuracies = zip(*points, strict=True) if points else ((), ())
         heights += accuracies
         axes.plot(
             costs,
@@ -74,14 +103,14 @@ def _draw_panel(task: Task, footing: Footing, lines: Sequence[Line]) -> Figure:
             marker=line.marker,
             markersize=4.5,
             # Markers of different lines do not fall on the same costs.
-            markevery=(0.02 + 0.02 * place, 0.16),
+            markevery=(0.02 + 0.02 * place, 0.16) if points else None,
+            label=line.label,
         )
     low, high = max(min(heights), LOWEST * full), max(heights)
     room = 0.05 * max(high - low, 0.5)
     axes.set_ylim(low - room, high + room)
     axes.set_xlim(0, 1.02)
     axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
-    return figure
 
 
 @in_style

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from offramp.report._page import prose
+from offramp.report._markup import prose
 from offramp.report._tables import Cell, table
 from offramp.report._words import clean, cost
 from offramp_bench.page.results import Contestant, Footing, Measure, Task

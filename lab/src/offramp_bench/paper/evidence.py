@@ -1,4 +1,4 @@
-"""The section of docs/evidence.md about the comparison of early-exit methods."""
+"""The section of docs/evidence/tables.md about the comparison of early-exit methods."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,7 +7,7 @@ from offramp_bench.page.standing import best_rival, figure_text, lead_text, shor
 from offramp_bench.tracks.intervals import SEEDS
 from offramp_bench.tracks.yardstick import HALF
 
-__all__ = ["section"]
+__all__ = ["describe_shortfalls", "section"]
 
 SECTION = """## Every rival: `offramp_bench.tracks`
 Every method trains exits on the same samples of the same frozen networks with the same tuning budget; its operating
@@ -33,25 +33,35 @@ def section(results: Results) -> str:
     Args:
         results: The committed results.
     """
-    complete_results = Results(tuple(task for task in results.tasks if task.seeds >= SEEDS), None)
-    behind = [f"* {sentence}" for sentence in shortfalls(complete_results)]
+    complete_results = _complete(results)
     missing = [
         *complete_results.missing,
         *(task.title for task in results.tasks if task.seeds < SEEDS and task.title not in complete_results.missing),
     ]
     return SECTION.format(
-        behind="\n".join(["The default is behind here:", "", *behind])
-        if behind
-        else _describe_no_shortfall(complete_results),
+        behind=describe_shortfalls(results),
         tracks="\n\n".join(table for track in TRACKS for table in _tables(complete_results, track)),
         missing=f"Not measured with five seeds yet: {'; '.join(missing)}." if missing else "All tasks are measured.",
     )
 
 
-def _describe_no_shortfall(results: Results) -> str:
-    if not results.tasks:
+def describe_shortfalls(results: Results) -> str:
+    """Say where the default is behind anybody; tasks with fewer than five seeds do not count.
+
+    Args:
+        results: The committed results.
+    """
+    complete_results = _complete(results)
+    behind = [f"* {sentence}" for sentence in shortfalls(complete_results)]
+    if behind:
+        return "\n".join(["The default is behind here:", "", *behind])
+    if not complete_results.tasks:
         return "No task is measured with five seeds yet."
     return "On none of these tasks is the default behind anybody beyond the interval."
+
+
+def _complete(results: Results) -> Results:
+    return Results(tuple(task for task in results.tasks if task.seeds >= SEEDS), None)
 
 
 def _tables(results: Results, track: str) -> Iterator[str]:

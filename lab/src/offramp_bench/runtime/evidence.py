@@ -1,4 +1,4 @@
-"""What docs/evidence.md says of the runtime, and its picture."""
+"""What docs/evidence/tables.md says of the runtime, and its picture."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from offramp_bench.places import ROOT
 
 __all__ = ["TEXT_POINTS", "draw", "section"]
 
-PICTURE = ROOT / "docs" / "runtime.svg"
+PICTURE = ROOT / "docs" / "evidence" / "runtime.svg"
 
 STYLES = {"offramp": ("#1e8449", "o"), "earlyon": ("#c0392b", "x"), "": ("#555555", "s")}
 """Colour and mark of whoever's name begins so."""

@@ -1,4 +1,4 @@
-"""What docs/evidence.md says of work on many workers, and the tables of docs/scale.md."""
+"""What docs/evidence/tables.md says of work on many workers, and the tables of docs/evidence/scale.md."""
 
 from typing import Any
 
@@ -15,7 +15,8 @@ pools the same features; it neither checks, nor writes, nor hashes. Of what is l
 start and the end of a run of a dozen seconds. {inference}
 
 **Losses.** {rows:,} inputs on a cluster of {machines} machines (Ray's own stand-ins: processes of this one, each with
-its own scheduler). Something is killed when a third of the shards are there; the driver's run is started again.
+its own scheduler). Something is killed when a third of the shards or files are there; the driver's run is started
+again.
 
 {losses}
 
@@ -51,7 +52,7 @@ def section(found: dict[str, Any], bars: list[str]) -> str:
         inference=_inference(found.get("inference")),
         rows=failures["rows"],
         machines=failures["machines"],
-        losses="\n".join(_losses(failures["lost"] | found.get("inference_failures", {"lost": {}})["lost"])),
+        losses="\n".join(_losses(failures["lost"])),
         faults="\n".join(_faults(found["faults"])),
         epochs=found["rows"]["epochs"],
         rows_grow="\n".join(_rows(found["rows"])),
@@ -62,7 +63,7 @@ def section(found: dict[str, Any], bars: list[str]) -> str:
 
 
 def plan(found: dict[str, Any]) -> str:
-    """The constants and forecasts of real networks, for docs/scale.md.
+    """The constants and forecasts of real networks, for docs/evidence/scale.md.
 
     Args:
         found: What the benchmark printed.
@@ -119,7 +120,7 @@ def _throughput(extraction: dict[str, Any], inference: dict[str, Any] | None) ->
 
 def _losses(lost: dict[str, Any]) -> list[str]:
     lines = [
-        "| output | lost | seconds of the run | lost by it | files that differ | rows missing | rows twice |",
+        "| job, output | lost | seconds of the run | lost by it | files that differ | rows missing | rows twice |",
         "|---|---|---|---|---|---|---|",
     ]
     for where, runs in lost.items():

@@ -50,7 +50,7 @@ NETWORK_SHARD_MB = 16
 """Of the shard that real networks are measured with: some hundreds of rows."""
 
 TABLE = [(rows, workers) for rows in (10**6, 10**8, 10**10) for workers in (1, 10, 1000)]
-"""What is foretold for docs/scale.md."""
+"""What is foretold for docs/evidence/scale.md."""
 
 WIDTH = 8
 

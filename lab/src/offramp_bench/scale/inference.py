@@ -31,7 +31,7 @@ from offramp_bench.cascade import images_cascade
 from offramp_bench.cifar import PREPROCESSING, cifar10
 from offramp_bench.runtime.timing import ratio
 
-__all__ = ["inference"]
+__all__ = ["inference", "small_model"]
 
 WORKERS = 2
 BATCH_SIZE = 64
@@ -61,7 +61,7 @@ def inference(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     repeats = 2 if small else REPEATS
     with TemporaryDirectory() as name:
         folder = Path(name)
-        _model(small).save(folder / "model", weights=True)
+        (small_model() if small else _cascade()).save(folder / "model", weights=True)
         predictor = offramp.load(folder / "model").predictor(
             column="image", keep=["id"], batch_size=BATCH_SIZE, backend=BACKEND, threads=1
         )
@@ -125,16 +125,19 @@ def _write_inputs(folder: Path, small: bool) -> int:
     return len(images)
 
 
-def _model(small: bool) -> offramp.EarlyExitModel:
-    if small:
-        torch.manual_seed(0)
-        quick = offramp.JointSettings(exits="ladder", classifier_loss="fixed", cost_weights=(0.1, 1.0), epochs=1)
-        data = [(_noise(count, seed=count), np.arange(count) % 10) for count in (100, 200)]
-        preprocessing = image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
-        network = offramp.fit(
-            CifarResNet(20), *data, preprocessing=preprocessing, settings=quick, anyway=True, progress=False
-        )
-        return network.at(cost=1.1, policy="threshold")
+def small_model() -> offramp.EarlyExitModel:
+    """Return an untrained network with exits of one epoch."""
+    torch.manual_seed(0)
+    quick = offramp.JointSettings(exits="ladder", classifier_loss="fixed", cost_weights=(0.1, 1.0), epochs=1)
+    data = [(_noise(count, seed=count), np.arange(count) % 10) for count in (100, 200)]
+    preprocessing = image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    model = offramp.fit(
+        CifarResNet(20), *data, preprocessing=preprocessing, settings=quick, anyway=True, progress=False
+    )
+    return model.at(cost=1.1, policy="threshold")
+
+
+def _cascade() -> offramp.EarlyExitModel:
     folder = places.CACHE / "scale" / "cascade"
     if not (folder / "manifest.json").exists():
         test = cifar10("test")

@@ -215,7 +215,7 @@ def _ask(port: int, value: Any) -> None:
 
 
 def make_table(found: dict[str, Any]) -> str:
-    """Return the figures as a table for docs/scale.md.
+    """Return the figures as a table for docs/evidence/scale.md.
 
     Args:
         found: Results of this benchmark.

@@ -2,7 +2,7 @@
 
     python -m offramp_bench.serving.capacity [RESULTS] [--core-hour 0.04] [--load 0.6] ...
 
-RESULTS is what `offramp-bench run serve` wrote. Writes the tables of docs/capacity.md between its marks.
+RESULTS is what `offramp-bench run serve` wrote. Writes the tables of docs/evidence/capacity.md between its marks.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from offramp_bench.places import RESULTS, ROOT
 
 __all__ = ["Assumptions", "Plan", "limits", "make_page", "make_plan"]
 
-PAGE = ROOT / "docs" / "capacity.md"
+PAGE = ROOT / "docs" / "evidence" / "capacity.md"
 MARK = "capacity"
 
 RATES = (10**3, 10**5, 10**7)

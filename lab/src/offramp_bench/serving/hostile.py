@@ -2,12 +2,12 @@
 
     python -m offramp_bench.serving.hostile [--check] [--requests 100000] [--seed 0]
 
-Two `offramp serve` processes on loopback, a small image network and a small text network. Of the requests, 90 % are
-changed valid ones over HTTP, 8 % over gRPC, and 2 % are made by schemathesis from the OpenAPI document; among them are
-image bombs, bodies of megabytes, and clients that stop in the middle of a request. Every 20th request is valid, and its
-answer is compared with that of `predict`. After every 1,000 requests the answer to one valid request alone must be that
-of `predict` bit for bit, and the memory of the server is read. A server error is any status of 500 and above but 503
-and 504, which tell clients to try again, and over gRPC INTERNAL and UNKNOWN.
+Two `offramp serve` processes on loopback with the settings of deploy/Dockerfile, a small image network and a small text
+network. Of the requests, 90 % are changed valid ones over HTTP, 8 % over gRPC, and 2 % are made by schemathesis from
+the OpenAPI document; among them are image bombs, bodies of megabytes, and clients that stop in the middle of a request.
+Every 20th request is valid, and its answer is compared with that of `predict`. After every 1,000 requests the answer to
+one valid request alone must be that of `predict` bit for bit, and the memory of the server is read. A server error is
+any status of 500 and above but 503 and 504, which tell clients to try again, and over gRPC INTERNAL and UNKNOWN.
 """
 
 import asyncio
@@ -33,6 +33,7 @@ import torch
 import offramp_bench.torchvision_ops  # noqa: F401 (before transformers loads a model)
 from offramp.model._loading import load
 from offramp.model._model import EarlyExitModel
+from offramp.runtime._processor import processor_name
 from offramp.serve._messages import SERVICE
 from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.serving.attacks import Attacks, encode
@@ -57,6 +58,8 @@ SLOW_CLIENTS = 4
 READY_S, ANSWER_S = 300, 120
 REST_S = 3
 """Seconds without requests before memory is read: what the last of them used is not growth."""
+CONTAINER = {"OMP_NUM_THREADS": "1", "PYTHONMALLOC": "malloc"}
+"""Environment of the servers, as deploy/Dockerfile sets it."""
 DOCUMENTED = (503, 504)
 """Statuses of 500 and above that tell clients to try again."""
 
@@ -106,7 +109,7 @@ def victim(name: str, folder: Path, seed: int) -> Iterator[Victim]:
     answers = [model.predict(np.stack([row]) if name == "images" else [row]).to_dicts()[0] for row in samples]
     expected = [(answer["label"], answer["confidence"]) for answer in answers]
     with (folder / f"{name}.log").open("w+b") as log:
-        process = subprocess.Popen(line, stdout=log, stderr=log, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        process = subprocess.Popen(line, stdout=log, stderr=log, env=os.environ | CONTAINER)
         try:
             found = Victim(name, process, log, model, samples, Attacks(name, samples, seed), expected)
             ready = f"{found.url}/v2/health/ready"
@@ -330,7 +333,12 @@ def main() -> int:
         seconds = time.monotonic() - begin
         ended = [target.process.poll() for target in targets]
         logs = {target.name: read_log(target) for target in targets}
-    figures: dict[str, Any] = {"requests": sent, "seconds": seconds, "seed": arguments.seed}
+    figures: dict[str, Any] = {
+        "processor": processor_name(),
+        "requests": sent,
+        "seconds": seconds,
+        "seed": arguments.seed,
+    }
     bars = [Bar("servers that ended", sum(code is not None for code in ended), 0)]
     if arguments.requests >= 2 * SETTLED:
         bars.append(Bar("requests below those asked for", max(0, arguments.requests - sent), 0))

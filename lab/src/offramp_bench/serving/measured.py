@@ -1,4 +1,4 @@
-"""The table of what the checks of servers have measured, in docs/serving.md.
+"""The table of what the checks of servers have measured, in docs/evidence/serving.md.
 
     python -m offramp_bench.serving.measured
 
@@ -14,7 +14,7 @@ from offramp_bench.places import RESULTS, ROOT
 
 __all__ = ["CHECKS", "PAGE", "make_page", "read_checks"]
 
-PAGE = ROOT / "docs" / "serving.md"
+PAGE = ROOT / "docs" / "evidence" / "serving.md"
 CHECKS = {
     "serving": "serve",
     "serving-peer": "peer",

@@ -18,7 +18,7 @@ __all__ = ["save_images", "save_texts"]
 SETTINGS = offramp.JointSettings(cost_weights=(0.1, 1.0), warmup_epochs=2, epochs=1, batch_size=50)
 WORDS = [f"word{number}" for number in range(26)]
 ASKED = ["where", "is", "my", "card", "?"]
-"""Words of the examples in docs/serving.md."""
+"""Words of the examples in docs/how-to/serve.md."""
 
 
 def save_images(folder: Path) -> list[Any]:
