@@ -1,4 +1,4 @@
-"""Run the client examples of docs/serving.md, and compare their answers with `predict`: scripts/clients calls this."""
+"""Run the client examples of the pages about serving, and compare their answers with `predict`, for scripts/clients."""
 
 import json
 import os
@@ -22,7 +22,8 @@ from offramp_bench.serving.hostile import COMMAND, free_ports
 from offramp_bench.serving.processes import wait_until_ready
 from offramp_bench.serving.victims import save_texts
 
-GUIDE = Path(__file__).parents[1] / "docs" / "serving.md"
+DOCS = Path(__file__).parents[1] / "docs"
+GUIDES = (DOCS / "how-to" / "serve.md", DOCS / "reference" / "server.md")
 NAME = "my-offramp"
 """Name of the artifact in the examples."""
 
@@ -44,7 +45,8 @@ print(json.dumps({
 
 def read_examples() -> tuple[list[str], list[str]]:
     """Return the curl commands and the programs for the clients of Triton."""
-    blocks = re.findall(r"```(\w+)\n(.*?)```", GUIDE.read_text(), flags=re.DOTALL)
+    text = "".join(guide.read_text() for guide in GUIDES)
+    blocks = re.findall(r"```(\w+)\n(.*?)```", text, flags=re.DOTALL)
     shell = [code for kind, code in blocks if kind == "bash"]
     commands = [found for code in shell for found in re.findall(r"^curl .*(?:\n  .*)*", code, flags=re.MULTILINE)]
     programs = [code for kind, code in blocks if kind == "py" and "import tritonclient" in code]

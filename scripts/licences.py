@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "licences.md"
+PAGE = ROOT / "docs" / "reference" / "licences.md"
 
 ALLOWED = {
     "0BSD",
@@ -84,10 +84,13 @@ READ = {
 
 OTHERS = {
     "*LICENSE": ("the Apache Software Foundation", "the text of Apache-2.0, which may be copied unchanged"),
-    "docs/*.svg": ("DejaVu fonts: outlines of letters, drawn by matplotlib", "Bitstream Vera licence, which allows it"),
+    "docs/evidence/*.svg": (
+        "DejaVu fonts: outlines of letters, drawn by matplotlib",
+        "Bitstream Vera licence, which allows it",
+    ),
     "lab/weights/*.safetensors": (
         "fitted for the benchmarks; some start from the weights of others",
-        "by file, see [lab/README.md](../lab/README.md#weights); some not for commerce; not published",
+        "by file, see [lab/README.md](../../lab/README.md#weights); some not for commerce; not published",
     ),
     "src/offramp/serve/_messages.py": (
         "the Open Inference Protocol: names and numbers of its fields",
@@ -100,8 +103,8 @@ OTHERS = {
 }
 """Files that are not ours, or hold something that is not: origin and licence."""
 
-OURS = {"", ".cff", ".css", ".dockerignore", ".html", ".json", ".md", ".onnx", ".py", ".sha256", ".toml", ".txt"}
-OURS |= {".typed", ".yaml", ".yml"}
+OURS = {"", ".cff", ".css", ".dockerignore", ".html", ".js", ".json", ".md", ".onnx", ".py", ".sha256", ".svg", ".toml"}
+OURS |= {".txt", ".typed", ".yaml", ".yml"}
 """Endings of files that we write; a file with another one must be in `OTHERS`."""
 
 NOTICE = re.compile(rb"copyright\s+(\(c\)|\xc2\xa9|\d{4})|spdx-license-identifier|all rights reserved", re.IGNORECASE)
@@ -218,11 +221,11 @@ def tracked() -> list[str]:
 
 
 def page(licences: dict[str, str]) -> str:
-    """Return docs/licences.md."""
+    """Return docs/reference/licences.md."""
     lines = [
         "# Licences",
         "",
-        "offramp is under [Apache-2.0](../LICENSE). This page is written by `scripts/licences`; the tests fail",
+        "offramp is under [Apache-2.0](../../LICENSE). This page is written by `scripts/licences`; the tests fail",
         "for a dependency whose licence is not allowed, and for a file of others that is not listed.",
         "",
         "## Files of others",

@@ -1,4 +1,4 @@
-"""Licences: those of all dependencies are allowed, files of others are listed, and docs/licences.md says so."""
+"""Licences: those of all dependencies are allowed; files of others are listed, on docs/reference/licences.md too."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The commands of docs/serving.md from zero to a cluster: what they name exists."""
+"""The commands of docs/how-to/deploy.md from zero to a cluster: what they name exists."""
 
 import re
 import shlex
@@ -8,7 +8,7 @@ from tests.deploy.server import ROOT, server_options
 
 
 def commands() -> list[list[str]]:
-    page = (ROOT / "docs/serving.md").read_text("utf-8")
+    page = (ROOT / "docs/how-to/deploy.md").read_text("utf-8")
     section = page.partition("## From zero to a cluster\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"```sh\n(.*?)```", section, flags=re.DOTALL)
     return [shlex.split(line) for line in "".join(blocks).splitlines()]

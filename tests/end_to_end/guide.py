@@ -1,10 +1,10 @@
-"""What docs/cli.md says to type."""
+"""What docs/how-to/command-line.md says to type."""
 
 import re
 import shlex
 from pathlib import Path
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "docs" / "how-to" / "command-line.md").read_text()
 
 
 def commands(name: str) -> list[list[str]]:

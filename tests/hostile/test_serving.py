@@ -29,7 +29,7 @@ from tests.serve.examples import model
 from tests.serve.test_app import INFER, call, serving
 
 LIMITS = Limits(body_bytes=1_000_000, bodies_bytes=300_000, body_s=2.0)
-THREATS = Path(__file__).parents[2] / "docs" / "threats.md"
+THREATS = Path(__file__).parents[2] / "docs" / "reference" / "threats.md"
 
 
 @pytest.fixture(scope="module")

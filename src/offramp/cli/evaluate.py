@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -100,7 +101,7 @@ def evaluate(
         feature_folder,
         open_labelled,
     )
-    from offramp.cli.networks import make_network, open_artifact
+    from offramp.cli.networks import make_network, open_artifact, trust_options
     from offramp.model import compare_models
     from offramp.model._compare import check_comparable, on_backbone
     from offramp.model._guessing import check_full_network
@@ -150,7 +151,10 @@ def evaluate(
         if other is not None:
             others = extract_features(other, source, folder / "against", progress=not as_json)
             comparison = compare_models((model, features), (replace(other, chosen=other_point), others))
-    page = None if report is None else write_report(findings, report, source=source)
+    used_latency = {"--latency": latency, "--latency-batch-size": latency_batch_size}
+    given = "".join(f" {option} {quote(str(value))}" for option, value in used_latency.items() if value is not None)
+    command = f"offramp predict {quote(str(artifact))} --data INPUTS --out answers.csv{trust_options(model)}{given}"
+    page = None if report is None else write_report(findings, report, source=source, command=command)
     if as_json:
         spent = None if unit.full is None else unit.full * findings.chosen.relative_cost
         more = {"unit": asdict(unit), "mean_cost": spent, "report": None if page is None else str(page)}

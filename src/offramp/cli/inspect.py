@@ -20,6 +20,7 @@ from offramp.cli.options import (
     PoolingOption,
     SplitOption,
     TrustOption,
+    fetch_artifact,
 )
 from offramp.cli.places import check_writable
 from offramp.errors import InputError
@@ -53,9 +54,10 @@ def inspect(
         Path | None,
         typer.Argument(
             metavar="ARTIFACT",
-            help="Folder that [bold]offramp fit[/bold] wrote, to show its operating points; with --data, its stages "
-            "too.",
+            help="Folder that [bold]offramp fit[/bold] wrote, or hf://owner/name on the Hugging Face Hub, to show its "
+            "operating points; with --data, its stages too.",
             show_default=False,
+            callback=fetch_artifact,
         ),
     ] = None,
     backbone: AnyBackboneOption = None,

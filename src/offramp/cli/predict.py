@@ -116,7 +116,7 @@ def predict(
 
     [bold]Example[/bold]: offramp predict my-offramp --data images --budget 0.4 --out answers.csv
 
-    It runs in one process; docs/scale.md shows many, with Ray Data, Spark or a pool.
+    It runs in one process; docs/how-to/scale.md shows many, with Ray Data, Spark or a pool.
     """
     import torch
 

@@ -207,7 +207,7 @@ def serve(
     use the Open Inference Protocol under [bold]/v2[/bold], or over gRPC with --grpc-port.
 
     Ctrl-C or SIGTERM ends it: requests in progress are answered, new ones are not accepted. Put TLS, tokens and rate
-    limits before it: docs/serving.md.
+    limits before it: docs/reference/server.md.
 
     [bold]Example[/bold]: offramp serve my-offramp --max-drop 0.01 --port 8080
 

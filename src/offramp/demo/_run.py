@@ -1,5 +1,6 @@
 """The demo, from images to a report."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,7 +79,8 @@ def report(model: EarlyExitModel, folder: Path, *, progress: bool = True) -> tup
     with _one_thread():
         features = extract_for(model, test, folder / "features", progress=progress)
         findings = find(model, features, point=model.at(cost=COST).point, name="Held-out digits")
-        return findings, write_report(findings, folder / "report", source=test)
+        command = f"offramp predict {shlex.quote(str(folder / 'artifact'))} --data IMAGES --out answers.csv"
+        return findings, write_report(findings, folder / "report", source=test, command=command)
 
 
 @contextmanager

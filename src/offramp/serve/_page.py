@@ -4,7 +4,7 @@ from importlib.resources import files
 from string import Template
 
 from offramp.policy import OperatingPoint
-from offramp.report._page import prose, style
+from offramp.report._markup import prose, style
 from offramp.serve._charts import Series, draw_bars, draw_lines
 from offramp.serve._history import BIN_S, BINS, Bin, History
 from offramp.serve._metrics import REASONS
