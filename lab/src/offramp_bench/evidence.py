@@ -431,16 +431,20 @@ def page() -> str:
 
 def with_headline(readme: str) -> str:
     """The README with the present figures between its marks."""
-    three = headline.numbers(results("serving-int8"), results("annotation"))
+    three = _three_numbers()
     others = headline.alternatives(read_tracks(), results("runtime")["alternatives"])
     return replace_marked(replace_marked(readme, f"{MARK}: numbers", three), f"{MARK}: alternatives", others)
 
 
 def with_claims(overview: str) -> str:
     """Return the overview of the evidence with the present figures between its marks."""
-    three = headline.numbers(results("serving-int8"), results("annotation")).replace("(docs/evidence/", "(")
+    three = _three_numbers().replace("(docs/evidence/", "(")
     filled = replace_marked(overview, f"{MARK}: numbers", three)
     return replace_marked(filled, f"{MARK}: behind", paper.describe_shortfalls(read_results(RESULTS)))
+
+
+def _three_numbers() -> str:
+    return headline.numbers(results("runtime")["texts"], results("serving-int8"), results("annotation"))
 
 
 def track_pictures() -> dict[str, str]:

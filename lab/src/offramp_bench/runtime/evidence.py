@@ -101,7 +101,7 @@ def section(found: dict[str, Any], bars: list[str]) -> str:
         sentences="\n".join(_sentences({row["name"]: row for row in felt["images"]})),
         over_1=speed_int8[1],
         over_64=speed_int8[64],
-        texts="\n".join(_texts(felt["texts"])),
+        texts="\n".join(_texts(found["texts"])),
         bars="\n".join(bars),
     )
 
