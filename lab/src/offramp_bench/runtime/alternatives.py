@@ -172,6 +172,7 @@ def texts(*, repeats: int, batches: int = 8, singles: int = 100) -> list[dict[st
         measurements.append(
             {
                 "name": name,
+                "max_drop": None if network.point.guarantee is None else network.point.guarantee.at_most,
                 "cost": float(cost),
                 "change": float(change.mean()),
                 "half_width": float(1.96 * change.std() / len(change) ** 0.5),

@@ -73,6 +73,7 @@ def measure(network: str) -> dict[str, Any]:
     (measured,) = guaranteed.evaluate(served.test(), progress=False).rows
     timed = inputs[np.random.default_rng(0).choice(len(labels), TIMED, replace=False)]
     return {
+        "max_drop": served.max_drop,
         "accuracy": {"float32": float(right.mean()), "int8": float(own_right.mean())},
         "relative cost": {"float32": float(spent.mean()), "int8": float(own_spent.mean())},
         "change": {"mean": float(change.mean()), "half width": 1.96 * float(change.std()) / len(change) ** 0.5},
