@@ -23,6 +23,7 @@ from offramp_bench.paper import evidence as paper
 from offramp_bench.places import RESULTS, ROOT
 from offramp_bench.runtime import evidence as runtime
 from offramp_bench.scale import evidence as scale
+from offramp_bench.tracks.results import BEGUN
 from offramp_bench.tracks.results import read_results as read_tracks
 
 PICTURE = ROOT / "docs" / "evidence" / "frontier.svg"
@@ -432,7 +433,7 @@ def page() -> str:
 def with_headline(readme: str) -> str:
     """The README with the present figures between its marks."""
     three = _three_numbers()
-    others = headline.alternatives(read_tracks(), results("runtime")["alternatives"])
+    others = headline.alternatives(_complete_tasks(), results("runtime")["alternatives"])
     return replace_marked(replace_marked(readme, f"{MARK}: numbers", three), f"{MARK}: alternatives", others)
 
 
@@ -441,6 +442,11 @@ def with_claims(overview: str) -> str:
     three = _three_numbers().replace("(docs/evidence/", "(")
     filled = replace_marked(overview, f"{MARK}: numbers", three)
     return replace_marked(filled, f"{MARK}: behind", paper.describe_shortfalls(read_results(RESULTS)))
+
+
+def _complete_tasks() -> dict[str, Any]:
+    """Return the results of all tasks that have every seed, those without rivals among them."""
+    return headline.complete(read_tracks(BEGUN) | read_tracks())
 
 
 def _three_numbers() -> str:
@@ -457,7 +463,7 @@ def track_pictures() -> dict[str, str]:
 
 def readme_picture() -> str:
     """Return the picture of the README: a text task, if one was measured, and an image task."""
-    tasks = headline.complete(read_tracks())
+    tasks = _complete_tasks()
     first = next(name for name in ("banking77", "clinc150", "superpixels") if name in tasks)
     return readme.draw(tasks, (first, "cifar10-t2t"))
 

@@ -13,7 +13,7 @@ __all__ = ["PICTURE", "draw"]
 
 PICTURE = ROOT / "docs" / "assets" / "readme.svg"
 
-THRESHOLD = "linear exits: threshold"
+THRESHOLD = "linear, grid"
 """Contestant that the default is drawn beside: one threshold on linear exits, with tuned settings."""
 
 WIDTH, HEIGHT = 960, 330
