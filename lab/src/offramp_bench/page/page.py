@@ -5,7 +5,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from offramp.report._markup import prose, style
+from offramp.report._markup import prose, read_style
 from offramp_bench.page.results import TITLES, TRACKS, Claim, Results
 from offramp_bench.page.standing import headline, near_misses, shortfalls
 from offramp_bench.page.tables import claim_figures, contestants, summary
@@ -42,7 +42,7 @@ def write_page(results: Results, path: Path) -> Path:
     """
     template = files("offramp_bench.page").joinpath("page.html").read_text(encoding="utf-8")
     page = Template(template).substitute(
-        style=style(),
+        style=read_style(),
         verdict=_verdict(results),
         how=prose(PROCEDURE),
         notes="\n".join(f"<li>{prose(note)}</li>" for note in _notes(results)),

@@ -39,48 +39,49 @@ workers; the bytes are what a worker is sent of it for 1,000 rows.
 """
 
 
-def section(found: dict[str, Any], bars: list[str]) -> str:
-    """The section.
+def section(figures: dict[str, Any], bars: list[str]) -> str:
+    """Return the section of docs/evidence/tables.md.
 
     Args:
-        found: What the benchmark printed.
+        figures: The figures that the benchmark printed.
         bars: Its bars as a table.
     """
-    failures = found["failures"]
+    failures = figures["failures"]
     return SECTION.format(
-        throughput="\n".join(_throughput(found["extraction"], found.get("inference"))),
-        inference=_inference(found.get("inference")),
+        throughput="\n".join(_throughput(figures["extraction"], figures.get("inference"))),
+        inference=_inference(figures.get("inference")),
         rows=failures["rows"],
         machines=failures["machines"],
         losses="\n".join(_losses(failures["lost"])),
-        faults="\n".join(_faults(found["faults"])),
-        epochs=found["rows"]["epochs"],
-        rows_grow="\n".join(_rows(found["rows"])),
-        base=found["forecasts"]["rows of the constants"],
-        forecasts="\n".join(_checked(found["forecasts"]["checked"])),
+        faults="\n".join(_faults(figures["faults"])),
+        epochs=figures["rows"]["epochs"],
+        rows_grow="\n".join(_rows(figures["rows"])),
+        base=figures["forecasts"]["rows of the constants"],
+        forecasts="\n".join(_forecasts(figures["forecasts"]["checked"])),
         bars="\n".join(bars),
     )
 
 
-def plan(found: dict[str, Any]) -> str:
-    """The constants and forecasts of real networks, for docs/evidence/scale.md.
+def plan(figures: dict[str, Any]) -> str:
+    """Return the constants and forecasts of real networks, for docs/evidence/scale.md.
 
     Args:
-        found: What the benchmark printed.
+        figures: The figures that the benchmark printed.
     """
     lines = []
-    for name, told in found["forecasts"]["networks"].items():
-        one = told["constants"]
+    for name, network in figures["forecasts"]["networks"].items():
+        constants = network["constants"]
         lines += [
-            f"{name}: {1e3 * one['row_s']:.1f} ms of CPU a row ({1 / one['row_s']:,.0f} inputs a second and core), "
-            f"{one['row_bytes']:,} bytes a row in the store, {one['input_bytes']:,} read; a worker takes "
-            f"{one['worker_s']:.1f} s of CPU to begin, the driver {1e3 * one['driver_shard_s']:.1f} ms a shard of "
-            f"{one['shard_rows']:,} rows.",
+            f"{name}: {1e3 * constants['row_s']:.1f} ms of CPU a row "
+            f"({1 / constants['row_s']:,.0f} inputs a second and core), {constants['row_bytes']:,} bytes a row in "
+            f"the store, {constants['input_bytes']:,} read; a worker takes {constants['worker_s']:.1f} s of CPU to "
+            f"begin, the driver {1e3 * constants['driver_shard_s']:.1f} ms a shard of "
+            f"{constants['shard_rows']:,} rows.",
             "",
             "| inputs | workers | hours | core-hours of the workers | price at .04 a core-hour | store | what limits |",
             "|---|---|---|---|---|---|---|",
         ]
-        for row in told["forecasts"]:
+        for row in network["forecasts"]:
             lines.append(
                 f"| 10^{len(str(row['rows'])) - 1} | {row['workers']:,} | {_short(row['hours'])} | "
                 f"{_short(row['worker_cpu_s'] / 3600)} | {_short(row['price'])} | "
@@ -110,51 +111,51 @@ def _throughput(extraction: dict[str, Any], inference: dict[str, Any] | None) ->
         "extraction, of the network alone": extraction["share_of"]["network alone"],
     }
     if inference is not None:
-        for name, found in inference["throughput of bare processes"].items():
-            shares[f"inference by {name}, of bare processes"] = found
+        for name, share in inference["throughput of bare processes"].items():
+            shares[f"inference by {name}, of bare processes"] = share
     lines = ["| throughput on Ray's workers | median | range |", "|---|---|---|"]
     for name, share in shares.items():
         lines.append(f"| {name} | {share['median']:.2f} | {share['least']:.2f} to {share['most']:.2f} |")
     return lines
 
 
-def _losses(lost: dict[str, Any]) -> list[str]:
+def _losses(runs_by_job: dict[str, Any]) -> list[str]:
     lines = [
         "| job, output | lost | seconds of the run | lost by it | files that differ | rows missing | rows twice |",
         "|---|---|---|---|---|---|---|",
     ]
-    for where, runs in lost.items():
-        for name, one in runs.items():
-            counts = " | ".join(str(one[what]) for what in ("files that differ", "rows missing", "rows twice"))
-            lines.append(f"| {where} | {name} | {one['seconds']:.1f} | {one['lost_s']:.1f} | {counts} |")
+    for where, runs in runs_by_job.items():
+        for name, run in runs.items():
+            counts = " | ".join(str(run[what]) for what in ("files that differ", "rows missing", "rows twice"))
+            lines.append(f"| {where} | {name} | {run['seconds']:.1f} | {run['lost_s']:.1f} | {counts} |")
     return lines
 
 
-def _rows(found: dict[str, Any]) -> list[str]:
+def _rows(figures: dict[str, Any]) -> list[str]:
     lines = ["| work | rows | us of CPU a row | MB | MB of a worker | bytes sent |", "|---|---|---|---|---|---|"]
     for work in ("fit", "overlap", "extract"):
-        for rows, one in found.get(work, {}).items():
-            worker = f"{one['peak_mb of a worker']:.0f}" if "peak_mb of a worker" in one else ""
-            sent = f"{one['pickled_part_bytes']:,}" if "pickled_part_bytes" in one else ""
+        for rows, row in figures.get(work, {}).items():
+            worker = f"{row['peak_mb of a worker']:.0f}" if "peak_mb of a worker" in row else ""
+            sent = f"{row['pickled_part_bytes']:,}" if "pickled_part_bytes" in row else ""
             lines.append(
-                f"| {work} | {int(rows):,} | {one['us_a_row']:.1f} | {one['peak_mb']:.0f} | {worker} | {sent} |"
+                f"| {work} | {int(rows):,} | {row['us_a_row']:.1f} | {row['peak_mb']:.0f} | {worker} | {sent} |"
             )
     return lines
 
 
 def _faults(faults: dict[str, Any]) -> list[str]:
     lines = ["| fault | what is said | files that differ in the end |", "|---|---|---|"]
-    for name, one in faults.items():
-        lines.append(f"| {name} | {one['told'].replace('|', '/')} | {one['files_that_differ']} |")
+    for name, fault in faults.items():
+        lines.append(f"| {name} | {fault['told'].replace('|', '/')} | {fault['files_that_differ']} |")
     return lines
 
 
-def _checked(checked: list[dict[str, Any]]) -> list[str]:
+def _forecasts(rows: list[dict[str, Any]]) -> list[str]:
     lines = ["| rows | workers | foretold, s | measured, s | off by |", "|---|---|---|---|---|"]
-    for one in checked:
-        foretold = one["foretold worker CPU s"] + one["foretold driver CPU s"]
-        measured = one["worker CPU s"] + one["driver CPU s"]
+    for row in rows:
+        forecast_s = row["foretold worker CPU s"] + row["foretold driver CPU s"]
+        actual_s = row["worker CPU s"] + row["driver CPU s"]
         lines.append(
-            f"| {one['rows']:,} | {one['workers']} | {foretold:.1f} | {measured:.1f} | {100 * one['off']:+.1f} % |"
+            f"| {row['rows']:,} | {row['workers']} | {forecast_s:.1f} | {actual_s:.1f} | {100 * row['off']:+.1f} % |"
         )
     return lines

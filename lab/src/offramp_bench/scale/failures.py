@@ -27,14 +27,14 @@ from offramp_bench.scale.processes import descendants
 MACHINES = 3
 
 PATIENCE_S = 1_800.0
-"""How long a run may take before it counts as hanging."""
+"""Time that a run may take before it counts as hanging."""
 
 WORKERS = ("ray::_do", "ray::Map")
-"""How Ray calls workers that extract, and those that answer files."""
+"""Ray's names for workers that extract, and for those that answer files."""
 
 
 def failures(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
-    """What is missing, doubled or different after each loss, and the time it took.
+    """Count what is missing, doubled or different after each loss, and measure the time it took.
 
     Args:
         small: Fewer rows.
@@ -50,7 +50,7 @@ def failures(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
         roots = {"disk": folder} if bucket is None else {"disk": folder, "object store": bucket}
         machine: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 200_000_000, "include_dashboard": False}
         cluster: Any = Cluster(initialize_head=True, head_node_args=machine)
-        lost, bars = {}, []
+        losses, bars = {}, []
         try:
             others = [cluster.add_node(**machine) for _ in range(MACHINES - 1)]
             cluster.wait_for_nodes()
@@ -62,30 +62,30 @@ def failures(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
                     job.prepare()
                     say(f"  {name}, {where}")
                     runs = _lose_each(Runs(name, job, cluster.address), cluster, others, machine)
-                    lost[f"{name}, {where}"] = runs
+                    losses[f"{name}, {where}"] = runs
                     bars += _bars(f"{name}, {where}", runs)
         finally:
             cluster.shutdown()
-    return {"rows": rows, "machines": MACHINES, "lost": lost}, bars
+    return {"rows": rows, "machines": MACHINES, "lost": losses}, bars
 
 
 def _bars(title: str, runs: dict[str, dict[str, float]]) -> list[Bar]:
     return [
-        Bar(f"{what} after the loss of {loss}, {title}", found[what], 0)
-        for loss, found in runs.items()
+        Bar(f"{what} after the loss of {loss}, {title}", figures[what], 0)
+        for loss, figures in runs.items()
         for what in ("files that differ", "rows missing", "rows twice")
     ]
 
 
 def _lose_each(runs: "Runs", cluster: Any, others: list[Any], machine: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Seconds of a run with nothing lost, and with each loss, and what is wrong afterwards."""
+    """Time a run with nothing lost and with each loss, and count what is wrong afterwards."""
     runs.run("warming up")  # workers start, and files are read for the first time
     seconds = {"none": runs.run("none"), "a worker": runs.run("a worker", strike=_kill_a_worker)}
 
     def remove_a_machine() -> None:
-        lost = _busy(others)
-        others.remove(lost)
-        cluster.remove_node(lost, False)
+        machine_at_work = _busy(others)
+        others.remove(machine_at_work)
+        cluster.remove_node(machine_at_work, False)
 
     seconds["a machine"] = runs.run("a machine", strike=remove_a_machine)
     others.append(cluster.add_node(**machine))
@@ -99,7 +99,7 @@ def _lose_each(runs: "Runs", cluster: Any, others: list[Any], machine: dict[str,
 
 @contextmanager
 def object_store(*, required: bool) -> Iterator[str | None]:
-    """The address of an empty bucket on a server of S3, which this process and those it starts will find.
+    """Yield the address of an empty bucket on a server of S3, which this process and those it starts will find.
 
     Args:
         required: If s3fs is not installed, raise an error; else there is no bucket.
@@ -119,9 +119,15 @@ def object_store(*, required: bool) -> Iterator[str | None]:
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    environment = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "nobody",
+        "AWS_SECRET_ACCESS_KEY": "nobody",
+    }
+    before = {name: os.environ.get(name) for name in environment}
     try:
-        os.environ |= {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_DEFAULT_REGION": "us-east-1"}
-        os.environ |= {"AWS_ACCESS_KEY_ID": "nobody", "AWS_SECRET_ACCESS_KEY": "nobody"}
+        os.environ |= environment
         until_s = time.monotonic() + 60
         while True:
             with suppress(OSError):
@@ -135,6 +141,12 @@ def object_store(*, required: bool) -> Iterator[str | None]:
     finally:
         server.kill()
         server.wait()
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        s3fs.S3FileSystem.clear_instance_cache()  # they would go on asking this server
 
 
 class Runs:
@@ -143,7 +155,7 @@ class Runs:
     Args:
         name: Name of the job.
         job: The job.
-        address: Of the cluster.
+        address: Address of the cluster.
     """
 
     def __init__(self, name: str, job: Job, address: str) -> None:
@@ -151,7 +163,7 @@ class Runs:
         self._name, self._address = name, address
 
     def run(self, name: str, strike: Callable[[], object] | None = None) -> float:
-        """Seconds of a run to its end, struck when a third of the shards or files are there."""
+        """Return the seconds of a run to its end; `strike` is called when a third of the shards or files are there."""
         began = time.perf_counter()
         driver = self._start(name)
         if strike is not None:
@@ -163,7 +175,7 @@ class Runs:
         return time.perf_counter() - began
 
     def run_twice(self, name: str) -> float:
-        """Seconds of a run whose driver is killed, and of the same call once more."""
+        """Return the seconds of a run whose driver is killed, and of the same call once more."""
         began = time.perf_counter()
         driver = self._start(name)
         self._wait(driver, name)
@@ -184,23 +196,23 @@ class Runs:
 
 
 def _kill_a_worker() -> None:
-    """A worker in the middle of a job, as the system would for want of memory."""
+    """Kill a worker in the middle of a job, as the system does when it lacks memory."""
     worker, _ = _at_work()
     os.kill(worker, signal.SIGKILL)
 
 
 def _busy(machines: list[Any]) -> Any:
-    """One of the machines, in the middle of a job."""
+    """Return one of the machines, in the middle of a job."""
     by_scheduler = {machine.all_processes["raylet"][0].process.pid: machine for machine in machines}
     _, scheduler = _at_work(by_scheduler)
     return by_scheduler[scheduler]
 
 
 def _at_work(schedulers: Container[int] | None = None) -> tuple[int, int]:
-    """A worker in the middle of a job, and the scheduler that started it.
+    """Return a worker in the middle of a job, and the scheduler that started it.
 
     Args:
-        schedulers: One of these; any if left out.
+        schedulers: The scheduler is among these; any if left out.
     """
     deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:

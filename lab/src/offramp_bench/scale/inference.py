@@ -7,7 +7,7 @@ marks. All sides are timed in turns, Ray's workers with the model loaded.
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -51,9 +51,12 @@ LEAST = 0.9
 LEAST_SMALL = 0.02
 """Of jobs so small that to begin one is nearly all of it."""
 
+END_S = 60.0
+"""Time that a bare process has to end, before it is killed."""
+
 
 def inference(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
-    """Throughput.
+    """Measure the throughput of Ray Data and of files against that of bare processes.
 
     Args:
         small: An untrained network and few inputs: shows that all of it works, and is no evidence of speed.
@@ -80,13 +83,13 @@ def inference(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
         "files": FILES,
         "rounds": repeats,
         "backend": BACKEND,
-        "seconds": {name: float(np.median(found)) for name, found in times.items()},
+        "seconds": {name: float(np.median(rounds)) for name, rounds in times.items()},
         "seconds of a file": float(np.median(times["bare"])) * WORKERS / FILES,
         "throughput of bare processes": throughputs,
     }
     say(f"throughput, of bare processes: {throughputs}")
     least = LEAST_SMALL if small else LEAST
-    bars = [Bar(f"{name}: throughput lost", 1 - found["median"], 1 - least) for name, found in throughputs.items()]
+    bars = [Bar(f"{name}: throughput lost", 1 - share["median"], 1 - least) for name, share in throughputs.items()]
     return figures, bars
 
 
@@ -105,7 +108,7 @@ def _by_files(predictor: Predictor, folder: Path, rows: int) -> None:
 
 
 def _check(folder: Path, rows: int) -> None:
-    """All answers are there, once; they make room for the next round."""
+    """Check that all answers are there, once, and delete them to make room for the next round."""
     ids = parquet.read_table(folder, columns=["id"])["id"].to_numpy()
     if not np.array_equal(np.sort(ids), np.arange(rows)):
         raise RuntimeError(f"{len(ids)} answers to {rows} inputs")
@@ -152,7 +155,7 @@ def _noise(count: int, *, seed: int = 0) -> Any:
 
 
 def _in_turns(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, Any]:
-    """Seconds of each, repeats x 1, once more before that to warm up."""
+    """Time each work in turns: `repeats x 1` seconds of each, after one turn to warm up."""
     names = list(works)
     times: dict[str, list[list[float]]] = {name: [] for name in names}
     for repeat in range(repeats + 1):
@@ -163,20 +166,21 @@ def _in_turns(works: dict[str, Callable[[], object]], repeats: int) -> dict[str,
             if repeat:
                 times[name].append([time.perf_counter() - began])
         say(f"turn {repeat} of {repeats}")
-    return {name: np.array(found) for name, found in times.items()}
+    return {name: np.array(rounds) for name, rounds in times.items()}
 
 
 @contextmanager
 def _bare_processes(predictor: Predictor, inputs: Path) -> Iterator[Callable[[], None]]:
-    """As many processes as there are workers, each with the engine and its share of the files, and nothing else."""
+    """Start as many processes as there are workers, each with the engine and its share of the files only."""
     context = get_context("spawn")
     pipes = [context.Pipe() for _ in range(WORKERS)]
     processes = [
         context.Process(target=_bare, args=(theirs, predictor, sorted(inputs.iterdir())[share::WORKERS]), daemon=True)
         for share, (_, theirs) in enumerate(pipes)
     ]
-    for process in processes:
+    for process, (_, theirs) in zip(processes, pipes, strict=True):
         process.start()
+        theirs.close()  # so that `recv` raises an error if the process dies, and does not wait for ever
     ours = [mine for mine, _ in pipes]
 
     def run() -> None:
@@ -191,13 +195,17 @@ def _bare_processes(predictor: Predictor, inputs: Path) -> Iterator[Callable[[],
         yield run
     finally:
         for pipe in ours:
-            pipe.send("end")
+            with suppress(OSError):  # the process is gone
+                pipe.send("end")
         for process in processes:
-            process.join()
+            process.join(END_S)
+            if process.is_alive():
+                process.kill()
+                process.join()
 
 
 def _bare(pipe: "Connection[Any, Any]", predictor: Predictor, files: list[Path]) -> None:
-    """One bare process."""
+    """Answer the files each time that the pipe says so: the work of a bare process."""
     torch.set_num_threads(1)
     model = offramp.load(predictor.artifact).on(BACKEND)
     pipe.send("ready")

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pyarrow
 import torch
-from fsspec.core import url_to_fs
 from pyarrow import parquet
 
 import offramp
+from offramp._remote import find_file_system
 from offramp.features import extract
 from offramp.features._store import Store
 from offramp.model._predictor import Predictor
@@ -52,7 +52,7 @@ class Job(ABC):
 
     def count(self, name: str) -> int:
         """Return the number of shards or files that a run has written so far."""
-        files, path = files_of(self.output(name))
+        files, path = find_file_system(self.output(name))
         return sum(self.is_unit(file.removeprefix(path)) for file in files.find(path))
 
     @abstractmethod
@@ -89,7 +89,7 @@ class Extraction(Job):
 
     def compare(self, name: str) -> dict[str, int]:
         ids, wanted = Store.open(self.output(name)).ids(), images(self.rows).read(0, self.rows).ids
-        files, path = files_of(self.output(name))
+        files, path = find_file_system(self.output(name))
         alone = hashes(self.folder / "alone")
         written = {
             file.removeprefix(f"{path}/"): hashlib.sha256(files.cat_file(file)).hexdigest()
@@ -112,7 +112,7 @@ class Inference(Job):
         if not (self.folder / "model").exists():
             small_model().save(self.folder / "model", weights=True)
         pixels = images(self.rows).read(0, self.rows).inputs
-        files, path = files_of(f"{self.root}/inputs")
+        files, path = find_file_system(f"{self.root}/inputs")
         files.makedirs(path, exist_ok=True)
         answers = self.folder / "answers"
         answers.mkdir(exist_ok=True)
@@ -135,7 +135,7 @@ class Inference(Job):
         return file.endswith(".parquet")
 
     def compare(self, name: str) -> dict[str, int]:
-        files, path = files_of(self.output(name))
+        files, path = find_file_system(self.output(name))
         tables = {
             file.removeprefix(f"{path}/"): parquet.read_table(file, filesystem=files)
             for file in files.find(path)
@@ -155,14 +155,8 @@ JOBS: dict[str, type[Extraction] | type[Inference]] = {"extraction": Extraction,
 """The jobs, by name."""
 
 
-def files_of(address: str) -> tuple[Any, str]:
-    """Return the filesystem of a folder or address, and the path within it."""
-    files, path = url_to_fs(address, use_listings_cache=False)
-    return files, str(path)
-
-
-def _same(one: Any, other: Any) -> bool:
-    return one is not None and other is not None and bool(one.equals(other))
+def _same(table: Any, other: Any) -> bool:
+    return table is not None and other is not None and bool(table.equals(other))
 
 
 def _counts(differing: int, wanted: Any, ids: Any) -> dict[str, int]:

@@ -84,44 +84,44 @@ def rows(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
         Processor time a row and peak memory of each, and how far they are from those of the fewest rows.
     """
     counts = (10_000, 100_000) if small else (100_000, 1_000_000, 10_000_000)
-    found: dict[str, dict[int, dict[str, float]]] = {"fit": {}, "overlap": {}, "extract": {}}
-    with tempfile.TemporaryDirectory(prefix="offramp-rows-") as name:
+    figures: dict[str, dict[int, dict[str, float]]] = {"fit": {}, "overlap": {}, "extract": {}}
+    with tempfile.TemporaryDirectory(prefix="offramp-rows-") as folder:
         for count in counts:
-            store, table = Path(name, "store"), Path(name, "table.csv")
+            store, table = Path(folder, "store"), Path(folder, "table.csv")
             write_store(store, count)
-            found["fit"][count] = _measured("fit", store, count)
-            found["overlap"][count] = _measured("overlap", store, count)
+            figures["fit"][count] = _measure("fit", store, count)
+            figures["overlap"][count] = _measure("overlap", store, count)
             shutil.rmtree(store)
             write_table(table, count)
-            found["extract"][count] = _measured("extract", table, count)
+            figures["extract"][count] = _measure("extract", table, count)
             shutil.rmtree(table.with_suffix(".store"))
     bars = []
-    for work, by_count in found.items():
+    for work, by_count in figures.items():
         first = by_count[counts[0]]
-        for figure in first:
-            if figure.startswith("us_a_row"):
+        for name in first:
+            if name.startswith("us_a_row"):
                 what, at_most = f"{work}: change of processor time a row", 0.6 if small else 0.2
-            elif figure.startswith("peak_mb"):
-                what, at_most = f"{work}: change of peak memory{figure.removeprefix('peak_mb')}", 0.3 if small else 0.1
+            elif name.startswith("peak_mb"):
+                what, at_most = f"{work}: change of peak memory{name.removeprefix('peak_mb')}", 0.3 if small else 0.1
             else:
                 continue
-            off = max(abs(one[figure] / first[figure] - 1) for one in by_count.values())
+            off = max(abs(row[name] / first[name] - 1) for row in by_count.values())
             bars.append(Bar(f"{what}, against the fewest rows", off, at_most))
-    return {**found, "epochs": SETTINGS.warmup_epochs + SETTINGS.epochs}, bars
+    return {**figures, "epochs": SETTINGS.warmup_epochs + SETTINGS.epochs}, bars
 
 
-def _measured(work: str, path: Path, count: int) -> dict[str, float]:
-    """Figures of one kind of work, and the most memory that its process and its workers took."""
-    figures = path.with_name("figures.json")
-    peaks = peaks_of([sys.executable, "-m", "offramp_bench.scale.rows", work, str(path), str(figures)])
-    found: dict[str, float] = {**json.loads(figures.read_text()), **peaks}
-    found["us_a_row"] = 1e6 * found["cpu_s"] / count
-    say(f"rows: {work} {count}: {found}")
-    return found
+def _measure(work: str, path: Path, count: int) -> dict[str, float]:
+    """Run one kind of work; return its figures and the most memory that its process and its workers took."""
+    file = path.with_name("figures.json")
+    peaks = peaks_of([sys.executable, "-m", "offramp_bench.scale.rows", work, str(path), str(file)])
+    figures: dict[str, float] = {**json.loads(file.read_text()), **peaks}
+    figures["us_a_row"] = 1e6 * figures["cpu_s"] / count
+    say(f"rows: {work} {count}: {figures}")
+    return figures
 
 
 def peaks_of(command: Sequence[str]) -> dict[str, float]:
-    """Peak anonymous memory in MB of a command, and of the largest of its workers if it has any.
+    """Return the peak anonymous memory in MB of a command, and of the largest of its workers if it has any.
 
     Without the page cache that they map. A peak shorter than `SAMPLING_S` may be missed. Ray's own processes, which
     neither hold rows nor know of any, do not count.
@@ -129,15 +129,15 @@ def peaks_of(command: Sequence[str]) -> dict[str, float]:
     process = subprocess.Popen(command, stdout=sys.stderr)
     peaks = {"peak_mb": 0.0}
     while process.poll() is None:
-        for one in descendants():
-            name = "peak_mb" if one.number == process.pid else "peak_mb of a worker"
-            if one.number == process.pid or one.command.startswith("ray::"):
+        for member in descendants():
+            name = "peak_mb" if member.number == process.pid else "peak_mb of a worker"
+            if member.number == process.pid or member.command.startswith("ray::"):
                 try:
-                    lines = Path(f"/proc/{one.number}/status").read_text().splitlines()
+                    lines = Path(f"/proc/{member.number}/status").read_text().splitlines()
                 except OSError:  # it ended just now
                     continue
-                held_kb = max((int(line.split()[1]) for line in lines if line.startswith("RssAnon:")), default=0)
-                peaks[name] = max(peaks.get(name, 0.0), held_kb / 1e3)
+                anonymous_kb = max((int(line.split()[1]) for line in lines if line.startswith("RssAnon:")), default=0)
+                peaks[name] = max(peaks.get(name, 0.0), anonymous_kb / 1e3)
         time.sleep(SAMPLING_S)
     if process.returncode != 0:
         raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
@@ -194,13 +194,13 @@ def fit_store(path: Path) -> dict[str, float]:
     """
     torch.set_num_threads(1)
     epochs: list[EpochRecord] = []
-    ended_s: list[float] = []
+    epoch_ends_s: list[float] = []
 
     def note(record: EpochRecord) -> None:
         epochs.append(record)
-        ended_s.append(time.process_time())
+        epoch_ends_s.append(time.process_time())
 
-    began_s = time.process_time()
+    start_s = time.process_time()
     store = Store.open(path)
     tune, calibrate = store.hold_out(HELD_OUT)
     held_out = [StoreSource(store, pooling="mean", rows=part, buffer_mb=BUFFER_MB) for part in (tune, calibrate)]
@@ -217,8 +217,8 @@ def fit_store(path: Path) -> dict[str, float]:
         on_epoch=note,
     )
     return {
-        "cpu_s": ended_s[-1] - began_s,
-        "after_cpu_s": time.process_time() - ended_s[-1],
+        "cpu_s": epoch_ends_s[-1] - start_s,
+        "after_cpu_s": time.process_time() - epoch_ends_s[-1],
         "loss": epochs[0].loss,
     }
 
@@ -258,10 +258,10 @@ def compare_store(path: Path) -> dict[str, float]:
     source = StoreSource(Store.open(path), pooling="mean")
     for _ in source.keys():  # shards are hashed when they are first read, which is the store's own cost
         pass
-    began_s = time.process_time()
+    start_s = time.process_time()
     others: Any = _Others(source)
     assert remove_overlap(others, {"fit": source}, name="test") is others
-    return {"cpu_s": time.process_time() - began_s}
+    return {"cpu_s": time.process_time() - start_s}
 
 
 def extract_table(path: Path) -> dict[str, float]:
@@ -278,9 +278,9 @@ def extract_table(path: Path) -> dict[str, float]:
         # Two jobs at once, so that both workers import what they need: their start is not counted by the row.
         for _ in crew.run(range(2), partial(_warm_up, backbone)):
             pass
-        workers_began_s, began_s = _workers_cpu_s(), time.process_time()
+        workers_start_s, start_s = _workers_cpu_s(), time.process_time()
         source = open_data(path)
-        opened_s = time.process_time() - began_s
+        opening_s = time.process_time() - start_s
         row_bytes = make_plan(backbone, source, poolings=("mean",)).row_bytes
         extract_on_cluster(
             backbone,
@@ -292,11 +292,11 @@ def extract_table(path: Path) -> dict[str, float]:
             threads=1,
             progress=False,
         )
-        workers_s = _workers_cpu_s() - workers_began_s
+        workers_s = _workers_cpu_s() - workers_start_s
     rows = len(source)
     return {
-        "cpu_s": time.process_time() - began_s + workers_s,
-        "opened_cpu_s": opened_s,
+        "cpu_s": time.process_time() - start_s + workers_s,
+        "opened_cpu_s": opening_s,
         "workers_cpu_s": workers_s,
         "pickled_part_bytes": len(pickle.dumps(take_part(source, rows // 2, rows // 2 + 1_000))),
     }
@@ -309,7 +309,7 @@ def _warm_up(backbone: Backbone, job: int) -> None:
 
 
 def _workers_cpu_s() -> float:
-    return sum(one.cpu_s for one in descendants() if one.command.startswith("ray::"))
+    return sum(process.cpu_s for process in descendants() if process.command.startswith("ray::"))
 
 
 def main() -> None:
