@@ -32,6 +32,7 @@ class EarlyExitAPI(litserve.LitAPI):
         """Load the model, in a worker."""
         self._model = offramp.load(self._artifact)
         self._model.backbone.to(device)
+        self._model.exits.to(device)
 
     def decode_request(self, request: dict[str, Any]) -> Any:
         """Return the input of one request; an error here would be the answer to the whole batch of LitServe."""

@@ -2,15 +2,21 @@
 
 `EarlyExitModel` is about twenty lines to copy. The artifact is logged as a file of the model, so that a registry, a
 scoring server or a Spark job finds all it needs; it runs no code but this class. The answers are a data frame: label,
-confidence, exit, relative cost and prediction sets. Whoever calls may name a budget. ARTIFACT must hold its network.
-Needs `mlflow`.
+confidence, exit, relative cost, prediction sets and error. Whoever calls may name a budget, as the model's signature
+says: `predict(frame, params={"budget": 0.6})`. ARTIFACT must hold its network. Needs `mlflow`.
 """
 
 import sys
+from importlib.metadata import version
 
 import mlflow
 import pandas
+from mlflow.models import ModelSignature
 from mlflow.pyfunc import PythonModel
+from mlflow.types.schema import ParamSchema, ParamSpec
+
+# MLflow drops parameters that are not in the signature. Without a budget, the artifact's point answers.
+SIGNATURE = ModelSignature(params=ParamSchema([ParamSpec("budget", "double", default=None)]))
 
 
 class EarlyExitModel(PythonModel):
@@ -37,20 +43,13 @@ def log(artifact: str) -> str:
     with mlflow.start_run():
         mlflow.log_params({"network": model.backbone.name, "policy": model.policy})
         mlflow.log_metrics({f"tune_{name}": value for name, value in model.point.tune_metrics.items()})
-        requirements = [f"offramp=={offramp_version()}", "pandas"]
         return mlflow.pyfunc.log_model(
             name="early-exits",
             python_model=EarlyExitModel(),
             artifacts={"model": artifact},
-            pip_requirements=requirements,
+            pip_requirements=[f"offramp=={version('offramp')}", "pandas"],
+            signature=SIGNATURE,
         ).model_uri
-
-
-def offramp_version() -> str:
-    """Return the version that is installed."""
-    from importlib.metadata import version
-
-    return version("offramp")
 
 
 if __name__ == "__main__":

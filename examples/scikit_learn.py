@@ -41,7 +41,8 @@ class EarlyExitClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X):
         """Return the most probable classes."""
-        return self.classes_[self.predict_proba(X).argmax(1)]
+        columns = self.predict_proba(X).argmax(1)
+        return self.classes_[columns]
 
 
 def as_module(trained: MLPClassifier) -> torch.nn.Module:

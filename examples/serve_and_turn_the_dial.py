@@ -1,7 +1,7 @@
 """Serve a model and turn its dial while it runs: python examples/serve_and_turn_the_dial.py [ARTIFACT].
 
-Without ARTIFACT, the demo's network is trained and fitted first, in a minute. The server is `offramp serve` in a
-process of its own, on loopback. Requests name budgets of their own; then the operator moves the point of all that
+Without ARTIFACT, `offramp demo` makes one first, in a minute; the budgets below fit it. The server is `offramp serve`
+in a process of its own, on loopback. Requests name budgets of their own; then the operator moves the point of all that
 name none. Needs `offramp[demo,serve]`.
 """
 
@@ -13,8 +13,7 @@ import tempfile
 import time
 import urllib.request
 
-import offramp
-from offramp.demo import PREPROCESSING, digits, trained_networks
+from offramp.demo import digits
 
 
 def fetch(address: str, body: dict | None = None) -> dict:
@@ -35,28 +34,31 @@ def wait_until_ready(address: str, server: subprocess.Popen) -> None:
     raise SystemExit("the server has ended")
 
 
-data = digits()
-artifact = sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp()
-if len(sys.argv) == 1:
-    _, network = trained_networks(data.train)
-    offramp.fit(network, data.train, data.validation, preprocessing=PREPROCESSING).save(artifact)
+offramp = [sys.executable, "-m", "offramp.cli"]
+if len(sys.argv) > 1:
+    artifact = sys.argv[1]
+else:
+    folder = tempfile.mkdtemp()
+    subprocess.run([*offramp, "demo", "--out", folder], check=True)
+    artifact = f"{folder}/artifact"
 
 # Two free ports: one for requests, one for the operator.
 with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
     port, admin_port = first.getsockname()[1], second.getsockname()[1]
 address, admin = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}"
-command = [sys.executable, "-m", "offramp.cli", "serve", artifact, "--cost", "0.8"]
-server = subprocess.Popen([*command, "--port", str(port), "--admin-port", str(admin_port)])
+server = subprocess.Popen(
+    [*offramp, "serve", artifact, "--cost", "0.1", "--port", str(port), "--admin-port", str(admin_port)]
+)
 try:
     wait_until_ready(address, server)
-    images = data.test.read(0, 64).inputs.tolist()
+    images = digits().test.read(0, 64).inputs.tolist()
     print("budget of the request  mean cost  exits taken")
-    for budget in (0.3, 0.5, 0.9, None):
+    for budget in (0.03, 0.05, 0.1, None):
         answer = fetch(f"{address}/predict", {"inputs": images} | ({} if budget is None else {"budget": budget}))
         rows = answer["predictions"]
         cost = sum(row["relative_cost"] for row in rows) / len(rows)
         print(f"{budget or 'none':>21}  {cost:9.2f}  {sorted({row['exit'] for row in rows})}")
-    print("the operator lowers the point of requests without a budget:", fetch(f"{admin}/point", {"budget": 0.4}))
+    print("the operator lowers the point of requests without a budget:", fetch(f"{admin}/point", {"budget": 0.05}))
     rows = fetch(f"{address}/predict", {"inputs": images})["predictions"]
     print(f"{'none':>21}  {sum(row['relative_cost'] for row in rows) / len(rows):9.2f}")
 finally:

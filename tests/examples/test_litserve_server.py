@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from tests.model.examples import images
 from tests.serve.examples import model
 
-ROOT = Path(__file__).parents[2]
+EXAMPLE = Path(__file__).parents[2] / "examples" / "litserve_server.py"
 
 
 def fetch(address: str, body: object = None) -> Any:
@@ -26,12 +27,20 @@ def fetch(address: str, body: object = None) -> Any:
         return response.read()
 
 
+def test_network_and_exits_are_on_the_device(tmp_path: Path) -> None:
+    model().save(tmp_path / "shapes", weights=True)
+    served = runpy.run_path(str(EXAMPLE))["EarlyExitAPI"](str(tmp_path / "shapes"))
+    served.setup("meta")
+    parts = [*served._model.backbone.parameters(), *served._model.exits.parameters()]
+    assert {part.device.type for part in parts} == {"meta"}
+
+
 @pytest.mark.slow
 def test_answers_are_those_of_predict(tmp_path: Path) -> None:
     model().save(tmp_path / "shapes", weights=True)
     with socket.create_server(("127.0.0.1", 0)) as place:
         address = f"http://127.0.0.1:{place.getsockname()[1]}"
-    line = [sys.executable, str(ROOT / "examples" / "litserve_server.py"), str(tmp_path / "shapes")]
+    line = [sys.executable, str(EXAMPLE), str(tmp_path / "shapes")]
     # A session of its own: LitServe's workers outlive a SIGTERM to their parent.
     server = subprocess.Popen([*line, address.rpartition(":")[2]], cwd=tmp_path, start_new_session=True)
     try:

@@ -41,9 +41,9 @@ def test_logged_loaded_and_asked(
     answer = again.predict(names["pandas"].DataFrame({"text": texts}))
     assert answer["exit"].tolist() == expected.exits.tolist()
     assert answer["confidence"].tolist() == expected.probabilities.amax(1).tolist()
-    python = again.unwrap_python_model()
-    cheap = python.predict(None, texts, {"budget": 0.6})
-    assert cheap["relative_cost"].tolist() == model.predict(texts, budget=0.6).relative_cost.tolist()
+    cheap = again.predict(names["pandas"].DataFrame({"text": texts}), params={"budget": 0.35})  # below the point's cost
+    assert cheap["relative_cost"].tolist() != answer["relative_cost"].tolist()
+    assert cheap["relative_cost"].tolist() == model.predict(texts, budget=0.35).relative_cost.tolist()
 
     with sqlite3.connect(tmp_path / "mlflow.db") as store:
         metrics = dict(store.execute("select key, value from metrics").fetchall())

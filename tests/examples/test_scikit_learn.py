@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.exceptions import NotFittedError
@@ -34,7 +35,7 @@ def names() -> dict[str, Any]:
 def network(names: dict[str, Any]) -> Any:
     images, labels = load_digits(return_X_y=True)
     return names["as_module"](
-        MLPClassifier((64,) * 3, max_iter=30, random_state=0).fit(images[900:] / 16, labels[900:])
+        MLPClassifier((256,) * 4, max_iter=30, random_state=0).fit(images[900:] / 16, labels[900:])
     )
 
 
@@ -51,14 +52,19 @@ def test_in_a_pipeline_and_a_search(names: dict[str, Any], network: Any) -> None
     images, labels = load_digits(return_X_y=True)
     rows, answers = images[:400], labels[:400]
     pipeline = make_pipeline(FunctionTransformer(names["scale"]), names["EarlyExitClassifier"](network))
-    search = GridSearchCV(pipeline, {"earlyexitclassifier__cost": [0.5, 1.05]}, cv=2).fit(rows, answers)
+    trained = {name: row.detach().clone() for name, row in network.named_parameters()}
+    learns = {name: row.requires_grad for name, row in network.named_parameters()}
+    search = GridSearchCV(pipeline, {"earlyexitclassifier__cost": [0.6, 1.05]}, cv=2).fit(rows, answers)
     best = search.best_estimator_
     assert best.score(images[400:600], labels[400:600]) > 0.75
     probabilities = best.predict_proba(images[400:600])
     assert probabilities.shape == (200, 10)
     np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
     assert (best.predict(images[400:600]) == probabilities.argmax(1)).all()
-    assert {row.requires_grad for row in best[-1].model_.backbone.parameters()} <= {True, False}
+    for fitted in (network, best[-1].network):  # the caller's, and the copy that scikit-learn has made of it
+        assert all(torch.equal(row, trained[name]) for name, row in fitted.named_parameters())
+    assert {name: row.requires_grad for name, row in network.named_parameters()} == learns
+    assert not any(row.requires_grad for row in best[-1].model_.backbone.parameters())
 
 
 def test_is_an_estimator(names: dict[str, Any], network: Any) -> None:
