@@ -22,7 +22,7 @@ def test_all_kinds_of_findings_can_be_drawn(
     findings = found(samples=samples, exits=exits, classes=2, threshold=threshold)
     chart = accuracy_against_cost(findings, size)
     assert texts(chart.figure)
-    assert len(chart.places) == len(findings.frontier)
+    assert len(chart.positions) == len(findings.frontier)
 
 
 @each("size", [WIDE, NARROW])
@@ -36,15 +36,15 @@ def test_the_marker_goes_where_the_points_are(size: tuple[float, float]) -> None
         (group,) = (group for group in root.iter("g") if group.get("id") == f"one-{name}")
         (use,) = group.iter("use")
         marks[name] = [float(use.get("x", "")), float(use.get("y", ""))]
-    place = next(place for place, entry in enumerate(findings.frontier) if entry.measured is findings.chosen)
-    assert marks[SHOWN] == marks[CHOSEN] == pytest.approx(list(chart.places[place]), abs=1)
-    lefts = [left for left, _ in chart.places]
+    index = next(index for index, entry in enumerate(findings.frontier) if entry.measured is findings.chosen)
+    assert marks[SHOWN] == marks[CHOSEN] == pytest.approx(list(chart.positions[index]), abs=1)
+    lefts = [left for left, _ in chart.positions]
     assert lefts == sorted(lefts)
     accuracies = [entry.measured.accuracy for entry in findings.frontier]
-    heights = {accuracy: top for accuracy, (_, top) in zip(accuracies, chart.places, strict=True)}
+    heights = {accuracy: top for accuracy, (_, top) in zip(accuracies, chart.positions, strict=True)}
     ranked = [heights[accuracy] for accuracy in sorted(heights)]
     assert ranked == sorted(ranked, reverse=True)  # down the page is less accurate
-    assert all(0 <= left <= 72 * size[0] and 0 <= top <= 72 * size[1] for left, top in chart.places)
+    assert all(0 <= left <= 72 * size[0] and 0 <= top <= 72 * size[1] for left, top in chart.positions)
 
 
 def test_very_cheap_points_have_a_logarithmic_axis() -> None:

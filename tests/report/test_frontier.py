@@ -8,7 +8,9 @@ from offramp.model._model import EarlyExitModel
 from offramp.model._outcomes import compute_outcomes
 from offramp.policy import Guarantee
 from offramp.report import find
-from offramp.report._frontier import options, reachable_points
+from offramp.report._frontier import format_options, list_reachable_points
+from offramp.report._slider import describe_point, find_chosen
+from offramp.report._words import list_notes
 from offramp.runtime._dial import same_decisions
 from tests.report.examples import at, drawn, toy, with_gates
 
@@ -25,51 +27,74 @@ def calibrated(model: EarlyExitModel) -> EarlyExitModel:
 def test_every_request_gets_its_point() -> None:
     model, _ = toy(*drawn(300, 4, 3))
     model = with_gates(calibrated(model))
-    for policy in ("threshold",):
-        chosen = model.at(cost=0.7, policy=policy).point
-        listed = reachable_points(model, chosen)
-        assert listed[0].point is chosen
-        assert len(listed) > 5
-        for entry in listed:
-            got = model.at(**entry.request).point
-            assert same_decisions(got, entry.point)
-            assert got.guarantee == entry.point.guarantee
-        bounds = [entry.request["max_drop"] for entry in listed if "max_drop" in entry.request]
-        assert bounds
-        assert bounds == sorted(bounds, reverse=True)
-        assert not any(
-            same_decisions(one.point, other.point) for place, one in enumerate(listed) for other in listed[:place]
-        )
+    chosen = model.at(cost=0.7).point
+    reachable = list_reachable_points(model, chosen)
+    assert reachable[0].point is chosen
+    assert len(reachable) > 5
+    for entry in reachable:
+        again = model.at(**entry.request).point
+        assert same_decisions(again, entry.point)
+        assert again.guarantee == entry.guarantee
+    bounds = [entry.request["max_drop"] for entry in reachable if "max_drop" in entry.request]
+    assert bounds
+    assert bounds == sorted(bounds, reverse=True)
+    assert not any(
+        same_decisions(entry.point, other.point) for index, entry in enumerate(reachable) for other in reachable[:index]
+    )
+
+
+def test_a_point_chosen_by_its_cost_has_the_guarantee_that_exists() -> None:
+    model, source = toy(*drawn(300, 4, 3))
+    model = calibrated(model)
+    guaranteed = model.at(max_drop=0.02).point
+    chosen = next(point for point in model.points["threshold"] if same_decisions(point, guaranteed))
+    assert chosen.guarantee is None
+    entry, *others = list_reachable_points(model, chosen)
+    assert entry.point is chosen
+    assert entry.guarantee is not None
+    assert entry.request == {"max_drop": entry.guarantee.at_most}
+    assert same_decisions(model.at(**entry.request).point, chosen)
+    assert not any(same_decisions(other.point, chosen) for other in others)
+    findings = find(model, source, point=chosen)
+    (shown,) = (row for row in findings.frontier if row.measured is findings.chosen)
+    assert (shown.request, shown.guarantee) == (entry.request, entry.guarantee)
+    texts = describe_point(findings, find_chosen(findings), "run me")
+    assert texts["guarantee"] == str(entry.guarantee)
+    assert any("decided on before any results" in note for note in list_notes(findings))
 
 
 def test_another_policy_is_part_of_the_request() -> None:
     model, _ = toy(*drawn(300, 4, 3))
     model = with_gates(model)
     tuned = [
-        replace(point, tune_metrics={"cost": 0.4 + place / 100, "accuracy": 0.5 + place / 100})
-        for place, point in enumerate(model.points["gates"])
+        replace(point, tune_metrics={"cost": 0.4 + index / 100, "accuracy": 0.5 + index / 100})
+        for index, point in enumerate(model.points["gates"])
     ]
     model = replace(model, points={**model.points, "gates": tuned})
-    listed = reachable_points(model, model.at(cost=0.6, policy="gates").point)
+    listed = list_reachable_points(model, model.at(cost=0.6, policy="gates").point)
     assert all(entry.request["policy"] == "gates" for entry in listed)
     assert all(model.at(**entry.request).point is entry.point for entry in listed)
 
 
 def test_a_chosen_guarantee_is_requested_again() -> None:
-    model, _ = toy(*drawn(300, 4, 3))
+    model, source = toy(*drawn(300, 4, 3))
     model = calibrated(model)
     chosen = model.at(max_drop=0.03, confidence=0.9).point
-    request = reachable_points(model, chosen)[0].request
+    request = list_reachable_points(model, chosen)[0].request
     assert request == {"max_drop": 0.03, "confidence": 0.9}
-    assert options(request) == "--max-drop 0.03 --confidence 0.9"
+    assert format_options(request) == "--max-drop 0.03 --confidence 0.9"
     other = replace(chosen, guarantee=replace(chosen.guarantee or pytest.fail("none"), bound="wsr"))
-    assert options(reachable_points(model, other)[0].request) == ""  # no command has this option
+    assert format_options(list_reachable_points(model, other)[0].request) == ""  # no command has this option
+    findings = find(model, source, point=other)
+    texts = describe_point(findings, find_chosen(findings), "run me")
+    assert texts["command"].startswith("None: the command line has no option for the bound")
+    assert texts["call"] == "model.at(max_drop=0.03, confidence=0.9, bound='wsr')"
 
 
 def test_no_request_gets_a_point_made_by_hand() -> None:
     model, source = toy(*drawn(300, 4, 3))
     chosen = at(model, 0.8123)
-    assert reachable_points(model, chosen)[0].request == {}
+    assert list_reachable_points(model, chosen)[0].request == {}
     assert find(model, source, point=chosen).chosen in [
         entry.measured for entry in find(model, source, point=chosen).frontier if not entry.request
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from offramp.report._canvas import to_svg
 from offramp.report._chart import accuracy_against_cost
-from offramp.report._markup import inline_svg, script_data
+from offramp.report._markup import encode_data, inline_svg
 from offramp.report._palette import PALETTE
 from tests.cases import each
 from tests.report.examples import found
@@ -14,7 +14,7 @@ from tests.report.examples import found
 
 def test_data_of_a_script_stays_data() -> None:
     hostile = {"</script><script>alert(1)</script>": ["<!-- --> ]]>", "a & b", "\u2028\u2029", '"; alert(1); "', "喵"]}
-    shown = script_data(hostile)
+    shown = encode_data(hostile)
     assert json.loads(shown) == hostile
     assert not re.search("[<>&\u2028\u2029]", shown)
 

@@ -17,8 +17,8 @@ from offramp.report._findings import Findings
 from offramp.report._markup import prose
 from offramp.report._network import draw_network
 from offramp.report._palette import PALETTE
-from offramp.report._slider import chosen_place, frontier_data, point_texts
-from offramp.report._words import cautions, facts, headline, notes
+from offramp.report._slider import collect_data, describe_point, find_chosen
+from offramp.report._words import headline, list_cautions, list_facts, list_notes
 from tests.cases import refuses
 from tests.report.examples import at, drawn, found, toy
 
@@ -111,13 +111,20 @@ def test_the_headline_comes_first_and_the_caveats_unfold(page: str, findings: Fi
     assert f'<h1 class="saving">{prose(shown)}</h1>' in page
     assert re.findall("<h2>(.*)</h2>", page)[:2] == ["Frontier", "Inputs that leave first and last"]
     folded = page[page.index("<details") : page.index("</details>")]
-    first, *others = *cautions(findings), *notes(findings)
+    first, *others = *list_cautions(findings), *list_notes(findings)
     assert prose(first) in folded
     assert all(f">{prose(other)}</li>" in folded for other in others)
 
 
+def test_a_single_note_is_one_note(findings: Findings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for count, text in ((1, "1 more note<"), (2, "2 more notes<")):
+        monkeypatch.setattr("offramp.report._page.list_cautions", lambda _: ())
+        monkeypatch.setattr("offramp.report._page.list_notes", lambda _, count=count: ("note.",) * (count + 1))
+        assert text in write_report(findings, tmp_path).read_text(encoding="utf-8")
+
+
 def test_figures_of_the_page_are_those_of_the_findings(page: str, findings: Findings) -> None:
-    for name, value, detail in facts(findings):
+    for name, value, detail in list_facts(findings):
         assert f'<dt>{prose(name)}</dt><dd class="value">{prose(value)}</dd>' in page
         assert prose(detail) in page
     for figure in (findings.full.accuracy, findings.chosen.accuracy, findings.chosen.relative_cost):
@@ -126,10 +133,10 @@ def test_figures_of_the_page_are_those_of_the_findings(page: str, findings: Find
 
 def test_without_its_script_the_page_shows_the_chosen_point(page: str, findings: Findings) -> None:
     still = page[: page.index("<script")]
-    place = chosen_place(findings)
-    for name, text in point_texts(findings, place, "run me").items():
+    index = find_chosen(findings)
+    for name, text in describe_point(findings, index, "run me").items():
         assert re.search(f'id="{name}"[^>]*>{re.escape(prose(text))}<', still), name
-    assert draw_network(findings, findings.frontier[place]) in still
+    assert draw_network(findings, findings.frontier[index]) in still
     assert '<div id="slide" hidden>' in still  # a slider that nothing would follow is not shown
     assert still.count("<tr") > len(findings.frontier)
 
@@ -139,7 +146,7 @@ def test_the_slider_has_a_label_and_its_output_is_announced(page: str, findings:
     (slider,) = re.findall("<input[^>]*>", page)
     ends = {name: int(re.findall(f'{name}="([0-9]+)"', slider)[0]) for name in ("min", "max", "value")}
     assert 'type="range" id="point"' in slider
-    assert ends == {"min": 1, "max": len(findings.frontier), "value": chosen_place(findings) + 1}
+    assert ends == {"min": 1, "max": len(findings.frontier), "value": find_chosen(findings) + 1}
     assert '<output for="point" aria-live="polite">' in page
 
 
@@ -169,7 +176,7 @@ def test_the_policy_lets_in_the_one_script_and_nothing_else(page: str) -> None:
 def test_the_data_of_the_script_is_the_frontier(page: str, findings: Findings) -> None:
     data = json.loads(scripts(page)[0])
     charts = [accuracy_against_cost(findings, size) for size in (WIDE, NARROW)]
-    assert data == json.loads(json.dumps(frontier_data(findings, charts, "run me")))
+    assert data == json.loads(json.dumps(collect_data(findings, charts, "run me")))
 
 
 def test_names_are_text_and_nothing_else(page: str) -> None:

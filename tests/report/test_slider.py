@@ -7,8 +7,8 @@ import pytest
 
 from offramp.report._chart import NARROW, WIDE, accuracy_against_cost
 from offramp.report._findings import Findings
-from offramp.report._network import flow, shown_exits
-from offramp.report._slider import chosen_place, frontier_data, point_texts, script
+from offramp.report._network import list_exits, list_flows
+from offramp.report._slider import collect_data, describe_point, find_chosen, write_script
 from offramp.report._words import headline
 from tests.report.examples import found
 
@@ -32,7 +32,7 @@ new Function(source[1])();
 const seen = () => ({
   value: Number(elements.point.value), hidden: elements.slide.hidden, hash: location.hash,
   texts: Object.fromEntries(Object.keys(data.points[0].texts).map((id) => [id, elements[id].textContent])),
-  places: markers.map((one) => [one.at.x, one.at.y]),
+  positions: markers.map((one) => [one.at.x, one.at.y]),
   exits: exits.map(({parts: {".flow": flow, ".ramp span": ramp, ".share": share}}) =>
     [flow.style.width, ramp.style.width, share.textContent]),
 });
@@ -51,18 +51,18 @@ def findings() -> Findings:
 
 def data_of(findings: Findings) -> dict[str, object]:
     charts = [accuracy_against_cost(findings, size) for size in (WIDE, NARROW)]
-    data: dict[str, object] = json.loads(json.dumps(frontier_data(findings, charts, "run me")))
+    data: dict[str, object] = json.loads(json.dumps(collect_data(findings, charts, "run me")))
     return data
 
 
 def test_texts_are_figures_of_the_point(findings: Findings) -> None:
-    for place, entry in enumerate(findings.frontier):
-        texts = point_texts(findings, place, "run me")
+    for index, entry in enumerate(findings.frontier):
+        texts = describe_point(findings, index, "run me")
         assert texts["summary"].startswith(headline(entry.measured.relative_cost, findings.unit))
         assert f"{100 * entry.measured.accuracy:.1f}" in texts["accuracy"]
         assert f"{100 * entry.measured.relative_cost:.1f}" in texts["cost"]
-        assert texts["place"].startswith(f"Point {place + 1} of {len(findings.frontier)}")
-        assert texts["place"].endswith("chosen one") == (place == chosen_place(findings))
+        assert texts["index"].startswith(f"Point {index + 1} of {len(findings.frontier)}")
+        assert texts["index"].endswith("chosen one") == (index == find_chosen(findings))
         if entry.request:
             cost = entry.request["cost"]
             assert texts["command"] == f"run me \\\n  --cost {cost:g}"
@@ -73,19 +73,19 @@ def test_texts_are_figures_of_the_point(findings: Findings) -> None:
 
 def test_positions_and_shares_are_those_of_the_frontier(findings: Findings) -> None:
     charts = [accuracy_against_cost(findings, size) for size in (WIDE, NARROW)]
-    data = frontier_data(findings, charts, "run me")
-    exits = shown_exits(findings)
+    data = collect_data(findings, charts, "run me")
+    exits = list_exits(findings)
     for point, entry in zip(data["points"], findings.frontier, strict=True):
-        for row, here in zip(point["exits"], flow(entry, exits), strict=True):
+        for row, here in zip(point["exits"], list_flows(entry, exits), strict=True):
             assert row[:2] == pytest.approx([100 * here.before, 100 * here.share], abs=0.01)
-    for chart, places in enumerate(zip(*(point["places"] for point in data["points"]), strict=True)):
-        assert list(places) == list(charts[chart].places)
+    for chart, positions in enumerate(zip(*(point["positions"] for point in data["points"]), strict=True)):
+        assert list(positions) == list(charts[chart].positions)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_the_script_shows_what_the_data_holds(findings: Findings, tmp_path: Path) -> None:
     data = data_of(findings)
-    source = script(data).split("<script>")[1].removesuffix("</script>")
+    source = write_script(data).split("<script>")[1].removesuffix("</script>")
     (tmp_path / "page.cjs").write_text(PAGE)
     ran = subprocess.run(
         ["node", tmp_path / "page.cjs"],
@@ -96,13 +96,13 @@ def test_the_script_shows_what_the_data_holds(findings: Findings, tmp_path: Path
     )
     points = data["points"]
     assert isinstance(points, list)
-    places = (1, 0, len(points) - 1, chosen_place(findings))
+    indices = (1, 0, len(points) - 1, find_chosen(findings))
     hashes = ("#point=2", "#point=1", "#point=999", "#point=x")
-    for state, place, hash_ in zip(json.loads(ran.stdout), places, hashes, strict=True):
-        assert state["value"] == place + 1
+    for state, index, hash_ in zip(json.loads(ran.stdout), indices, hashes, strict=True):
+        assert state["value"] == index + 1
         assert state["hash"] == hash_
         assert not state["hidden"]
-        assert state["texts"] == points[place]["texts"]
-        assert state["places"] == points[place]["places"]
-        exits = points[place]["exits"]
+        assert state["texts"] == points[index]["texts"]
+        assert state["positions"] == points[index]["positions"]
+        exits = points[index]["exits"]
         assert state["exits"] == [[f"{before:g}%", f"{share:g}%", text] for before, share, text in exits]

@@ -138,14 +138,14 @@ class Answers:
 def answers_at(point: OperatingPoint, outcomes: Outcomes, *, seed: int) -> Answers:
     """Return the answers at one point; the seed is for policies that sample."""
     exits = simulate([point], outcomes, seed=seed)[0]
-    place = point.classifier, torch.arange(len(exits)), exits
-    confidence = outcomes.confidence[place].clamp_max(1)  # a softmax may round to a little over 1
+    index = point.classifier, torch.arange(len(exits)), exits
+    confidence = outcomes.confidence[index].clamp_max(1)  # a softmax may round to a little over 1
     return Answers(
         outcomes.labels,
         exits,
-        outcomes.predictions[place],
+        outcomes.predictions[index],
         confidence,
-        outcomes.conformal_scores[place],
+        outcomes.conformal_scores[index],
         outcomes.full_correct,
     )
 
@@ -202,7 +202,7 @@ def changes_by_class(answers: Answers, names: Sequence[str]) -> tuple[ClassChang
         return answers.labels[mask].bincount(minlength=len(names)).tolist()
 
     every = torch.ones_like(answers.full_correct)
-    counted = zip(
+    counts = zip(
         per_class(every),
         per_class(answers.correct),
         per_class(answers.correct & ~answers.full_correct),
@@ -218,7 +218,7 @@ def changes_by_class(answers: Answers, names: Sequence[str]) -> tuple[ClassChang
             change=(gained - lost) / count if count else None,
             change_interval=paired_interval(gained, lost, count) if count else None,
         )
-        for label, (count, hits, gained, lost) in enumerate(counted)
+        for label, (count, hits, gained, lost) in enumerate(counts)
     ]
     # Of equal changes, the class with more samples comes first.
     return tuple(sorted(changes, key=lambda row: (row.change is None, row.change or 0.0, -row.samples)))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from io import BytesIO
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from offramp.errors import MissingExtraError
 from offramp.report._palette import PALETTE
@@ -26,10 +26,10 @@ __all__ = [
     "Box",
     "Figure",
     "canvas",
+    "find_positions",
+    "find_room",
     "image_png",
     "in_style",
-    "place",
-    "positions",
     "short",
     "to_png",
     "to_svg",
@@ -80,6 +80,7 @@ _STYLE: Any = {
 }
 
 _Inputs = ParamSpec("_Inputs")
+_Result = TypeVar("_Result")
 
 
 @contextmanager
@@ -91,15 +92,15 @@ def _styled() -> Iterator[None]:
         yield
 
 
-def in_style(draw: Callable[_Inputs, Figure]) -> Callable[_Inputs, Figure]:
+def in_style(draw: Callable[_Inputs, _Result]) -> Callable[_Inputs, _Result]:
     """Decorate a drawing function to use the style."""
 
     @wraps(draw)
-    def styled(*args: _Inputs.args, **kwargs: _Inputs.kwargs) -> Figure:
+    def draw_in_style(*args: _Inputs.args, **kwargs: _Inputs.kwargs) -> _Result:
         with _styled():
             return draw(*args, **kwargs)
 
-    return styled
+    return draw_in_style
 
 
 def to_svg(figure: Figure) -> str:
@@ -145,17 +146,18 @@ def write_labels(
     def box(extent: Any) -> Box:
         return Box(*(float(value) * scale for value in extent.bounds))
 
-    taken = [Box(x - 6, y - 6, 12, 12) for x, y in (points(*marker) for marker in markers)]
+    obstacles = [Box(x - 6, y - 6, 12, 12) for x, y in (points(*marker) for marker in markers)]
     busy = [points(*point) for point in crowd]
     for x, y, text in named:
         note = axes.annotate(text, (x, y), (0, 0), textcoords="offset points", fontsize=9.5, color=_INK)
-        note.set_in_layout(False)  # its place is computed for the current layout
+        note.set_in_layout(False)  # its position is computed for the current layout
         size = box(note.get_window_extent())
-        label_box = place(points(x, y), (size.width, size.height), bounds=box(axes.bbox), taken=taken, crowd=busy)
+        bounds = box(axes.bbox)
+        label_box = find_room(points(x, y), (size.width, size.height), bounds=bounds, obstacles=obstacles, crowd=busy)
         if label_box is None:
             note.remove()
             continue
-        taken.append(Box(label_box.left - 4, label_box.bottom, label_box.width + 8, label_box.height))
+        obstacles.append(Box(label_box.left - 4, label_box.bottom, label_box.width + 8, label_box.height))
         here = points(x, y)
         note.set_position((label_box.left - here[0], label_box.bottom - here[1]))
         note.set_verticalalignment("bottom")
@@ -188,7 +190,7 @@ def use_log_costs(axes: Axes, *, least: float, most: float) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def positions(figure: Figure, axes: Axes, points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def find_positions(figure: Figure, axes: Axes, points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return the positions of data coordinates in the SVG of a figure.
 
     Args:
@@ -246,12 +248,12 @@ class Box(NamedTuple):
         )
 
 
-def place(
+def find_room(
     anchor: tuple[float, float],
     size: tuple[float, float],
     *,
     bounds: Box,
-    taken: Sequence[Box],
+    obstacles: Sequence[Box],
     crowd: Sequence[tuple[float, float]] = (),
 ) -> Box | None:
     """Find room for a label.
@@ -260,7 +262,7 @@ def place(
         anchor: Position of its marker.
         size: Width and height of the label.
         bounds: Box that it must lie in.
-        taken: Other labels and markers, which it must not touch.
+        obstacles: Other labels and markers, which it must not touch.
         crowd: Points it should not cover.
 
     Returns:
@@ -268,9 +270,9 @@ def place(
 
     Example:
         >>> page = Box(0, 0, 100, 100)
-        >>> place((50, 50), (20, 10), bounds=page, taken=[])
+        >>> find_room((50, 50), (20, 10), bounds=page, obstacles=[])
         Box(left=57.0, bottom=45.0, width=20, height=10)
-        >>> place((95, 50), (20, 10), bounds=page, taken=[])
+        >>> find_room((95, 50), (20, 10), bounds=page, obstacles=[])
         Box(left=68.0, bottom=45.0, width=20, height=10)
     """
     width, height = size
@@ -280,7 +282,7 @@ def place(
             left = anchor[0] + side[0] * gap - (0, width / 2, width)[1 - side[0]]
             bottom = anchor[1] + side[1] * gap - (0, height / 2, height)[1 - side[1]]
             box = Box(left, bottom, width, height)
-            if box.within(bounds) and not any(box.meets(other) for other in taken):
+            if box.within(bounds) and not any(box.meets(other) for other in obstacles):
                 covered = sum(box.meets(Box(x - 1, y - 1, 2, 2)) for x, y in crowd)
                 candidates.append((covered + 4 * far, box))  # a far label looks like another marker's
     return min(candidates, key=lambda candidate: candidate[0])[1] if candidates else None

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from offramp.model._evaluation import Measured
-from offramp.report._canvas import Axes, Figure, canvas, in_style, positions, short, use_log_costs, write_labels
+from offramp.report._canvas import Axes, Figure, canvas, find_positions, in_style, short, use_log_costs, write_labels
 from offramp.report._findings import Findings
 from offramp.report._palette import PALETTE, policy_colours
 
@@ -26,16 +26,22 @@ _INK, _PAPER, _GREY = (PALETTE[name].light for name in ("ink", "paper", "grey"))
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart, and where its marker goes."""
+    """A chart, and the positions of its marker."""
 
     figure: Figure
     """The figure, in light colours."""
-    places: tuple[tuple[float, float], ...]
+    positions: tuple[tuple[float, float], ...]
     """Position of each point of the frontier in its SVG."""
 
 
 @in_style
-def _draw(findings: Findings, size: tuple[float, float], places: list[tuple[float, float]]) -> Figure:
+def accuracy_against_cost(findings: Findings, size: tuple[float, float] = WIDE) -> Chart:
+    """Draw the curves of all policies, the chosen point and the alternatives.
+
+    Args:
+        findings: The findings.
+        size: Width and height in inches.
+    """
     bottom = _lowest_shown(findings)
     cut = "" if bottom is None else " (the low end is cut)"
     figure, axes = canvas(
@@ -47,7 +53,7 @@ def _draw(findings: Findings, size: tuple[float, float], places: list[tuple[floa
     )
     chosen, full = findings.chosen, findings.full
     frontier = [(entry.measured.relative_cost, 100 * entry.measured.accuracy) for entry in findings.frontier]
-    shown = (chosen.relative_cost, 100 * chosen.accuracy)
+    marker = (chosen.relative_cost, 100 * chosen.accuracy)
     costs = [cost for cost, _ in frontier] + [row.relative_cost for row in findings.alternatives]
     most = 1.06 * max(1.0, *costs)
     cheapest = min(costs)
@@ -64,41 +70,28 @@ def _draw(findings: Findings, size: tuple[float, float], places: list[tuple[floa
     exits = [row for row in findings.alternatives if row.kind == "exit"]
     networks = [row for row in findings.alternatives if row.kind == "network"]
     always: dict[str, Any] = {"color": _GREY, "markersize": 5.5, "markeredgewidth": 1.4, "label": "one exit for all"}
-    for group, marker, look in ((exits, "x", always), (networks, "s", {"color": _INK, "markersize": 5})):
+    for group, symbol, look in ((exits, "x", always), (networks, "s", {"color": _INK, "markersize": 5})):
         if group:
-            axes.plot([row.relative_cost for row in group], [100 * row.accuracy for row in group], marker, **look)
+            axes.plot([row.relative_cost for row in group], [100 * row.accuracy for row in group], symbol, **look)
     ring: dict[str, Any] = {"fillstyle": "none", "color": _INK, "mew": 1.8, "label": CHOSEN, "gid": CHOSEN}
-    axes.plot(*shown, "o", markersize=13, **ring)
+    axes.plot(*marker, "o", markersize=13, **ring)
     dot: dict[str, Any] = {"color": colours[findings.policy].light, "mec": _PAPER, "mew": 1.2, "gid": SHOWN}
-    axes.plot(*shown, "o", markersize=9.5, clip_on=False, **dot)
+    axes.plot(*marker, "o", markersize=9.5, clip_on=False, **dot)
     axes.set_ylim(bottom, None)
-    columns = 6 if size is WIDE else 2
+    columns = 6 if size == WIDE else 2
     figure.legend(
         loc="outside lower center", ncols=columns, frameon=False, handlelength=1.2, columnspacing=1, handletextpad=0.5
     )
     every = -(-len(exits) // 10)
     named = [(row.relative_cost, row.accuracy, short(row.name)) for row in networks]
     named += [
-        (row.relative_cost, row.accuracy, row.name if size is WIDE else row.name.removeprefix("exit "))
+        (row.relative_cost, row.accuracy, row.name if size == WIDE else row.name.removeprefix("exit "))
         for row in exits[::every]
     ]
     labels = [(x, 100 * y, text) for x, y, text in named if 100 * y >= axes.get_ylim()[0]]
-    markers = [(row.relative_cost, 100 * row.accuracy) for row in findings.alternatives]
-    write_labels(figure, axes, labels, markers=[*markers, shown], crowd=[*crowd, *frontier])
-    places += positions(figure, axes, frontier)
-    return figure
-
-
-def accuracy_against_cost(findings: Findings, size: tuple[float, float] = WIDE) -> Chart:
-    """Draw the curves of all policies, the chosen point and the alternatives.
-
-    Args:
-        findings: The findings.
-        size: Width and height in inches.
-    """
-    places: list[tuple[float, float]] = []
-    figure = _draw(findings, size, places)
-    return Chart(figure, tuple(places))
+    others = [(row.relative_cost, 100 * row.accuracy) for row in findings.alternatives]
+    write_labels(figure, axes, labels, markers=[*others, marker], crowd=[*crowd, *frontier])
+    return Chart(figure, tuple(find_positions(figure, axes, frontier)))
 
 
 def _draw_curve(
@@ -111,8 +104,8 @@ def _draw_curve(
         ends = 100 * np.array([point.accuracy_interval for point in points])
         axes.fill_between(costs, ends[:, 0], ends[:, 1], color=colour, alpha=0.16, linewidth=0)
     axes.plot(costs, accuracies, color=colour, linewidth=1.6, marker="o", markersize=2.6, label=label)
-    steps, places = np.arange(0, len(points) - 0.99, 0.1), np.arange(len(points))
-    return zip(np.interp(steps, places, costs), np.interp(steps, places, accuracies), strict=True)
+    steps, indices = np.arange(0, len(points) - 0.99, 0.1), np.arange(len(points))
+    return zip(np.interp(steps, indices, costs), np.interp(steps, indices, accuracies), strict=True)
 
 
 def _lowest_shown(findings: Findings) -> float | None:
@@ -121,5 +114,5 @@ def _lowest_shown(findings: Findings) -> float | None:
     points += [row.accuracy for row in findings.alternatives]
     top, chosen = max(points), findings.chosen.accuracy_interval[0]
     frontier = min(entry.measured.accuracy for entry in findings.frontier)
-    wanted = min(top - 0.15, chosen - 0.03, frontier - 0.02)
-    return 100 * wanted if min(points) < wanted - 0.05 else None
+    lowest = min(top - 0.15, chosen - 0.03, frontier - 0.02)
+    return 100 * lowest if min(points) < lowest - 0.05 else None

@@ -30,7 +30,7 @@ from offramp.report._answers import (
     leavers,
     reliability,
 )
-from offramp.report._frontier import FrontierPoint, reachable_points
+from offramp.report._frontier import FrontierPoint, list_reachable_points
 from offramp.report._palette import policy_colours
 from offramp.runtime._dial import same_decisions
 from offramp.uncertainty._calibration import calibration_floor
@@ -150,7 +150,7 @@ def find(
     names = tuple(classes) or model.classes or tuple(map(str, range(source.num_classes)))
     if len(names) != source.num_classes:
         raise InputError("classes", expected=f"{source.num_classes} names", got=f"{len(names)}: {names[:5]}")
-    reachable = reachable_points(model, point)
+    reachable = list_reachable_points(model, point)
     curves = {policy: _spread(model.points[policy]) for policy in policy_colours(model.points)}
     curves[point.policy] = _merge([entry.point for entry in reachable], curves[point.policy])
     points = [member for curve in curves.values() for member in curve]
@@ -158,7 +158,7 @@ def find(
     measured = measure(placed, outcomes, [model.costs[member.policy] for member in points], seed=seed)
     figures = {id(member): row for member, row in zip(points, measured, strict=True)}
     frontier = [FrontierPoint.of(entry, figures[id(entry.point)]) for entry in reachable]
-    # The same point with the place of its classifiers in the outcomes.
+    # The same point with the index of its classifiers in the outcomes.
     answering = next(other for member, other in zip(points, placed, strict=True) if member is point)
     answers, classifier = answers_at(answering, outcomes, seed=seed), answering.classifier
     table = model.costs[point.policy].of(outcomes.sizes)

@@ -40,9 +40,9 @@ def look_up(source: Source, samples: Sequence[Sample]) -> list[Image] | list[str
             )
         inputs.append(_only(rows.inputs))
     for kind in (as_text, as_image):
-        shown = [kind(value) for value in inputs]
-        if all(value is not None for value in shown):
-            return cast("list[Image] | list[str]", shown)
+        values = [kind(value) for value in inputs]
+        if all(value is not None for value in values):
+            return cast("list[Image] | list[str]", values)
     return None
 
 
@@ -82,7 +82,7 @@ def as_image(value: Any) -> Image | None:
     if array.shape[2] not in _CHANNELS:
         return None
     array = array[:, :, :3] if array.shape[2] == 4 else array
-    colours = array if array.dtype == np.uint8 else _stretched(array)
+    colours = array if array.dtype == np.uint8 else _stretch(array)
     return _thumbnail(np.broadcast_to(colours, (*colours.shape[:2], 3)))
 
 
@@ -91,7 +91,7 @@ def _only(inputs: Any) -> Any:
     return inputs[0] if isinstance(inputs, list | np.ndarray | Tensor) and len(inputs) == 1 else None
 
 
-def _stretched(array: npt.NDArray[Any]) -> Image:
+def _stretch(array: npt.NDArray[Any]) -> Image:
     numbers = array.astype(np.float64)
     finite = np.isfinite(numbers)
     low, high = (numbers[finite].min(), numbers[finite].max()) if finite.any() else (0.0, 0.0)

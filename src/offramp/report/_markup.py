@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 from offramp.report._palette import PALETTE
 from offramp.report._words import clean
 
-__all__ = ["inline_svg", "prose", "script_data", "style"]
+__all__ = ["encode_data", "inline_svg", "prose", "read_style"]
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
@@ -32,22 +32,22 @@ def prose(text: str) -> str:
     return escape(clean(text)).replace(" %", "&nbsp;%")
 
 
-def script_data(value: Any) -> str:
+def encode_data(value: Any) -> str:
     r"""Return a value as JSON inside a script element: no text in it can end the element or a line of code.
 
     Example:
-        >>> print(script_data("</script> & \N{LINE SEPARATOR}"))
+        >>> print(encode_data("</script> & \N{LINE SEPARATOR}"))
         "\u003c/script\u003e \u0026 \u2028"
     """
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return re.sub("[<>&]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def style() -> str:
+def read_style() -> str:
     """Return the style sheet of every page, light and dark.
 
     Example:
-        >>> ":root { --paper: #ffffff;" in style()
+        >>> ":root { --paper: #ffffff;" in read_style()
         True
     """
     sheet = files("offramp.report").joinpath("page.css").read_text(encoding="utf-8")
@@ -72,8 +72,8 @@ def inline_svg(svg: str, *, name: str, label: str) -> str:
         An `svg` element as wide as its container.
 
     Example:
-        >>> drawn = '<svg xmlns="http://www.w3.org/2000/svg" width="1pt"><g id="a" style="fill: #0072b2"/></svg>'
-        >>> inline_svg(drawn, name="bars", label="bars")
+        >>> svg = '<svg xmlns="http://www.w3.org/2000/svg" width="1pt"><g id="a" style="fill: #0072b2"/></svg>'
+        >>> inline_svg(svg, name="bars", label="bars")
         '<svg role="img" aria-label="bars" style="..."><g id="bars-a" style="fill: var(--blue)" /></svg>'
     """
     root = ElementTree.fromstring(svg)

@@ -9,7 +9,7 @@ from offramp.report._frontier import FrontierPoint
 from offramp.report._markup import prose
 from offramp.report._words import percent
 
-__all__ = ["Flow", "draw_network", "flow", "shown_exits"]
+__all__ = ["Flow", "draw_network", "list_exits", "list_flows"]
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Flow:
     """The same, to read."""
 
 
-def shown_exits(findings: Findings) -> tuple[int, ...]:
+def list_exits(findings: Findings) -> tuple[int, ...]:
     """Return the exits that are active at any point of the frontier, ascending."""
     return tuple(sorted({exit for entry in findings.frontier for exit in entry.active}))
 
 
-def flow(entry: FrontierPoint, exits: Sequence[int]) -> tuple[Flow, ...]:
+def list_flows(entry: FrontierPoint, exits: Sequence[int]) -> tuple[Flow, ...]:
     """Return the samples at each exit of the drawing.
 
     Args:
@@ -54,9 +54,9 @@ def draw_network(findings: Findings, entry: FrontierPoint) -> str:
         findings: The findings.
         entry: A point of its frontier.
     """
-    exits = shown_exits(findings)
+    exits = list_exits(findings)
     rows, above = [], ""
-    for (previous, exit), here in zip(pairwise((-1, *exits)), flow(entry, exits), strict=True):
+    for (previous, exit), here in zip(pairwise((-1, *exits)), list_flows(entry, exits), strict=True):
         network = findings.networks[exit]
         if network != above:
             rows.append(f'<li class="member">{prose(network)}</li>')

@@ -11,11 +11,11 @@ from offramp.features import Source
 from offramp.report import _slider as slider
 from offramp.report import _tables as tables
 from offramp.report._findings import Findings
-from offramp.report._markup import inline_svg, prose, style
-from offramp.report._network import draw_network, shown_exits
+from offramp.report._markup import inline_svg, prose, read_style
+from offramp.report._network import draw_network, list_exits
 from offramp.report._palette import PALETTE, policy_colours
 from offramp.report._samples import show_samples
-from offramp.report._words import cautions, facts, headline, notes
+from offramp.report._words import headline, list_cautions, list_facts, list_notes
 
 if TYPE_CHECKING:
     from offramp.report._chart import Chart
@@ -84,17 +84,17 @@ def write_report(
 
 
 def _card(picture: "Picture", svg: str) -> str:
-    drawn = inline_svg(svg, name=picture.name, label=picture.caption)
-    return f'<figure class="card">\n{drawn}\n<figcaption>{prose(picture.caption)}</figcaption>\n</figure>'
+    element = inline_svg(svg, name=picture.name, label=picture.caption)
+    return f'<figure class="card">\n{element}\n<figcaption>{prose(picture.caption)}</figcaption>\n</figure>'
 
 
 def _page(findings: Findings, charts: "list[Chart]", cards: list[str], samples: str, command: str) -> str:
     from offramp.report._canvas import to_svg
 
-    place = slider.chosen_place(findings)
+    index = slider.find_chosen(findings)
     saving = headline(findings.chosen.relative_cost, findings.unit)
     colours = policy_colours(findings.curves)
-    warnings, remarks = cautions(findings), notes(findings)
+    warnings, remarks = list_cautions(findings), list_notes(findings)
     caveat, *others = *warnings, *remarks
     kinds = [' class="warning"' if other in warnings else "" for other in others]
     items = [f"<li{kind}>{prose(other)}</li>" for kind, other in zip(kinds, others, strict=True)]
@@ -112,8 +112,8 @@ def _page(findings: Findings, charts: "list[Chart]", cards: list[str], samples: 
     )
     template = files("offramp.report").joinpath("page.html").read_text(encoding="utf-8")
     return Template(template).substitute(
-        {name: prose(text) for name, text in slider.point_texts(findings, place, command).items()},
-        policy=slider.content_policy(),
+        {name: prose(text) for name, text in slider.describe_point(findings, index, command).items()},
+        policy=slider.write_content_policy(),
         title=prose(findings.name),
         headline=prose(saving),
         long=" long" if len(saving) > _LONG else "",
@@ -121,25 +121,25 @@ def _page(findings: Findings, charts: "list[Chart]", cards: list[str], samples: 
             f"{findings.name}: early exits of {findings.network}, decided by {findings.policy}, measured on "
             f"{findings.samples:,} samples"
         ),
-        style=style(),
+        style=read_style(),
         colour=next(name for name, colour in PALETTE.items() if colour == colours[findings.policy]),
-        row=f"{min(3.2, max(1.4, _ROWS_REM / len(shown_exits(findings)))):.2f}rem",
+        row=f"{min(3.2, max(1.4, _ROWS_REM / len(list_exits(findings)))):.2f}rem",
         facts="\n".join(
             f'<div><dt>{prose(name)}</dt><dd class="value">{prose(value)}</dd>'
             f'<dd class="quiet">{prose(detail)}</dd></div>'
-            for name, value, detail in facts(findings)
+            for name, value, detail in list_facts(findings)
         ),
-        caveat=prose(f"{caveat} {len(others)} more notes"),
+        caveat=prose(f"{caveat} {len(others)} more {'note' if len(others) == 1 else 'notes'}"),
         warned=" warned" if warnings else "",
         notes="\n".join(items),
         wide=wide,
         narrow=narrow,
         caption=prose(caption),
         count=len(findings.frontier),
-        position=place + 1,
-        network=draw_network(findings, findings.frontier[place]),
+        value=index + 1,
+        network=draw_network(findings, findings.frontier[index]),
         samples=samples,
         cards="\n".join(cards),
         numbers="\n".join(numbers),
-        script=slider.script(slider.frontier_data(findings, charts, command)),
+        script=slider.write_script(slider.collect_data(findings, charts, command)),
     )

@@ -56,5 +56,5 @@ def policy_colours(policies: Iterable[str]) -> dict[str, Colour]:
     """
     names = set(policies)
     others = sorted(names - set(POLICIES))
-    places = {name: place for place, name in enumerate((*POLICIES, *others)) if name in names}
-    return {name: PALETTE[SERIES[place % len(SERIES)]] for name, place in places.items()}
+    indices = {name: index for index, name in enumerate((*POLICIES, *others)) if name in names}
+    return {name: PALETTE[SERIES[index % len(SERIES)]] for name, index in indices.items()}

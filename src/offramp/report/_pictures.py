@@ -36,22 +36,22 @@ def _colour(findings: Findings) -> str:
 def accuracy_by_exit(findings: Findings) -> Figure:
     """Draw the accuracy of each exit on the samples that leave there and on all, and of the full network."""
     figure, axes = canvas("Accuracy by exit", "exit", "accuracy, %", width=_WIDTH)
-    places = np.array(_exit_axis(axes, findings))
+    positions = np.array(_draw_exit_axis(axes, findings))
     aside, colour = 0.16, _colour(findings)
     axes.plot(
-        places,
+        positions,
         [100 * use.everyone for use in findings.exits],
         "D",
         color=_GREY,
         markersize=4.5,
         label="exit, on all samples",
     )
-    for place_, use in zip(places, findings.exits, strict=True):
+    for position, use in zip(positions, findings.exits, strict=True):
         if use.accuracy is None or use.accuracy_interval is None or use.full is None:
             continue
-        axes.plot([place_ - aside] * 2, [100 * end for end in use.accuracy_interval], color=colour, linewidth=1.3)
-        axes.plot(place_ - aside, 100 * use.accuracy, "o", color=colour, markersize=5.5)
-        axes.plot(place_ + aside, 100 * use.full, "_", color=_INK, markersize=9, markeredgewidth=2.4)
+        axes.plot([position - aside] * 2, [100 * end for end in use.accuracy_interval], color=colour, linewidth=1.3)
+        axes.plot(position - aside, 100 * use.accuracy, "o", color=colour, markersize=5.5)
+        axes.plot(position + aside, 100 * use.full, "_", color=_INK, markersize=9, markeredgewidth=2.4)
     axes.plot([], [], "o", color=colour, markersize=5.5, label="exit, on samples that leave there")
     axes.plot([], [], "_", color=_INK, markersize=9, markeredgewidth=2.4, label="full network, on the same samples")
     axes.grid(axis="x", visible=False)
@@ -59,7 +59,7 @@ def accuracy_by_exit(findings: Findings) -> Figure:
     return figure
 
 
-def _exit_axis(axes: Axes, findings: Findings) -> list[int]:
+def _draw_exit_axis(axes: Axes, findings: Findings) -> list[int]:
     """Label the axis with the active exits, with a line before each next network of a cascade; return positions."""
     uses = findings.exits
     every = -(-len(uses) // 12)
@@ -101,12 +101,12 @@ def change_by_class(findings: Findings) -> Figure:
         f"Change by class: {_WORST} worst, {_BEST} best of {len(rows) + left_out}" if left_out else "Change by class"
     )
     figure, axes = canvas(title, "change of accuracy, points", "", height=1.1 + 0.2 * max(4, len(rows)), width=_WIDTH)
-    for place_, row in enumerate(rows):
+    for position, row in enumerate(rows):
         assert row.change is not None
         assert row.change_interval is not None
         colour = _ORANGE if row.change < 0 else _colour(findings)
-        axes.barh(place_, 100 * row.change, height=0.66, color=colour, alpha=0.85)
-        axes.plot([100 * end for end in row.change_interval], [place_] * 2, color=_INK, linewidth=1.1)
+        axes.barh(position, 100 * row.change, height=0.66, color=colour, alpha=0.85)
+        axes.plot([100 * end for end in row.change_interval], [position] * 2, color=_INK, linewidth=1.1)
     axes.axvline(0, color=_MUTED, linewidth=1)
     if left_out:
         axes.axhline(_WORST - 0.5, color=_MUTED, linewidth=1, linestyle=(0, (1, 2)))
@@ -118,10 +118,10 @@ def change_by_class(findings: Findings) -> Figure:
 
 def _extremes(changes: Sequence[ClassChange]) -> tuple[list[ClassChange], int]:
     """Return the classes to show, and the number of other classes with samples."""
-    known = [row for row in changes if row.samples]
-    if len(known) <= _WORST + _BEST:
-        return known, 0
-    return [*known[:_WORST], *known[-_BEST:]], len(known) - _WORST - _BEST
+    rows = [row for row in changes if row.samples]
+    if len(rows) <= _WORST + _BEST:
+        return rows, 0
+    return [*rows[:_WORST], *rows[-_BEST:]], len(rows) - _WORST - _BEST
 
 
 @in_style

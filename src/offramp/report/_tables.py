@@ -5,7 +5,7 @@ from html import escape
 
 from offramp.model._evaluation import Measured
 from offramp.report._findings import Findings
-from offramp.report._frontier import options
+from offramp.report._frontier import format_options
 from offramp.report._words import change, change_span, clean, cost, cost_span, percent, span
 
 __all__ = ["Cell", "alternatives", "coverage", "exits", "points", "table"]
@@ -48,7 +48,7 @@ def points(findings: Findings, policy: str) -> str:
     if policy == findings.policy:
         rows = [row for row in rows if row[1] != findings.chosen] + [("chosen", findings.chosen)]
     rows.sort(key=lambda row: row[1].relative_cost)
-    requests = {id(entry.measured): options(entry.request) for entry in findings.frontier}
+    requests = {id(entry.measured): format_options(entry.request) for entry in findings.frontier}
     heads = (
         f"cost ({findings.cost_kind})",
         "95 %",

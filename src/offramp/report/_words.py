@@ -2,30 +2,28 @@
 
 from unicodedata import category
 
-from offramp.cost._unit import CostUnit
+from offramp.cost._unit import MANY, CostUnit
 from offramp.model._evaluation import Measured
 from offramp.report._alternatives import Alternative
 from offramp.report._findings import Findings
 
 __all__ = [
-    "cautions",
     "change",
     "change_span",
     "clean",
     "cost",
     "cost_span",
     "describe_cost",
-    "facts",
     "headline",
-    "notes",
+    "list_cautions",
+    "list_facts",
+    "list_notes",
     "percent",
     "span",
     "verdict",
 ]
 
 _NAMED = 3  # alternatives described in full
-
-_MILLION = 1_000_000
 
 
 def headline(relative_cost: float, unit: CostUnit) -> str:
@@ -49,7 +47,7 @@ def headline(relative_cost: float, unit: CostUnit) -> str:
     return f"{points} % {more} than the full network: nothing is saved"
 
 
-def facts(findings: Findings) -> tuple[tuple[str, str, str], ...]:
+def list_facts(findings: Findings) -> tuple[tuple[str, str, str], ...]:
     """Return names, values and details of what changes at the chosen point: accuracy, cost, time or price."""
     chosen, full, unit = findings.chosen, findings.full, findings.unit
     rows = [
@@ -66,30 +64,22 @@ def facts(findings: Findings) -> tuple[tuple[str, str, str], ...]:
         ),
     ]
     if unit.full is not None:
-        name, detail = ("Price", "Per million inputs") if unit.is_money else ("Time", "Mean per input")
-        before, after = _in_unit(1, unit), _in_unit(chosen.relative_cost, unit)
+        name, detail = ("Price", f"Per {MANY:,} inputs") if unit.is_money else ("Time", "Mean per input")
+        before, after = (f"{unit.figure(share)} {unit.name}" for share in (1, chosen.relative_cost))
         rows.append((name, f"{before} before, {after} after", f"{detail}, on these samples."))
     return tuple(rows)
 
 
 def describe_cost(measured: Measured, unit: CostUnit) -> str:
     """Describe the cost of a point with its interval, and in milliseconds or money where that is known."""
-    spent = "" if unit.full is None else f"; {_in_unit(measured.relative_cost, unit)}"
-    per = "" if unit.full is None else " per million inputs" if unit.is_money else " per input"
-    return (
-        f"{percent(measured.relative_cost)} of the full network's ({_percent_span(measured.cost_interval)}){spent}{per}"
-    )
+    share = f"{percent(measured.relative_cost)} of the full network's ({_percent_span(measured.cost_interval)})"
+    if unit.full is None:
+        return share
+    return f"{share}; {unit.show(measured.relative_cost)} {'inputs' if unit.is_money else 'per input'}"
 
 
 def _percent_span(interval: tuple[float, float] | None) -> str:
     return "n/a: one row" if interval is None else span(interval)
-
-
-def _in_unit(relative_cost: float, unit: CostUnit) -> str:
-    """Return milliseconds per sample, or money per million samples."""
-    assert unit.full is not None
-    spent = unit.full * relative_cost * (_MILLION if unit.is_money else 1)
-    return f"{spent:,.0f} {unit.name}" if spent >= 1000 else f"{spent:.3g} {unit.name}"
 
 
 def verdict(findings: Findings) -> str:
@@ -104,7 +94,7 @@ def verdict(findings: Findings) -> str:
     )
 
 
-def cautions(findings: Findings) -> tuple[str, ...]:
+def list_cautions(findings: Findings) -> tuple[str, ...]:
     """Return warnings: alternatives that beat the chosen point, networks first, and guarantees that do not hold."""
     better = sorted(findings.better, key=lambda other: (other.kind == "exit", -other.accuracy, other.relative_cost))
     sentences = [_describe_better(other, findings.chosen.relative_cost) for other in better[:_NAMED]]
@@ -121,7 +111,7 @@ def cautions(findings: Findings) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def notes(findings: Findings) -> tuple[str, ...]:
+def list_notes(findings: Findings) -> tuple[str, ...]:
     """Return notes on the verdict and its assumptions."""
     chosen = findings.chosen
     sentences = []
@@ -144,7 +134,7 @@ def notes(findings: Findings) -> tuple[str, ...]:
     )
     if any("cost" in entry.request for entry in findings.frontier):
         sentences.append("A cost in a command is one of the tune split; on other samples it is a little different.")
-    if any(entry.guarantee is not None for entry in findings.frontier if entry.measured is not findings.chosen):
+    if any(entry.guarantee not in (None, findings.guarantee) for entry in findings.frontier):
         sentences.append("The confidence of a guarantee is that of a bound decided on before any results were seen.")
     return tuple(sentences)
 

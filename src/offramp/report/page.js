@@ -5,26 +5,26 @@ const slider = document.getElementById("point");
 const markers = [...document.querySelectorAll(".chart [id$='-shown'] use")];
 const exits = [...document.querySelectorAll(".network .exit")];
 
-function show(place) {
-  const point = frontier.points[place];
+function show(index) {
+  const point = frontier.points[index];
   for (const [id, text] of Object.entries(point.texts)) document.getElementById(id).textContent = text;
   markers.forEach((marker, chart) => {
-    marker.setAttribute("x", point.places[chart][0]);
-    marker.setAttribute("y", point.places[chart][1]);
+    marker.setAttribute("x", point.positions[chart][0]);
+    marker.setAttribute("y", point.positions[chart][1]);
   });
-  exits.forEach((exit, index) => {
-    const [before, share, text] = point.exits[index];
+  exits.forEach((exit, row) => {
+    const [before, share, text] = point.exits[row];
     exit.querySelector(".flow").style.width = before + "%";
     exit.querySelector(".ramp span").style.width = share + "%";
     exit.querySelector(".share").textContent = text;
   });
-  slider.value = place + 1;
+  slider.value = index + 1;
 }
 
 function follow() {
-  const asked = /^#point=(\d+)$/.exec(location.hash);
-  const place = asked ? Number(asked[1]) - 1 : frontier.chosen;
-  show(Math.min(Math.max(place, 0), frontier.points.length - 1));
+  const match = /^#point=(\d+)$/.exec(location.hash);
+  const index = match ? Number(match[1]) - 1 : frontier.chosen;
+  show(Math.min(Math.max(index, 0), frontier.points.length - 1));
 }
 
 slider.addEventListener("input", () => {

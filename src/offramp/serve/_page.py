@@ -4,7 +4,7 @@ from importlib.resources import files
 from string import Template
 
 from offramp.policy import OperatingPoint
-from offramp.report._markup import prose, style
+from offramp.report._markup import prose, read_style
 from offramp.serve._charts import Series, draw_bars, draw_lines
 from offramp.serve._history import BIN_S, BINS, Bin, History
 from offramp.serve._metrics import REASONS
@@ -40,7 +40,7 @@ def render_page(scheduler: Scheduler, history: History, *, name: str, artifact: 
     return Template(template).substitute(
         title=prose(name),
         of=prose(f"offramp serve, artifact {artifact}, network {network}"),
-        style=style(),
+        style=read_style(),
         verdict=prose(_describe_point(scheduler)),
         cards="\n".join(
             f'<figure class="card">\n{svg}\n<figcaption>{prose(text)}</figcaption>\n</figure>'
