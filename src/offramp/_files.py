@@ -3,21 +3,18 @@
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from socket import gethostname
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 from uuid import uuid4
 
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 
-from offramp._remote import RemotePath
+from offramp._remote import RemotePath, is_address, local_path
 from offramp.errors import BusyError, CorruptFileError, InputError, OfframpError, StoreError
 
 __all__ = [
@@ -41,8 +38,6 @@ TEMPORARY = ".tmp"
 VERSION = 1
 """Format version of the JSON files. The checksum is computed the same way in all versions."""
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+-]+:/")  # a Windows drive has one letter; `pathlib` keeps one slash
-
 Place: TypeAlias = Path | RemotePath
 """A file or folder on this machine, or an address in an object store."""
 
@@ -57,13 +52,14 @@ def as_place(path: str | Path | RemotePath) -> Place:
         >>> as_place("s3://bucket/features"), as_place("file:///data/features")
         (RemotePath('s3://bucket/features'), PosixPath('/data/features'))
     """
-    if isinstance(path, RemotePath) or not _ADDRESS.match(str(path)):
-        return path if isinstance(path, RemotePath) else Path(path)
+    if isinstance(path, RemotePath):
+        return path
     if isinstance(path, Path):
-        raise InputError(expected="an address as text", got=f"the path {path}, which has lost a slash")
-    if path.startswith("file:"):
-        return Path(url2pathname(urlsplit(path).path))
-    return RemotePath(path)
+        if is_address(str(path)):
+            raise InputError(expected="an address as text", got=f"the path {path}, which has lost a slash")
+        return path
+    local = local_path(path)
+    return RemotePath(path) if local is None else local
 
 
 @contextmanager

@@ -1,16 +1,69 @@
 """Folders and objects of an object store, read and written through fsspec."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import RawIOBase
 from pathlib import Path
 from typing import Any, final
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from offramp.errors import InputError, MissingExtraError, StoreError
 
-__all__ = ["RemotePath"]
+__all__ = ["RemotePath", "find_file_system", "is_address", "local_path"]
 
 BLOCK_BYTES = 8 << 20
 """Bytes that are requested at a time when an object is read in pieces."""
+
+_ADDRESS = re.compile(r"(?:[A-Za-z][A-Za-z0-9+-]+::)*[A-Za-z][A-Za-z0-9+-]+:/")
+"""A scheme, maybe after others of fsspec (`simplecache::s3://`). A Windows drive has one letter; `pathlib` keeps one
+slash."""
+
+
+def is_address(path: str) -> bool:
+    """Return whether a text is an address, and not the path of a file or folder."""
+    return _ADDRESS.match(path) is not None
+
+
+def local_path(path: str) -> Path | None:
+    """Return the local path that a text or a `file:` address stands for; None for other addresses."""
+    if path.startswith("file:/"):
+        return Path(url2pathname(urlsplit(path).path))
+    return None if is_address(path) else Path(path)
+
+
+def find_file_system(address: str) -> tuple[Any, str]:
+    """Return the fsspec filesystem of a folder or address, and the path within it.
+
+    Args:
+        address: A folder, or an address such as `s3://bucket/folder`.
+
+    Raises:
+        MissingExtraError: If the library for this scheme is not installed.
+        InputError: If fsspec does not know the scheme.
+
+    Example:
+        >>> find_file_system("file:///my%20data")[1]
+        '/my data'
+    """
+    from fsspec.core import url_to_fs  # imported here, as it takes a while, and most stores are local
+    from fsspec.implementations.local import LocalFileSystem
+
+    if (local := local_path(address)) is not None:
+        return LocalFileSystem(), local.absolute().as_posix()
+    try:
+        # Without listings: they would hide what other processes have written since.
+        files, path = url_to_fs(address, use_listings_cache=False)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{address} needs another library: {error}", hint="install it; for s3:// it is pip install s3fs"
+        ) from error
+    except ValueError as error:
+        raise InputError(
+            f"fsspec cannot open {address}: {error}", hint="give a folder, or an address such as s3://bucket/folder"
+        ) from error
+    return files, str(path)
 
 
 @final
@@ -60,55 +113,70 @@ class RemotePath:
 
     def size(self) -> int:
         """Return the bytes of the object."""
-        with self._open() as (files, path):
+        files, path = find_file_system(self._address)
+        with _raise_os_errors():
             return int(files.info(path)["size"])
 
     def read_bytes(self) -> bytes:
         """Return the content of the object."""
-        with self._open() as (files, path):
+        files, path = find_file_system(self._address)
+        with _raise_os_errors():
             content: bytes = files.cat_file(path)
             return content
 
     @contextmanager
-    def open(self) -> Iterator[Any]:
+    def open(self) -> Iterator["_RemoteFile"]:
         """Open the object to read it in pieces."""
-        with self._open() as (files, path), files.open(path, "rb", block_size=BLOCK_BYTES) as file:
-            yield file
+        files, path = find_file_system(self._address)
+        with _raise_os_errors():
+            file = files.open(path, "rb", block_size=BLOCK_BYTES)
+        with _RemoteFile(file) as reader:
+            yield reader
 
     def upload(self, file: Path) -> None:
         """Write a local file to this address."""
-        with self._open() as (files, path):
+        files, path = find_file_system(self._address)
+        with _raise_os_errors():
             files.put_file(str(file), path)
 
     def download(self, file: Path) -> None:
         """Write the object to a local file."""
-        with self._open() as (files, path):
+        files, path = find_file_system(self._address)
+        with _raise_os_errors():
             files.get_file(path, str(file))
 
-    @contextmanager
-    def _open(self) -> Iterator[tuple[Any, str]]:
-        """Yield the fsspec file system and the path within it; make its errors an `OSError`."""
-        files, path = _find_file_system(self._address)
-        try:
-            yield files, path
-        except OSError:
-            raise
-        except Exception as error:  # each library of fsspec has its own
-            raise OSError(f"{type(error).__name__}: {error}") from error
+
+@final
+class _RemoteFile(RawIOBase):
+    """An object that is read in pieces; errors of its store are an `OSError`.
+
+    Args:
+        file: The file as fsspec opened it.
+    """
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with _raise_os_errors():
+            return int(self._file.readinto(buffer))
+
+    def close(self) -> None:
+        if not self.closed:
+            with _raise_os_errors():
+                self._file.close()
+        super().close()
 
 
-def _find_file_system(address: str) -> tuple[Any, str]:
-    from fsspec.core import url_to_fs  # most stores are local
-
+@contextmanager
+def _raise_os_errors() -> Iterator[None]:
+    """Raise errors of fsspec as an `OSError`: each of its libraries has its own."""
     try:
-        # Without listings: they would hide what other processes have written since.
-        files, path = url_to_fs(address, use_listings_cache=False)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{address} needs another library: {error}", hint="install it; for s3:// it is pip install s3fs"
-        ) from error
-    except ValueError as error:
-        raise InputError(
-            f"fsspec cannot open {address}: {error}", hint="give a folder, or an address such as s3://bucket/folder"
-        ) from error
-    return files, str(path)
+        yield
+    except OSError:
+        raise
+    except Exception as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error

@@ -19,13 +19,14 @@ from offramp.artifact._format import (
     LARGEST_MANIFEST,
     Field,
     as_json,
+    check_folder,
     is_artifact_file,
     read_artifact,
     write_artifact,
 )
-from offramp.errors import ArtifactError
+from offramp.errors import ArtifactError, InputError
 from tests.artifact_examples import change_bytes, change_manifest, tensor_file
-from tests.cases import each
+from tests.cases import each, refuses
 
 CONTENT = {"numbers": [1, 2.5], "text": "ä", "nested": {"flag": True, "none": None}}
 TENSORS = {"exits": {"weight": torch.arange(6.0).view(2, 3)}, "points": {"cost": torch.ones(1, dtype=torch.float64)}}
@@ -72,6 +73,20 @@ def test_the_same_content_gives_the_same_bytes(folder: Path, tmp_path: Path) -> 
     write_artifact(tmp_path / "again", dict(reversed(CONTENT.items())), TENSORS)
     for file in folder.iterdir():
         assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
+
+
+@each("address", ["hf://owner/name", "s3://bucket/x", "file:///tmp/x", Path("hf://owner/name"), Path("s3://bucket/x")])
+def test_an_address_is_no_folder(address: str | Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    hint = "push_to_hub" if str(address).startswith("hf:") else "copy it there"
+    with refuses(InputError, expected="a folder", got=str(address), hint=hint):
+        write_artifact(address, CONTENT, TENSORS)
+    assert not any(tmp_path.iterdir())
+
+
+@each("folder_name", ["C:/artifacts/x", "a/b:c", "x:y/z", "/tmp/a"])
+def test_folders_that_look_a_little_like_addresses(folder_name: str) -> None:
+    check_folder(folder_name)
 
 
 def test_the_manifest_is_as_documented(folder: Path) -> None:

@@ -114,6 +114,15 @@ class TestLibraries:
         assert lines(shown)[f"[{extra}]"].startswith(f"pip install 'offramp[{extra}]' (")
         installed[gone] = version
 
+    @each(("version", "lowest"), [("2.10", "2.10.0"), ("2.10.0", "2.10"), ("2.10.0rc1", "2.10"), ("2.10.dev1", "2.10")])
+    def test_zeros_at_the_end_make_no_version_older(
+        self, offramp: Shell, installed: Installed, monkeypatch: pytest.MonkeyPatch, version: str, lowest: str
+    ) -> None:
+        installed["torch"] = version
+        required = {"offramp": [f"torch>={lowest}"]}
+        monkeypatch.setattr(importlib.metadata, "requires", required.get)
+        assert offramp.json("doctor")["problems"] == []
+
     @each(
         ("name", "version", "told"),
         [

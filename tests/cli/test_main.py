@@ -215,6 +215,8 @@ class TestQuick:
             ("fi", ["fit"]),
             ("fit --t", ["--train", "--trust"]),
             ("fit --seed 3 --method p", ["paper"]),
+            ("predict hf://owner/name --ou", ["--out"]),
+            ("inspect hf://owner/name --ou", ["--out"]),
         ],
     )
     def test_completion(self, words: str, expected: list[str]) -> None:

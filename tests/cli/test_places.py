@@ -7,7 +7,7 @@ import pytest
 from offramp.artifact._format import write_artifact
 from offramp.cli.places import check_artifact, check_writable
 from offramp.errors import InputError
-from tests.cases import each
+from tests.cases import each, refuses
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
@@ -38,6 +38,13 @@ class TestArtifact:
         (tmp_path / ".lock.owner").write_text("process 1 on machine")
         (tmp_path / f"manifest.json.{'0' * 32}.tmp").write_text("x")
         check_artifact(tmp_path)
+
+    @each("address", ["hf://owner/name", "s3://bucket/x"])
+    def test_an_address_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+        monkeypatch.chdir(tmp_path)
+        with refuses(InputError, expected="a folder"):
+            check_artifact(Path(address))
+        assert not any(tmp_path.iterdir())
 
     @each("name", ["diary.txt", "model.safetensors", ".hidden"])
     def test_a_folder_of_other_things_is_refused(self, tmp_path: Path, name: str) -> None:

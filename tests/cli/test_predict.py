@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+import shutil
+from hashlib import sha256
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from offramp.model._loading import load
 from offramp.model._model import EarlyExitModel
 from tests.cases import each
 from tests.cli.workshop import MODELS, NAMES, Shell, opened, samples, stopped_after
@@ -137,6 +140,28 @@ def test_interrupted_it_goes_on_to_the_same_file(
     assert (tmp_path / f"a{suffix}").read_bytes() == (tmp_path / f"b{suffix}").read_bytes()
     assert first["cost"] == pytest.approx(second["cost"])
     assert len([*tmp_path.glob("[!.]*")]) == 2
+
+
+def test_an_artifact_that_is_replaced_after_it_was_loaded(
+    offramp: Shell, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The partial answers are those of the model that was loaded, and are not continued with the other one."""
+    own = tmp_path / "own"
+    shutil.copytree(artifact, own)
+    manifest = own / "manifest.json"
+    before = sha256(manifest.read_bytes()).hexdigest()
+
+    def load_and_replace(*arguments: Any, **options: Any) -> EarlyExitModel:
+        model = load(*arguments, **options)
+        manifest.write_bytes(manifest.read_bytes() + b"\n")
+        return model
+
+    with monkeypatch.context() as patch:
+        patch.setattr("offramp.cli.networks.load", load_and_replace)
+        with stopped_after(patch, "offramp.model._model.EarlyExitModel.predict", 1):
+            line = ("predict", own, "--data", "full.npz", *TRUST, "--batch-size", "20", "--out", tmp_path / "a.csv")
+            assert offramp(*line).status == 130
+    assert (tmp_path / "a.csv.part.key").read_text().split()[0] == before
 
 
 class TestBudget:

@@ -253,7 +253,7 @@ def _verify(handler: _Handler, oid: str, *, query: Any, body: bytes) -> None:
 
 def _commit(handler: _Handler, name: str, branch: str, *, query: Any, body: bytes) -> None:
     repository = handler.repository(name, to_write=True)
-    _, before = _at(repository, branch)
+    head, before = _at(repository, branch)
     files = dict(before)
     for line in body.splitlines():
         entry = json.loads(line)
@@ -269,6 +269,8 @@ def _commit(handler: _Handler, name: str, branch: str, *, query: Any, body: byte
             del files[value["path"]]
         else:
             assert entry["key"] == "header"
+            if value.get("parentCommit", head) != head:
+                raise _Refusal(412, "", "A commit has happened since. Please refresh and try again.")
     commit = repository.commit(branch, files)
     handler.reply({"commitUrl": f"{handler.hub.address}/{name}/commit/{commit}", "commitOid": commit})
 

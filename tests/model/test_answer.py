@@ -1,12 +1,15 @@
 """Answers as dictionaries and data frames."""
 
+import math
 from typing import Any
 
 import pytest
 import torch
 
 import offramp
+from offramp.model._answer import join_answers
 from tests.backbone.adapters.folder_examples import NAMES, tiny_bert, tiny_tokenizer
+from tests.cases import each
 
 
 def answer(classes: tuple[str, ...] = ()) -> offramp.Answer:
@@ -44,9 +47,34 @@ def test_a_data_frame_has_one_row_per_sample() -> None:
         "relative_cost",
         "prediction_set_0.1",
         "prediction_set_0.05",
+        "error",
     ]
+    assert frame["error"].tolist() == ["", ""]
     assert frame["label"].tolist() == ["yes", "no"]
     assert frame["prediction_set_0.1"].tolist() == [["yes"], ["no", "yes"]]
+
+
+@each("classes", [(), ("no", "yes")])
+def test_a_data_frame_has_the_same_columns_whatever_the_inputs_are(classes: tuple[str, ...]) -> None:
+    expected = answer(classes).to_pandas()
+    bad = torch.tensor([-1]), torch.full((1, 2), torch.nan), torch.tensor([-1]), torch.zeros(1)
+    sets = {miscoverage: torch.zeros(1, 2, dtype=torch.bool) for miscoverage in (0.1, 0.05)}
+    one_bad = offramp.Answer(*bad, sets, classes, {0: "empty"})
+    for part in (one_bad, join_answers([answer(classes), one_bad])):
+        frame = part.to_pandas()
+        assert frame.dtypes.to_dict() == expected.dtypes.to_dict()
+        row = frame.iloc[-1]
+        assert [row["label"], row["exit"], row["prediction_set_0.1"], row["error"]] == [
+            "" if classes else -1,
+            -1,
+            [],
+            "empty",
+        ]
+        assert math.isnan(row["confidence"])
+    nothing = torch.zeros(0, dtype=torch.long), torch.zeros(0, 2), torch.zeros(0, dtype=torch.long), torch.zeros(0)
+    frame = offramp.Answer(*nothing, {level: rows[:0] for level, rows in sets.items()}, classes).to_pandas()
+    assert len(frame) == 0
+    assert frame.dtypes.to_dict() == expected.dtypes.to_dict()
 
 
 class TestLikeAPipeline:

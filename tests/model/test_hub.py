@@ -1,5 +1,6 @@
 """Models in repositories of the Hub, against a stand-in on loopback; the real one may differ."""
 
+import errno
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from markdown_it import MarkdownIt
 import offramp
 from offramp.backbone import Factory
 from offramp.errors import ArtifactError, InputError, MissingExtraError, UntrustedNameError
-from offramp.model._card import draw_frontier, write_card
+from offramp.model._card import BOTTOM, HEIGHT, TOP, draw_frontier, write_card
 from offramp.model._hub import HubAddress, download
 from tests.artifact_examples import assert_same
 from tests.cases import each, refuses
@@ -138,13 +139,30 @@ class TestRoundTrip:
         texts().push_to_hub(NAME)
         assert_same(offramp.load(first), model(), INPUTS)
 
-    def test_private(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_push_after_that_of_another_process(self, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+        model().push_to_hub(NAME)
+        repository, list_files = hub.repositories[NAME], huggingface_hub.HfApi.list_repo_files
+
+        def list_late(*arguments: Any, **options: Any) -> list[str]:
+            repository.commit("main", repository.files("main")[1] | {"notes.txt": b"theirs"})  # type: ignore[index]
+            return list_files(*arguments, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(huggingface_hub.HfApi, "list_repo_files", list_late)
+            with refuses(ArtifactError, problem="cannot push", got="since the push began", hint="push again"):
+                texts().push_to_hub(NAME)
+        assert_same(offramp.load(ADDRESS), model(), INPUTS)
+        texts().push_to_hub(NAME)
+        assert_same(offramp.load(ADDRESS), texts(), text_examples.RAW)
+        assert "notes.txt" in repository.files("main")[1]  # type: ignore[index]
+
+    def test_private(self, hub: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         model().push_to_hub(NAME, private=True)
         assert hub.repositories[NAME].private
         monkeypatch.setenv("HF_TOKEN", READS)
         assert_same(offramp.load(ADDRESS), model(), INPUTS)
         monkeypatch.delenv("HF_TOKEN")
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", monkeypatch.__class__.__name__)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "empty"))
         with refuses(ArtifactError, expected="your token has access", got="no token", hint="hf auth login"):
             offramp.load(ADDRESS)
 
@@ -183,7 +201,38 @@ class TestRoundTrip:
     def test_processes_of_a_predictor(self, hub: Hub) -> None:
         model().push_to_hub(NAME)
         predict = offramp.load(ADDRESS).predictor(artifact=ADDRESS)
+        assert predict.artifact == ADDRESS
         assert predict({"image": INPUTS})["label"].tolist() == model().predict(INPUTS).labels.tolist()
+
+    def test_a_predictor_holds_the_address_and_the_commit(
+        self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        address = model().push_to_hub(NAME)
+        loaded = offramp.load(ADDRESS)
+        texts().push_to_hub(NAME)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "of another machine"))
+        for made in (loaded, loaded.at(cost=2)):
+            predict = made.predictor()
+            assert predict.artifact == address
+            assert predict({"image": INPUTS})["label"].tolist() == made.predict(INPUTS).labels.tolist()
+
+    def test_a_command_line_names_the_repository(
+        self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        from offramp.cli.main import main
+
+        address = model().push_to_hub(NAME)
+        inputs, labels = images(60, seed=4)
+        np.savez(tmp_path / "test.npz", x=inputs, y=labels)
+        monkeypatch.chdir(tmp_path)
+        assert main(["evaluate", ADDRESS, "--data", "test.npz", "--report", "report", "--anyway"]) == 0
+        assert f"offramp predict {address} --data" in (tmp_path / "report" / "report.html").read_text()
+        assert main(["serve", ADDRESS, "--replicas", "2", "--write-config", "serve.yaml"]) == 0
+        (application,) = yaml.safe_load((tmp_path / "serve.yaml").read_text())["applications"]
+        assert application["name"] == "shapes"
+        assert application["args"]["artifact"] == address
+        out = capsys.readouterr()
+        assert "shapes: at the point that it was saved at" in out.out + out.err
 
     def test_the_command_line(self, hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         from offramp.cli.main import main
@@ -295,6 +344,34 @@ class TestRefusals:
         with refuses(ArtifactError, expected="write access to 'somebody/shapes'", got="one without") as raised:
             model().push_to_hub(NAME)
         assert token not in str(raised.value)
+
+    def test_a_cache_that_cannot_be_written(self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        model().push_to_hub(NAME)
+        (tmp_path / "file").write_text("")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "file" / "cache"))
+        with refuses(ArtifactError, problem=str(tmp_path / "file"), hint="HF_HUB_CACHE"):
+            offramp.load(ADDRESS)
+
+    @each("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+    def test_a_disk_that_takes_no_more(self, hub: Hub, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+        def fail(*_: Any, **__: Any) -> None:
+            raise OSError(number, os.strerror(number))
+
+        model().push_to_hub(NAME)
+        monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
+        with refuses(ArtifactError, problem=os.strerror(number), hint="HF_HUB_CACHE"):
+            offramp.load(ADDRESS)
+
+    @each("error", [TypeError, AttributeError, MemoryError])
+    def test_errors_of_a_program_stay_as_they_are(
+        self, hub: Hub, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+    ) -> None:
+        def fail(*_: Any, **__: Any) -> None:
+            raise error("of the program")
+
+        monkeypatch.setattr("huggingface_hub.hf_hub_download", fail)
+        with pytest.raises(error, match="of the program"):
+            offramp.load(ADDRESS)
 
     def test_without_the_library(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "huggingface_hub", None)
@@ -412,6 +489,14 @@ class TestCard:
             assert all(0 < float(circle.get("cx", "-1")) < 640 for circle in circles)
             assert all(0 < float(circle.get("cy", "-1")) < 360 for circle in circles)
             assert len(circles) > 1
+
+    @each("accuracy", [0.0, 0.3, 1.0])
+    def test_the_line_of_the_full_network_is_inside_the_axes(self, accuracy: float) -> None:
+        from xml.etree import ElementTree
+
+        root = ElementTree.fromstring(draw_frontier(replace(model(), full_accuracy=accuracy)))
+        (line,) = [line for line in root.findall(".//{*}line") if line.get("stroke-dasharray")]
+        assert TOP <= float(line.get("y1", "-1")) <= HEIGHT - BOTTOM
 
     def test_a_frontier_of_one_point(self) -> None:
         one = model()

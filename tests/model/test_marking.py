@@ -8,9 +8,11 @@ import pytest
 import torch
 
 import offramp
-from offramp.errors import BudgetError, InputError
+from offramp.errors import BudgetError, InputError, MissingExtraError, StoreError
 from offramp.model._answer import join_answers
+from offramp.model._marking import is_input_error
 from offramp.preprocessing import Preprocessing
+from tests.cases import each
 from tests.model.examples import LINEAR, PREPROCESSING, backbone, images
 
 
@@ -41,8 +43,8 @@ def test_a_sample_that_is_not_finite() -> None:
     assert rows[5]["label"] == int(expected.labels[4])
     assert "1 bad" in repr(answer)
     frame = answer.to_pandas()
-    assert frame["error"].isna().sum() == 8
-    assert frame["label"].isna().tolist() == [row == 4 for row in range(9)]
+    assert frame["error"].tolist() == [answer.errors.get(row, "") for row in range(9)]
+    assert frame["label"].tolist() == answer.labels.tolist()
 
 
 def test_samples_that_the_network_cannot_take() -> None:
@@ -75,6 +77,26 @@ def test_budgets_stay_with_their_samples() -> None:
     answer = given.predict(mixed, budget=[*budgets[:3].tolist(), 1.0, *budgets[3:].tolist()], on_error="mark")
     kept = [0, 1, 2, 4, 5, 6]
     assert torch.equal(answer.exits[kept], expected.exits)
+
+
+@each(
+    "given", [MemoryError("full"), torch.OutOfMemoryError("full"), StoreError("gone"), MissingExtraError("tokenizers")]
+)
+def test_an_error_that_is_no_inputs_fault(monkeypatch: pytest.MonkeyPatch, given: Exception) -> None:
+    def fail(*arguments: Any) -> None:
+        raise given
+
+    monkeypatch.setattr(offramp.EarlyExitModel, "prepare", fail)
+    with pytest.raises(type(given)):
+        model().predict(images(3, seed=3)[0], on_error="mark")
+
+
+def test_errors_that_inputs_may_cause() -> None:
+    assert all(map(is_input_error, [InputError("a text"), ValueError(), RuntimeError("mat1 and mat2"), KeyError(1)]))
+    assert not is_input_error(torch.AcceleratorError("device lost"))
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(2**50)
+    assert not is_input_error(caught.value)
 
 
 def test_a_wrong_word_is_refused() -> None:

@@ -22,7 +22,7 @@ from PIL import Image
 
 import offramp
 from offramp.backbone import Factory
-from offramp.errors import ArtifactError, BudgetError, InputError, UnknownNameError, UntrustedNameError
+from offramp.errors import ArtifactError, BudgetError, InputError, StoreError, UnknownNameError, UntrustedNameError
 from offramp.model._predictor import Predictor
 from tests.cases import each, refuses
 from tests.model import cascade_examples, text_examples
@@ -253,6 +253,28 @@ class TestBadRows:
             assert all(answers["error"])
             assert answers["label"].tolist() == [-1] * len(given)
 
+    def test_lists_that_are_no_numbers(self, vectors: offramp.EarlyExitModel) -> None:
+        given: list[Any] = inputs(6).tolist()
+        bad: dict[int, Any] = {1: [1.0, None], 3: [{"a": 1}], 4: [2**70] * 12}
+        answers = vectors.predictor(column="x", trust=[PAIR])({"x": [bad.get(row, given[row]) for row in range(6)]})
+        assert [row for row in range(6) if answers["error"][row]] == [*bad]
+        assert [answers["error"][row].rpartition("got ")[2] for row in bad] == ["a missing value", "dict", "int"]
+        assert answers["label"][[0, 2, 5]].tolist() == vectors.predict(inputs(6)[[0, 2, 5]]).labels.tolist()
+
+    @each("error", [MemoryError(), torch.OutOfMemoryError("CUDA out of memory"), StoreError("gone")])
+    def test_a_failed_machine_is_no_bad_row(
+        self, vectors: offramp.EarlyExitModel, monkeypatch: pytest.MonkeyPatch, error: Exception
+    ) -> None:
+        predictor = vectors.predictor(column="x", trust=[PAIR])
+        predictor({"x": inputs(2)})
+
+        def fail(*arguments: Any, **options: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(offramp.EarlyExitModel, "prepare", fail)
+        with pytest.raises(type(error)):
+            predictor({"x": inputs(2)})
+
     @each("kind", ["onnx", "bfloat16"])
     @pytest.mark.filterwarnings("ignore:.* is slower than float32:offramp.errors.OfframpWarning")
     def test_first_on_a_backend(self, vectors: offramp.EarlyExitModel, kind: str) -> None:
@@ -313,7 +335,7 @@ class TestProcesses:
 
 class TestArtifacts:
     def test_a_model_that_is_not_saved_as_it_is(self, vectors: offramp.EarlyExitModel, tmp_path: Path) -> None:
-        fitted = averaged().at(cost=0.5)
+        fitted = replace(averaged()).at(cost=0.5)  # a copy: other tests save the model itself
         data = cascade_examples.vectors(80, seed=7)
         for model in (
             fitted,
@@ -341,12 +363,16 @@ class TestArtifacts:
         with refuses(ArtifactError, expected="made for", got="another one", hint="make a new predictor"):
             predictor({"x": inputs(1)})
 
-    def test_an_address(self, vectors: offramp.EarlyExitModel) -> None:
+    def test_an_address(self, vectors: offramp.EarlyExitModel, tmp_path: Path) -> None:
         assert vectors.saved is not None
-        predictor = vectors.predictor(artifact=f"file://{vectors.saved.folder}", trust=[PAIR])
-        assert predictor({"x": inputs(5)})["label"].tolist() == vectors.predict(inputs(5)).labels.tolist()
+        shutil.copytree(vectors.saved.folder, tmp_path / "a b")
+        for address in (f"file://{vectors.saved.folder}", f"file://{tmp_path}/a%20b"):
+            predictor = vectors.predictor(artifact=address, trust=[PAIR])
+            assert predictor({"x": inputs(5)})["label"].tolist() == vectors.predict(inputs(5)).labels.tolist()
         with refuses(ArtifactError, problem="file:///gone", hint="check the address"):
             vectors.predictor(artifact="file:///gone", trust=[PAIR])({"x": inputs(1)})
+        with refuses(InputError, problem="fsspec cannot open nothing://gone"):
+            vectors.predictor(artifact="nothing://gone", trust=[PAIR])({"x": inputs(1)})
 
     def test_code_and_networks_that_are_not_given(self, vectors: offramp.EarlyExitModel, tmp_path: Path) -> None:
         with pytest.raises(UntrustedNameError, match="trust"):

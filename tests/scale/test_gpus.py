@@ -9,7 +9,7 @@ import pytest
 
 from offramp.errors import InputError
 from offramp.scale import extract_on_cluster
-from offramp.scale._workers import open_workers
+from offramp.scale._workers import _count_workers, open_workers
 from tests.cases import each, refuses
 from tests.features.examples import CLEAN, images, small_resnet
 
@@ -50,7 +50,10 @@ def test_workers_ask_for_what_is_given_and_say_what_is_missing(tmp_path: Path) -
     command = [sys.executable, "-c", CLAIMED, str(tmp_path / "store")]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert ran.returncode == 0, ran.stderr
-    assert "gpus: expected at most 1 per worker, the GPUs that Ray has on the largest machine, got 2" in ran.stdout
+    assert (
+        "gpus: expected at most 1 per worker, the GPUs that Ray has on the largest machine with 1 CPU, got 2"
+        in ran.stdout
+    )
     assert "expected a worker whose torch can use its GPU, got torch" in ran.stdout
 
 
@@ -58,6 +61,20 @@ def test_workers_ask_for_what_is_given_and_say_what_is_missing(tmp_path: Path) -
 def test_no_machine_has_a_gpu(tmp_path: Path) -> None:
     with refuses(InputError, problem="gpus", expected="at most 0 per worker", hint="leave gpus out"):
         extract_on_cluster(small_resnet(), images(5), tmp_path, views=(CLEAN,), gpus=1, progress=False)
+
+
+def test_no_machine_has_both_the_gpus_and_the_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    machines: list[dict[str, float]] = [{"CPU": 4}, {"CPU": 1, "GPU": 2}]
+    nodes = [{"Alive": True, "Resources": machine} for machine in machines]
+    monkeypatch.setattr("ray.nodes", lambda: nodes)
+    assert _count_workers(1, 1) == 1
+    with refuses(InputError, problem="gpus", expected="at most 0 per worker", got="1", hint="leave gpus out"):
+        _count_workers(2, 1)
+    nodes[1]["Resources"] = {"GPU": 2}
+    with refuses(InputError, problem="gpus", expected="at most 0 per worker", got="0.5"):
+        _count_workers(1, 0.5)
+    nodes[0]["Resources"] = {}  # a cluster whose machines are still to come
+    assert _count_workers(1, 1) == 0
 
 
 @each("gpus", [-1, 1.5])

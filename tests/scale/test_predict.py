@@ -139,8 +139,9 @@ class TestFiles:
         (tmp_path / "in" / "b.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows[8:15].to_pylist()))
         parquet.write_table(rows[15:], tmp_path / "in" / "c.parquet")
         parquet.write_table(rows[:0], tmp_path / "in" / "d.parquet")
-        (tmp_path / "in" / "readme.txt").touch()
+        (tmp_path / "in" / "b.jsonl").rename(tmp_path / "in" / "b.JSONL")
         (tmp_path / "in" / "_metadata.json").touch()
+        (tmp_path / "in" / ".a.crc").touch()
         made = predict_files(model.predictor(column="image", keep=["id"]), tmp_path / "in", tmp_path / "out")
         assert sorted(made) == ["a.parquet", "b.parquet", "c.parquet", "d.parquet"]
         table = parquet.read_table(tmp_path / "out")
@@ -191,24 +192,106 @@ class TestRefusals:
         self, model: offramp.EarlyExitModel, shards: Path, tmp_path: Path, change: Any, expected: str, got: str
     ) -> None:
         options: dict[str, Any] = {"column": "image", "keep": ["id"]}
-        (tmp_path / "_predictor.json").write_text(settings(model.predictor(**options)))
+        (tmp_path / "_predictor.json").write_text(settings(model.predictor(**options), shards))
         with refuses(StoreError, problem="another predictor", expected=expected, got=got):
             predict_files(model.predictor(**{**options, **change}), shards, tmp_path)
 
+    def test_of_answers_to_other_inputs(self, predictor: Predictor, tmp_path: Path) -> None:
+        days = [tmp_path / "day1", tmp_path / "day2"]
+        for day in days:
+            written(day)
+        latest = tmp_path / "latest"
+        latest.symlink_to(days[0])
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "_predictor.json").write_text(settings(predictor, days[0]))
+        for number in range(5):
+            (tmp_path / "out" / f"{number}.parquet").touch()
+        (tmp_path / "out" / "more").mkdir()
+        (tmp_path / "out" / "more" / "5.parquet").touch()
+        for same in (days[0], f"file://{days[0]}/", latest):
+            assert predict_files(predictor, same, tmp_path / "out") == []
+        latest.unlink()
+        latest.symlink_to(days[1])
+        for other in (days[1], latest):
+            with refuses(StoreError, problem="other inputs", expected="day1", got="day2", hint="another output"):
+                predict_files(predictor, other, tmp_path / "out")
+
     def test_of_inputs(self, predictor: Predictor, tmp_path: Path) -> None:
+        shards, out = tmp_path / "in", tmp_path / "out"
         with refuses(InputError, problem="inputs in", got="none"):
-            predict_files(predictor, tmp_path / "nothing", tmp_path / "out")
-        for name in ("a.csv", "a.parquet"):
-            (tmp_path / name).touch()
-        with refuses(InputError, expected="differ in name", got="a.csv and a.parquet", hint="rename"):
-            predict_files(predictor, tmp_path, tmp_path / "out")
+            predict_files(predictor, tmp_path / "nothing", out)
+        shards.mkdir()
+        for name in ("a.csv", "a.PARQUET"):
+            (shards / name).touch()
+        with refuses(InputError, expected="differ in name", got="a.PARQUET and a.csv", hint="rename"):
+            predict_files(predictor, shards, out)
         with refuses(InputError, problem="batch_rows", got="0"):
-            predict_files(predictor, tmp_path, tmp_path / "out", batch_rows=0)
-        assert not (tmp_path / "out").exists()
+            predict_files(predictor, shards, out, batch_rows=0)
+        (shards / "a.csv").unlink()
+        for name in ("b.csv.gz", "c.ndjson", "README"):
+            (shards / name).touch()
+        with refuses(InputError, problem="inputs in", expected=".parquet", got="README, b.csv.gz, c.ndjson"):
+            predict_files(predictor, shards, out)
+        assert not out.exists()
+
+    def test_of_an_output_among_the_inputs(self, predictor: Predictor, shards: Path, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to(shards)
+        for output in (shards, shards / "out", shards.parent, tmp_path / "link" / "out", f"file://{shards}/out"):
+            with refuses(InputError, problem="output", expected="beside the inputs", hint="another output"):
+                predict_files(predictor, shards, output)
+        with refuses(InputError, problem="output"):
+            predict_files(predictor, "memory://bucket/in", "memory://bucket/in/out/")
+        assert not list(shards.rglob("_predictor.json"))
+
+    def test_of_a_scheme_that_nothing_opens(self, predictor: Predictor, shards: Path, tmp_path: Path) -> None:
+        with refuses(InputError, problem="fsspec cannot open nothing://in"):
+            predict_files(predictor, "nothing://in", tmp_path)
+        with refuses(InputError, problem="fsspec cannot open nothing://out"):
+            predict_files(predictor, shards, "nothing://out")
 
 
-def settings(predictor: Predictor) -> str:
-    content = asdict(predictor) | {"batch_rows": 4096}
+class TestCluster:
+    """Workers of `predict_files` if Ray is not connected."""
+
+    @each(("environment", "address"), [(None, None), ("", None), ("10.0.0.1:6379", "10.0.0.1:6379")])
+    def test_workers_are_opened(
+        self,
+        predictor: Predictor,
+        shards: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        environment: str | None,
+        address: str | None,
+    ) -> None:
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        if environment is not None:
+            monkeypatch.setenv("RAY_ADDRESS", environment)
+        opened: list[str | None] = []
+
+        def note(*, address: str | None) -> None:
+            opened.append(address)
+            raise InterruptedError
+
+        monkeypatch.setattr(sys.modules[predict_files.__module__], "open_workers", note)
+        with pytest.raises(InterruptedError):
+            predict_files(predictor, shards, tmp_path)
+        assert opened == [address]
+
+    @pytest.mark.slow
+    def test_workers_started_here_are_stopped(
+        self, model: offramp.EarlyExitModel, predictor: Predictor, shards: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "predictor").write_bytes(pickle.dumps(predictor))
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        command = [sys.executable, "-c", UNCONNECTED, str(tmp_path), str(shards)]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.split()[-2:] == ["0", "64"]
+        check_rows(parquet.read_table(tmp_path / "out").to_pylist(), model, pixels())
+
+
+def settings(predictor: Predictor, inputs: Path) -> str:
+    content = asdict(predictor) | {"batch_rows": 4096, "inputs": str(inputs)}
     return json.dumps({name: value for name, value in content.items() if name not in ("artifact", "trust")})
 
 
@@ -238,4 +321,16 @@ folder, shards = sys.argv[1:]
 predictor = pickle.loads(Path(folder, "predictor").read_bytes())
 with open_workers(1):
     predict_files(predictor, shards, Path(folder, "out"), num_cpus=1)
+"""
+
+UNCONNECTED = """
+import os, pickle, sys
+from pathlib import Path
+from offramp.scale import predict_files
+
+folder, shards = sys.argv[1:]
+assert len(predict_files(pickle.loads(Path(folder, "predictor").read_bytes()), shards, Path(folder, "out"))) == 6
+import ray
+assert not ray.is_initialized()
+print(os.environ["RAY_USAGE_STATS_ENABLED"], len(os.environ["RAY_AUTH_TOKEN"]))
 """

@@ -239,7 +239,7 @@ def test_interrupted_it_leaves_no_process(tmp_path: Path) -> None:
     assert driver.stdout.readline() == "one done\n"
     driver.send_signal(signal.SIGINT)
     _, told = driver.communicate(timeout=120)
-    assert told.rstrip().endswith("KeyboardInterrupt")
+    assert "\nKeyboardInterrupt" in told  # Ray may write more after it
     worker = Path("/proc", (tmp_path / "pid").read_text())
     waited_until = time.monotonic() + 60
     while worker.exists() and time.monotonic() < waited_until:

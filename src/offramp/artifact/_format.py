@@ -30,6 +30,7 @@ __all__ = [
     "Artifact",
     "Field",
     "as_json",
+    "check_folder",
     "is_artifact_file",
     "list_files",
     "read_artifact",
@@ -70,6 +71,9 @@ LARGEST = 1e30
 
 MOST_DIMENSIONS = 32
 """Dimensions of a tensor at most: with more than 64, most operations of torch end in an error."""
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+"""Beginning of an address from which `Path` has removed a slash; one letter would be a drive of Windows."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -202,6 +206,28 @@ def is_artifact_file(name: str) -> bool:
     return name in (MANIFEST, LOCK, f"{LOCK}.owner") or _REMOVABLE.fullmatch(name) is not None
 
 
+def check_folder(path: str | Path) -> None:
+    """Refuse an address where a folder is expected: a folder of that name would be made here.
+
+    Args:
+        path: The folder; a `Path` made from an address has lost one of its slashes.
+
+    Raises:
+        InputError: If it is an address.
+
+    Example:
+        >>> check_folder("s3://bucket/my-offramp")
+        Traceback (most recent call last):
+        offramp.errors.InputError: expected a folder, got 's3://bucket/my-offramp'; save to a folder and copy it there
+    """
+    if "://" not in str(path) and not _ADDRESS.match(Path(path).as_posix()):
+        return
+    hint = "save to a folder and copy it there"
+    if str(path).startswith("hf:/"):
+        hint = "use model.push_to_hub('owner/name'), or save to a folder and upload it"
+    raise InputError(expected="a folder", got=f"'{path}'", hint=hint)
+
+
 def write_artifact(path: str | Path, content: Mapping[str, Any], tensors: Mapping[str, Mapping[str, Tensor]]) -> str:
     """Write an artifact, or replace one: a kill at any moment leaves the old one or the new one, whole.
 
@@ -216,9 +242,11 @@ def write_artifact(path: str | Path, content: Mapping[str, Any], tensors: Mappin
         The hash of the manifest.
 
     Raises:
+        InputError: If the path is an address.
         ArtifactError: If the folder cannot be written, or the content is not what JSON holds.
         BusyError: If another process has been saving into the folder for a minute.
     """
+    check_folder(path)
     folder, plain = Path(path), as_json(content)
     try:
         folder.mkdir(parents=True, exist_ok=True)

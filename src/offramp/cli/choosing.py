@@ -19,6 +19,7 @@ from offramp.cli.options import (
     MaxDropOption,
     PolicyOption,
 )
+from offramp.cli.places import find_address, find_name
 from offramp.errors import BudgetError, InputError
 
 if TYPE_CHECKING:
@@ -211,20 +212,20 @@ def choose_point(
     check_share("--max-drop", options.max_drop, most=0.99, example=0.01)
     check_share("--confidence", options.confidence, most=0.9999999, example=0.95)
     if not selectors and options.policy is None and model.chosen is not None:
-        say(f"{artifact.name}: at the point that it was saved at{_with_guarantee(model)}")
+        say(f"{find_name(artifact)}: at the point that it was saved at{_with_guarantee(model)}")
         return model
     try:
         with warnings.catch_warnings(record=True) as cautions:
             warnings.simplefilter("always")
             chosen = model.at(**vars(options))
     except BudgetError as error:
-        more = f"all points: offramp inspect {artifact}{trust_options(model)}"
+        more = f"all points: offramp inspect {find_address(artifact)}{trust_options(model)}"
         hint = f"{error.hint}; {more}" if error.hint else more
         raise BudgetError(error.problem, expected=error.expected, got=error.got, hint=hint) from error
     for caution in cautions:
-        warn(f"{artifact.name}: {caution.message}")
+        warn(f"{find_name(artifact)}: {caution.message}")
     if not selectors and chosen.point.guarantee is not None:
-        say(f"{artifact.name}: took the cheapest point with this guarantee: {chosen.point.guarantee}")
+        say(f"{find_name(artifact)}: took the cheapest point with this guarantee: {chosen.point.guarantee}")
     return chosen
 
 

@@ -54,7 +54,7 @@ class Library:
     @property
     def too_old(self) -> bool:
         """True if the installed version is below the lowest."""
-        return self.installed is not None and _release(self.installed) < _release(self.lowest)
+        return self.installed is not None and _read_release(self.installed) < _read_release(self.lowest)
 
     @property
     def will_do(self) -> bool:
@@ -93,15 +93,15 @@ def doctor(as_json: JsonOption = False) -> None:
 
     [bold]Example[/bold]: offramp doctor
     """
-    core = _core()
-    extras = _extras()
+    core = _find_core()
+    extras = _find_extras()
     variables = {name: value for name, value in sorted(os.environ.items()) if name in VARIABLES or name.startswith(OWN)}
-    machine, problems = _machine()
-    problems += _problems(core, extras)
+    machine, problems = _describe_machine()
+    problems += _find_problems(core, extras)
     if as_json:
         print_json(
             {
-                "offramp": {"version": _version("offramp"), "folder": str(Path(__file__).parents[1])},
+                "offramp": {"version": _find_version("offramp"), "folder": str(Path(__file__).parents[1])},
                 "python": {"version": platform.python_version(), "program": sys.executable},
                 "libraries": {library.name: library.installed for library in core},
                 "system": platform.platform(),
@@ -131,7 +131,7 @@ def doctor(as_json: JsonOption = False) -> None:
 
 def _print(core: list[Library], extras: list[Extra], variables: dict[str, str], machine: dict[str, Any]) -> None:
     lines = {
-        "offramp": f"{_version('offramp')} in {Path(__file__).parents[1]}",
+        "offramp": f"{_find_version('offramp')} in {Path(__file__).parents[1]}",
         "Python": f"{platform.python_version()}, {sys.executable}",
         **{library.name: str(library).removeprefix(library.name).strip() for library in core},
         "system": platform.platform(),
@@ -151,21 +151,21 @@ def _print(core: list[Library], extras: list[Extra], variables: dict[str, str], 
     print_text("\n".join(f"{name:{width}}{text}" for name, text in lines.items()))
 
 
-def _core() -> list[Library]:
+def _find_core() -> list[Library]:
     """Return the libraries that offramp cannot do without."""
-    return [library for extra, library in _requirements("offramp") if not extra]
+    return [library for extra, library in _list_requirements("offramp") if not extra]
 
 
-def _extras() -> list[Extra]:
+def _find_extras() -> list[Extra]:
     """Return the extras in the order in which offramp declares them."""
     found: dict[str, list[Library]] = {}
-    for extra, library in _requirements("offramp"):
+    for extra, library in _list_requirements("offramp"):
         if extra:
             found.setdefault(extra, []).append(library)
     return [Extra(name, tuple(libraries)) for name, libraries in found.items()]
 
 
-def _requirements(distribution: str) -> Iterator[tuple[str, Library]]:
+def _list_requirements(distribution: str) -> Iterator[tuple[str, Library]]:
     """Yield the extra, "" for none, and the library of each requirement without other conditions.
 
     For a library with an extra of its own, such as `ray[serve]`, also those libraries of that extra that will not do.
@@ -177,15 +177,15 @@ def _requirements(distribution: str) -> Iterator[tuple[str, Library]]:
         if match is None:
             continue
         name, inner, lowest, extra = match.group("name", "inner", "lowest", "extra")
-        installed = _version(name)
+        installed = _find_version(name)
         yield extra or "", Library(name, lowest or "", installed)
         if inner and installed is not None:
-            for own, library in _requirements(name):
+            for own, library in _list_requirements(name):
                 if own in inner.split(",") and not library.will_do:
                     yield extra or "", library
 
 
-def _version(name: str) -> str | None:
+def _find_version(name: str) -> str | None:
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -194,13 +194,21 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _release(text: str) -> tuple[int, ...]:
-    """Return the numbers that a version begins with."""
+def _read_release(text: str) -> tuple[int, ...]:
+    """Return the numbers that a version begins with, without zeros at the end, as 2.10 and 2.10.0 are one version.
+
+    Example:
+        >>> _read_release("2.10.0+cpu"), _read_release("2.10.dev1"), _read_release("2.9.1") < _read_release("2.10")
+        ((2, 10), (2, 10), True)
+    """
     match = re.match(r"\d+(\.\d+)*", text)
-    return () if match is None else tuple(map(int, match.group().split(".")))
+    numbers = [] if match is None else [int(part) for part in match.group().split(".")]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
 
 
-def _machine() -> tuple[dict[str, Any], list[str]]:
+def _describe_machine() -> tuple[dict[str, Any], list[str]]:
     """Return a description of the machine as torch sees it, and what is wrong."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     machine: dict[str, Any] = {"processor": platform.processor() or platform.machine(), "cores": cores}
@@ -215,10 +223,10 @@ def _machine() -> tuple[dict[str, Any], list[str]]:
     machine["processor"] = processor_name()
     machine["threads"] = torch.get_num_threads()
     machine["instructions"] = torch.backends.cpu.get_cpu_capability()
-    machine["types"] = {kind: _speed(find_missing_instructions(kind)) for kind in INSTRUCTIONS}
-    machine["devices"] = _devices()
+    machine["types"] = {kind: _describe_speed(find_missing_instructions(kind)) for kind in INSTRUCTIONS}
+    machine["devices"] = _list_devices()
     problems = []
-    usable = min(cores, _quota() or cores)
+    usable = min(cores, _find_quota() or cores)
     if machine["threads"] > usable:
         problems.append(
             f"torch uses {machine['threads']} threads, but this process may use {usable} cores: set "
@@ -228,7 +236,7 @@ def _machine() -> tuple[dict[str, Any], list[str]]:
         allowed_bytes()
     except OfframpError as error:
         problems.append(str(error))
-    if _version("torchvision") is not None:
+    if _find_version("torchvision") is not None:
         try:
             import torchvision  # noqa: F401
         except Exception as error:
@@ -239,13 +247,13 @@ def _machine() -> tuple[dict[str, Any], list[str]]:
     return machine, problems
 
 
-def _speed(missing: tuple[str, ...] | None) -> str:
+def _describe_speed(missing: tuple[str, ...] | None) -> str:
     if missing is None:
         return "unknown"
     return f"slow, without {' or '.join(missing)}" if missing else "fast"
 
 
-def _devices() -> list[str]:
+def _list_devices() -> list[str]:
     """Return torch's devices, with the names of those that have one."""
     import torch
 
@@ -259,7 +267,7 @@ def _devices() -> list[str]:
     return devices
 
 
-def _quota() -> int | None:
+def _find_quota() -> int | None:
     """Return the cores that the container may use, rounded up; None without a limit."""
     try:
         most, period = QUOTA.read_text().split()
@@ -268,7 +276,7 @@ def _quota() -> int | None:
         return None
 
 
-def _problems(core: list[Library], extras: list[Extra]) -> list[str]:
+def _find_problems(core: list[Library], extras: list[Extra]) -> list[str]:
     """Return what is wrong with the libraries."""
     missing = [library.name for library in core if library.installed is None]
     problems = [f"{', '.join(missing)} not installed: pip install offramp"] if missing else []

@@ -26,7 +26,7 @@ from offramp.cli.options import (
     StoreOption,
     TrustOption,
 )
-from offramp.cli.places import check_writable
+from offramp.cli.places import check_writable, find_address, find_name
 from offramp.errors import InputError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def evaluate(
     from offramp.model._compare import check_comparable, on_backbone
     from offramp.model._guessing import check_full_network
     from offramp.report import find, write_report
-    from offramp.report._words import cautions, verdict
+    from offramp.report._words import list_cautions, verdict
 
     if against is not None and against_backbone:
         raise InputError(expected="--against or --against-model", got="both", hint="leave one out")
@@ -153,7 +153,9 @@ def evaluate(
             comparison = compare_models((model, features), (replace(other, chosen=other_point), others))
     used_latency = {"--latency": latency, "--latency-batch-size": latency_batch_size}
     given = "".join(f" {option} {quote(str(value))}" for option, value in used_latency.items() if value is not None)
-    command = f"offramp predict {quote(str(artifact))} --data INPUTS --out answers.csv{trust_options(model)}{given}"
+    command = (
+        f"offramp predict {quote(find_address(artifact))} --data INPUTS --out answers.csv{trust_options(model)}{given}"
+    )
     page = None if report is None else write_report(findings, report, source=source, command=command)
     if as_json:
         spent = None if unit.full is None else unit.full * findings.chosen.relative_cost
@@ -187,7 +189,7 @@ def evaluate(
         )
     if comparison is not None:
         _print_comparison(comparison, names, name, "milliseconds" if unit.full_ms is not None else unit.name)
-    for sentence in (*cautions(findings), *_doubts(model, findings)):
+    for sentence in (*list_cautions(findings), *_doubts(model, findings)):
         warn(sentence)
     if page is not None:
         say(f"Report: {page}")
@@ -196,8 +198,9 @@ def evaluate(
 def _names(artifact: Path, against: Path | None) -> tuple[str, str]:
     """Return a name for each side; two folders may have the same name in different places."""
     if against is None:
-        return artifact.name, "after the update"
-    return (str(artifact), str(against)) if artifact.name == against.name else (artifact.name, against.name)
+        return find_name(artifact), "after the update"
+    names = find_name(artifact), find_name(against)
+    return names if names[0] != names[1] else (find_address(artifact), str(against))
 
 
 def _print_comparison(comparison: "Comparison", names: tuple[str, str], data: str, unit: str) -> None:

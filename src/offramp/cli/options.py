@@ -182,8 +182,10 @@ PoolingOption = Annotated[
 ]
 
 
-def fetch_artifact(artifact: Path | None) -> Path | None:
+def fetch_artifact(ctx: typer.Context, artifact: Path | None) -> Path | None:
     """Return the folder of an artifact: for the address of a repository on the Hugging Face Hub, a downloaded one."""
+    if ctx.resilient_parsing:  # the shell completes a line: nothing is imported or downloaded for that
+        return artifact
     if artifact is None or not artifact.as_posix().startswith("hf:/"):  # `Path` makes one slash of two
         return artifact
     from offramp.model._hub import download  # imports torch

@@ -7,7 +7,7 @@ from tempfile import TemporaryFile
 
 from offramp.errors import InputError
 
-__all__ = ["check_artifact", "check_writable", "lock_output"]
+__all__ = ["check_artifact", "check_writable", "find_address", "find_name", "lock_output"]
 
 
 def check_writable(folder: Path, option: str) -> None:
@@ -37,13 +37,47 @@ def check_writable(folder: Path, option: str) -> None:
 
 
 def check_artifact(out: Path) -> None:
-    """Refuse an `--out` for an artifact that cannot be written, or that is a folder with other files in it."""
-    from offramp.artifact._format import MANIFEST, is_artifact_file
+    """Refuse an `--out` that is an address, that cannot be written, or that is a folder with files of another kind."""
+    from offramp.artifact._format import MANIFEST, check_folder, is_artifact_file
 
+    check_folder(out)
     other = out.is_dir() and any(not is_artifact_file(file.name) for file in out.iterdir())
     if out.is_file() or (other and not (out / MANIFEST).exists()):
         raise InputError(f"{out} exists and is no artifact", hint="choose another --out")
     check_writable(out, "--out")
+
+
+def find_address(artifact: Path) -> str:
+    """Return what other commands and machines find an artifact by: its address if it is from the Hub, else its folder.
+
+    Args:
+        artifact: Folder of the artifact, as `fetch_artifact` returns it.
+
+    Example:
+        >>> find_address(Path("cache/models--owner--name/snapshots/" + 20 * "a1"))
+        'hf://owner/name@a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1'
+        >>> find_address(Path("my-offramp"))
+        'my-offramp'
+    """
+    from offramp.model._hub import HubAddress  # imports torch
+
+    return str(HubAddress.of_snapshot(artifact) or artifact)
+
+
+def find_name(artifact: Path) -> str:
+    """Return the name of an artifact: that of its repository if it is from the Hub, else that of its folder.
+
+    Args:
+        artifact: Folder of the artifact, as `fetch_artifact` returns it.
+
+    Example:
+        >>> find_name(Path("cache/models--owner--name/snapshots/" + 20 * "a1")), find_name(Path("fitted/my-offramp"))
+        ('name', 'my-offramp')
+    """
+    from offramp.model._hub import HubAddress  # imports torch
+
+    address = HubAddress.of_snapshot(artifact.resolve())
+    return artifact.resolve().name if address is None else address.repository.partition("/")[2]
 
 
 @contextmanager

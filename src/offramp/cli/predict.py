@@ -129,7 +129,10 @@ def predict(
     backend, batch_size = read_run(latency, backend, batch_size)
     batch_size = batch_size or 64
     _check_device(device, backend=backend)
-    model = with_latency_file(open_artifact(artifact, trust, device=device), latency, latency_batch_size)
+    opened = open_artifact(artifact, trust, device=device)
+    assert opened.saved is not None
+    digest = opened.saved.sha256  # it covers all files, and is of those that were loaded: others may replace them
+    model = with_latency_file(opened, latency, latency_batch_size)
     if device is not None:
         model.exits.to(device)
     backend = backend_name(model) if backend is None else backend
@@ -148,7 +151,6 @@ def predict(
     if shadow:
         shadowed = torch.rand(len(source), generator=torch.Generator().manual_seed(0)) < shadow
     with resumable("Run the same command again: it continues where it stopped."):
-        digest = sha256((artifact / "manifest.json").read_bytes()).hexdigest()  # it has the hashes of all files
         key = f"{digest} {running.point.policy} {running.point.tune_metrics} {budget} {backend}"
         cost = f"{running.point.policy} {running.point.tune_metrics['cost']:.3f}"
         with lock_output(out):

@@ -22,6 +22,7 @@ from offramp.cli.choosing import (
 )
 from offramp.cli.console import say
 from offramp.cli.options import ArtifactArgument, LatencyOption, TrustOption
+from offramp.cli.places import find_address, find_name
 from offramp.errors import BudgetError, InputError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def serve(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Name of the model in addresses. [dim]Without it: the name of the folder.[/dim]",
+            help="Name of the model in addresses. [dim]Without it: the name of the folder or of the repository.[/dim]",
             rich_help_panel=SERVER,
         ),
     ] = None,
@@ -269,8 +270,8 @@ def serve(
 
     model, used = load(artifact)
     settings = ServerSettings(
-        artifact=str(artifact.resolve()),
-        name=artifact.resolve().name if name is None else name,
+        artifact=find_address(artifact.resolve()),
+        name=find_name(artifact) if name is None else name,
         backend=used,
         point={key: value for key, value in vars(point_options).items() if value is not None},
         latency=None if latency is None else str(latency.resolve()),

@@ -48,10 +48,17 @@ class CostUnit:
         return f"{self.name} per {MANY:,}" if self.is_money else self.name
 
     def figure(self, relative_cost: float) -> str:
-        """Return a relative cost in this unit: milliseconds per sample, or money per 1,000; empty for Mul-Adds."""
+        """Return a relative cost in this unit: milliseconds per sample, or money per 1,000; empty for Mul-Adds.
+
+        Example:
+            >>> [CostUnit("ms", ms).figure(1) for ms in (4.4096, 999.7, 12345.6)]
+            ['4.41', '999.7', '12,346']
+        """
         if self.full is None:
             return ""
-        return f"{self.full * relative_cost * (MANY if self.is_money else 1):,.4g}"
+        spent = self.full * relative_cost * (MANY if self.is_money else 1)
+        # From 1,000 on whole numbers: four digits would turn 12,345 into 1.234e+04.
+        return f"{spent:,.0f}" if spent >= 1000 else f"{spent:,.4g}"
 
     def show(self, relative_cost: float) -> str:
         """Return a relative cost with its unit; empty for Mul-Adds."""

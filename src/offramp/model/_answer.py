@@ -137,7 +137,11 @@ class Answer:
         ]
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Return a data frame with one row per sample, the columns of `to_dicts` and one column per prediction set.
+        """Return a data frame with one row per sample, the columns of `to_dicts`, one per prediction set, and `error`.
+
+        The columns are the same whatever the inputs are. A bad input has the label "" (-1 where classes have no names),
+        no confidence (NaN), exit -1 if the network could not take it, an empty set, and its message in `error`, which
+        is "" for the others.
 
         Raises:
             MissingExtraError: If pandas is not installed.
@@ -146,12 +150,20 @@ class Answer:
             import pandas
         except ImportError as error:
             raise MissingExtraError("to_pandas needs pandas", hint="pip install pandas, or use to_dicts()") from error
-        rows = [
-            {key: value for key, value in row.items() if key != "prediction_sets"}
-            | {f"prediction_set_{level:g}": names for level, names in row.get("prediction_sets", {}).items()}
-            for row in self.to_dicts()
-        ]
-        return pandas.DataFrame(rows)
+        names: Sequence[Any] = self.classes or range(self.probabilities.shape[1])
+        confidences = self.probabilities.double().gather(1, self.labels[:, None].clamp_min(0))[:, 0]
+        confidences[list(self.errors)] = torch.nan
+        columns = {
+            "label": pandas.Series(self.names, dtype=object) if self.classes else self.labels.numpy(),
+            "confidence": confidences.numpy(),
+            "exit": self.exits.numpy(),
+            "relative_cost": self.relative_cost.double().numpy(),
+        }
+        for miscoverage, sets in self.prediction_sets.items():
+            members = [[names[member] for member in row.nonzero()[:, 0].tolist()] for row in sets]
+            columns[f"prediction_set_{miscoverage:g}"] = pandas.Series(members, dtype=object)
+        errors = [self.errors.get(row, "") for row in range(len(self))]
+        return pandas.DataFrame(columns | {"error": pandas.Series(errors, dtype=object)})
 
 
 def join_answers(answers: Sequence[Answer]) -> Answer:

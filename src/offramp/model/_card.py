@@ -266,8 +266,10 @@ def draw_frontier(model: "EarlyExitModel") -> str:
     """
     pairs = [(row["cost"], row["accuracy"]) for row in model.frontier.to_dicts()]
     now = (model.point.tune_metrics["cost"], model.point.tune_metrics["accuracy"])
-    top = max(accuracy for _, accuracy in [*pairs, now, (1.0, model.full_accuracy)])
-    bottom = max(min(accuracy for _, accuracy in [*pairs, now]), min(top - DEEPEST, now[1]))
+    full = (1.0, model.full_accuracy)
+    shown = [accuracy for _, accuracy in (now, full)]  # in any case, however far below the best point
+    top = max(accuracy for _, accuracy in [*pairs, now, full])
+    bottom = max(min(accuracy for _, accuracy in [*pairs, now, full]), min(top - DEEPEST, *shown))
     low, high = max(0.0, bottom - 0.05 * (top - bottom) - 0.002), min(1.0, top + 0.05 * (top - bottom) + 0.002)
     right = max(1.05, 1.05 * max(cost for cost, _ in [*pairs, now]))
     pairs = [pair for pair in pairs if pair[1] >= low]

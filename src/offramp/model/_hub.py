@@ -1,5 +1,6 @@
 """Models in repositories of the Hugging Face Hub. The only file that talks to it, through the extra `hub`."""
 
+import errno
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,25 @@ __all__ = ["HubAddress", "download", "is_hub_address", "push"]
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
 """Hint where a token may be missing."""
 
+_LOCAL = frozenset(
+    {
+        errno.EACCES,
+        errno.EDQUOT,
+        errno.EISDIR,
+        errno.EMFILE,
+        errno.ENAMETOOLONG,
+        errno.ENOSPC,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+"""Error numbers of this machine's files; those of connections are others."""
+
+_OURS = (AssertionError, AttributeError, ImportError, MemoryError, NameError, NotImplementedError, TypeError)
+"""Errors of a program or a machine, of which no answer of the Hub is the cause."""
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 _PART = r"[A-Za-z0-9](?:[\w.-]{0,94}[A-Za-z0-9])?"
 _REPOSITORY = re.compile(rf"{_PART}/{_PART}", re.ASCII)
 _REVISION = re.compile(r"[\w.][\w./-]{0,249}", re.ASCII)
@@ -66,6 +86,25 @@ class HubAddress:
                 expected="hf://owner/name or hf://owner/name@revision",
                 got=f"'{address}'",
             ) from error
+
+    @classmethod
+    def of_snapshot(cls, folder: str | Path) -> "HubAddress | None":
+        """Return the repository and the commit that a folder in the cache of huggingface_hub is of; None for others.
+
+        Example:
+            >>> print(HubAddress.of_snapshot("cache/models--owner--name/snapshots/" + 20 * "a1"))
+            hf://owner/name@a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1a1
+            >>> HubAddress.of_snapshot("artifacts/name") is None
+            True
+        """
+        *_, repository, snapshots, commit = ("", "", "", *Path(folder).parts)
+        kind, *names = repository.split("--")
+        if kind != "models" or len(names) != 2 or snapshots != "snapshots" or not _COMMIT.fullmatch(commit):
+            return None
+        try:
+            return cls("/".join(names), commit)
+        except InputError:  # a folder that looks like one of the cache
+            return None
 
     def __str__(self) -> str:
         return f"hf://{self.repository}" + ("" if self.revision is None else f"@{self.revision}")
@@ -143,12 +182,16 @@ def push(
             api.create_repo(repository, private=private, exist_ok=True)
             if revision is not None:
                 api.create_branch(repository, branch=revision, exist_ok=True)
-            there = api.list_repo_files(repository, revision=revision)
+            # Another process may push meanwhile: the commit is refused unless it follows the one that is read here.
+            head = api.model_info(repository, revision=revision).sha
+            there = api.list_repo_files(repository, revision=head)
             changes = [hub.CommitOperationAdd(name, file) for name, file in files.items()]
             # Those of the model that was there before; other files of the repository are left alone.
             stale = [name for name in there if is_artifact_file(name) and name not in files]
             changes += [hub.CommitOperationDelete(name) for name in stale]
-            commit = api.create_commit(repository, changes, commit_message="Push a model of offramp", revision=revision)
+            commit = api.create_commit(
+                repository, changes, commit_message="Push a model of offramp", revision=revision, parent_commit=head
+            )
     return str(HubAddress(repository, commit.oid))
 
 
@@ -212,9 +255,29 @@ def _explain_errors(hub: Any, place: HubAddress, *, missing: str | None = None) 
                 got="one without" if hub.get_token() else "none",
                 hint=f"make another one on the settings page of the Hub, then {LOG_IN}",
             ) from error
+        if status == 412 and missing is None:
+            raise ArtifactError(
+                doing,
+                expected="a branch that nobody else writes to meanwhile",
+                got="a commit that was made since the push began",
+                hint="push again",
+            ) from error
         raise ArtifactError(f"{doing}: {_first_line(error)}", hint="try again later") from error
+    except _OURS:
+        raise
     except Exception as error:  # offline, refused or broken off: each version of the library has its own
+        if isinstance(error, OSError) and error.errno in _LOCAL:
+            raise _unwritable(hub, doing, error) from error
         raise _unreachable(hub, doing, error.__cause__ or error) from error
+
+
+def _unwritable(hub: Any, doing: str, error: OSError) -> ArtifactError:
+    """Return the error of files on this machine that cannot be read or written, such as on a full disk."""
+    place = error.filename or hub.constants.HF_HUB_CACHE
+    return ArtifactError(
+        f"{doing}: {error.strerror}: {place}",
+        hint="make room or give permission there, or choose another cache with HF_HUB_CACHE",
+    )
 
 
 def _unreachable(hub: Any, doing: str, error: BaseException) -> ArtifactError:

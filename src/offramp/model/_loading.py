@@ -18,7 +18,7 @@ from offramp.errors import ArtifactError, BudgetError, InputError, UnknownNameEr
 from offramp.exits import ExitSet
 from offramp.features._ids import MOST_RANKS, IdSketch
 from offramp.model._frontier import Contribution
-from offramp.model._hub import download, is_hub_address
+from offramp.model._hub import HubAddress, download, is_hub_address
 from offramp.model._model import EarlyExitModel
 from offramp.model._predictor import SavedArtifact, mark_saved
 from offramp.policy import POLICIES
@@ -61,8 +61,10 @@ def load(path: str | Path, *, backbone: Backbone | None = None, trust: Collectio
         raise InputError(
             expected="a backbone", got=type(backbone).__name__, hint="split the network with offramp.split first"
         )
+    address = None
     if is_hub_address(path):
         path = download(path)
+        address = HubAddress.of_snapshot(path)  # with the commit: the branch may move on
     artifact = read_artifact(path)
     content = artifact.content
     # The exits first: they have a file of their own size, which bounds what the network's factory is asked for.
@@ -105,7 +107,9 @@ def load(path: str | Path, *, backbone: Backbone | None = None, trust: Collectio
         backend=None if view is None else view.backend,
         tuned_on=view,
     )
-    return mark_saved(_at_request(model, content.at("request")), SavedArtifact.at(path, artifact.sha256))
+    # Other machines have no such folder of the cache, so their processes are given the address.
+    saved = SavedArtifact.at(path, artifact.sha256) if address is None else SavedArtifact(str(address), artifact.sha256)
+    return mark_saved(_at_request(model, content.at("request")), saved)
 
 
 def _unit(field: Field) -> CostUnit:

@@ -6,16 +6,36 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from offramp.errors import InputError
+from offramp.errors import InputError, OfframpError
 from offramp.model._answer import Answer, join_answers
 
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
 
-__all__ = ["OnError", "mark_inputs", "predict_marking", "refuse_errors"]
+__all__ = ["OnError", "is_input_error", "mark_inputs", "predict_marking", "refuse_errors"]
 
 OnError = Literal["raise", "mark"]
 """Treatment of bad inputs."""
+
+_MACHINE_ERRORS = (MemoryError, torch.OutOfMemoryError, torch.AcceleratorError)
+"""Too little memory, or a lost device."""
+
+_CPU_MEMORY = "DefaultCPUAllocator"
+"""Name in the message of the plain `RuntimeError` that torch raises when the CPU's memory is full."""
+
+
+def is_input_error(error: Exception) -> bool:
+    """Return whether an error may be due to an input: a network may raise anything for one that it cannot take.
+
+    A lack of memory, a lost device, and errors of offramp other than `InputError` are not: the same input may be
+    answered later or elsewhere.
+
+    Args:
+        error: The error.
+    """
+    if isinstance(error, OfframpError):
+        return isinstance(error, InputError)
+    return not isinstance(error, _MACHINE_ERRORS) and _CPU_MEMORY not in str(error)
 
 
 def refuse_errors(answer: Answer) -> Answer:
@@ -55,9 +75,9 @@ def _predict_part(
         hidden, sizes = model.prepare(_take(inputs, part))
         own = None if rows is None else rows[part]
         return model.answer(*model.engine.run(hidden, point=own, generator=generator), sizes, own)
-    except Exception as error:  # anything that a network may raise for an input that it cannot take
+    except Exception as error:
         count = part.stop - part.start
-        if not count:
+        if not count or not is_input_error(error):
             raise
         if count == 1:
             return mark_inputs(model, [str(error)])

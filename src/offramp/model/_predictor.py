@@ -15,12 +15,13 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from offramp._remote import find_file_system
 from offramp.data._images import decode_image
-from offramp.errors import ArtifactError, InputError, MissingExtraError, OfframpWarning
+from offramp.errors import ArtifactError, InputError, OfframpWarning
 from offramp.model._answer import Answer, join_answers
 from offramp.model._backends import backend_name
 from offramp.model._columns import ANSWER_COLUMNS, Column, answer_columns, column_names, read_column, write_columns
-from offramp.model._marking import mark_inputs
+from offramp.model._marking import is_input_error, mark_inputs
 from offramp.model._networks import check_device
 from offramp.runtime import BACKENDS
 
@@ -283,15 +284,11 @@ def _fetch(address: str) -> str:
 
     if is_hub_address(address):
         return str(download(address))
-    from fsspec.core import url_to_fs  # imported here, as it takes a while, and few artifacts are remote
-
+    filesystem, path = find_file_system(address)
     folder = mkdtemp(prefix="offramp-")
     atexit.register(rmtree, folder, ignore_errors=True)
     try:
-        filesystem, path = url_to_fs(address)
         filesystem.get(path.rstrip("/") + "/", folder + "/", recursive=True)
-    except ImportError as error:
-        raise MissingExtraError(f"cannot read {address}: {error}", hint="install that library") from error
     except Exception as error:  # each store has its own
         raise ArtifactError(
             f"the process on {socket.gethostname()} cannot read {address}: {error}",
@@ -332,7 +329,9 @@ class _LoadedModel:
         model = self._on_backend(next(pieces(), None)) if self._running is None else self._running
         try:
             answer = model.answer_many(pieces(), budget=settings.budget)
-        except Exception:  # anything that a network may raise for an input that it cannot take
+        except Exception as error:
+            if not is_input_error(error):
+                raise
             parts = [model.predict(piece, budget=settings.budget, on_error="mark") for piece in pieces()]
             answer = join_answers(parts)
         if unread:
@@ -397,7 +396,7 @@ def _read_sample(value: Any) -> Any:
     """Return one sample as preprocessing takes it.
 
     Raises:
-        InputError: If there is none, or its bytes are no image.
+        InputError: If there is none, its bytes are no image, or a list holds other things than numbers.
         ValueError: If nested lists differ in length.
     """
     if value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType":
@@ -412,7 +411,11 @@ def _read_sample(value: Any) -> Any:
 def _read_nested(value: Any) -> npt.NDArray[Any]:
     """Return nested lists of numbers, in any containers, as one array."""
     array = np.array(value.tolist() if isinstance(value, np.ndarray) else value)
-    return array if array.dtype != object else np.array([_read_nested(part) for part in array])
+    if array.dtype != object:
+        return array
+    if array.ndim == 0:  # None, a dictionary, a number that no type of numpy holds
+        raise InputError(expected="numbers in lists", got="a missing value" if value is None else type(value).__name__)
+    return np.array([_read_nested(part) for part in array])
 
 
 def _shape(sample: Any) -> tuple[int, ...] | None:

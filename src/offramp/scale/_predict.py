@@ -1,17 +1,18 @@
 """Batch inference over files by Ray Data, which continues after a lost driver: files with answers are skipped."""
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fsspec.core import url_to_fs
-
 from offramp._files import as_place, write_resumable
+from offramp._remote import find_file_system
 from offramp.errors import InputError, MissingExtraError, StoreError
 from offramp.model._predictor import Predictor
+from offramp.scale._workers import open_workers
 
 try:
     import pyarrow
@@ -25,7 +26,10 @@ KEY = "_predictor.json"
 """File of the settings that answers depend on: readers of Parquet skip names that begin with an underscore."""
 
 FORMATS = {".parquet": "parquet", ".arrow": "arrow", ".csv": "csv", ".json": "json", ".jsonl": "json"}
-"""Formats of inputs, by their suffix."""
+"""Formats of inputs, by their suffix in lower case."""
+
+MOST_NAMES = 5
+"""Names of files that an error lists at most."""
 
 MOST_BLOCKS = 10_000
 """Blocks of Ray Data at most: each takes the driver some milliseconds, and holds several files where there are more."""
@@ -40,11 +44,15 @@ def predict_files(
     error or a lost driver, the same call continues. Apart from that, `ray.data.Dataset.map_batches` with the predictor
     does the same, with any source and sink of Ray Data. Files are distributed, so give many of them, of seconds each.
 
+    If Ray is connected, that cluster is used and left running. Otherwise the cluster of RAY_ADDRESS is joined; without
+    it, workers are started on this machine and stopped at the end.
+
     Args:
         predictor: `model.predictor(...)`.
         inputs: Folder or address (`s3://bucket/inputs`) of Parquet, Arrow, CSV or JSON-lines files, which do not change
-            until the job has ended.
-        output: Folder or address for the answers. Processes of other machines must see it, and the inputs.
+            until the job has ended. Hidden files, and those whose name or folder begins with `_`, are left out.
+        output: Another folder or address, for the answers to these inputs alone. Processes of other machines must see
+            it, and the inputs.
         batch_rows: Rows that are read and answered together.
         **options: Options of `ray.data.Dataset.map`, such as `num_cpus`, `num_gpus` and `compute`.
 
@@ -52,12 +60,14 @@ def predict_files(
         The names of the files that this call wrote.
 
     Raises:
-        InputError: If there are no inputs, or two of them have one name without suffix.
-        StoreError: If the output holds answers of another predictor.
+        InputError: If there are no inputs, one of them has another format, two of them have one name without suffix, or
+            one of the folders is in the other.
+        StoreError: If the output holds answers of another predictor or to other inputs, or a place cannot be read.
     """
     if batch_rows < 1:
         raise InputError("batch_rows", expected="at least 1", got=f"{batch_rows}")
     work = _FileWork(predictor, _absolute(inputs), _absolute(output), batch_rows)
+    _check_apart(work.inputs, work.output)
     files = _list_inputs(work.inputs)
     work.check_output()
     written = set(_list_files(work.output))
@@ -65,12 +75,13 @@ def predict_files(
     if not waiting:
         return []
     data = _ray_data()
-    blocks = data.from_items(waiting, override_num_blocks=min(len(waiting), MOST_BLOCKS))
-    if isinstance(options.get("compute"), data.ActorPoolStrategy):  # actors take a class, tasks a function
-        answered = blocks.map(_FileWork, fn_constructor_kwargs=vars(work), **options)
-    else:
-        answered = blocks.map(work, **options)
-    return [str(row["answers"]) for row in answered.take_all()]
+    with open_workers(address=os.environ.get("RAY_ADDRESS") or None):  # Ray Data would join that cluster too
+        blocks = data.from_items(waiting, override_num_blocks=min(len(waiting), MOST_BLOCKS))
+        if isinstance(options.get("compute"), data.ActorPoolStrategy):  # actors take a class, tasks a function
+            answered = blocks.map(_FileWork, fn_constructor_kwargs=vars(work), **options)
+        else:
+            answered = blocks.map(work, **options)
+        return [str(row["answers"]) for row in answered.take_all()]
 
 
 def _ray_data() -> Any:
@@ -84,23 +95,55 @@ def _ray_data() -> Any:
 
 def _absolute(folder: str | Path) -> str:
     """Return an address, or the path of a folder whatever the working folder of a process is."""
-    return str(folder) if "://" in str(folder) else str(Path(folder).absolute())
+    place = as_place(folder)
+    return str(place.absolute() if isinstance(place, Path) else place)
+
+
+def _resolve(folder: str) -> str:
+    """Return an address, or the path of a folder without symbolic links, which may come to lead elsewhere."""
+    place = as_place(folder)
+    return str(place.resolve() if isinstance(place, Path) else place)
+
+
+def _check_apart(inputs: str, output: str) -> None:
+    """Refuse an output that is the folder of the inputs, or one in it or above it: answers would become inputs."""
+    (source, source_path), (target, target_path) = (find_file_system(_resolve(folder)) for folder in (inputs, output))
+    paths = PurePosixPath(source_path), PurePosixPath(target_path)
+    if source == target and (paths[0].is_relative_to(paths[1]) or paths[1].is_relative_to(paths[0])):
+        raise InputError(
+            "output",
+            expected=f"a folder beside the inputs, neither in {inputs} nor above it",
+            got=output,
+            hint="choose another output",
+        )
 
 
 def _list_files(address: str) -> list[str]:
     """Return the files in a folder, relative to it; those of a folder that is not there are none."""
-    filesystem, root = url_to_fs(address)
-    filesystem.invalidate_cache()
-    return [path.removeprefix(root).lstrip("/") for path in sorted(filesystem.find(root))]
+    filesystem, root = find_file_system(address)
+    try:
+        paths = sorted(filesystem.find(root))
+    except FileNotFoundError:
+        return []
+    except Exception as error:  # each store has its own
+        raise StoreError(
+            f"cannot list the files in {address}: {error}", hint="check the address, the credentials and the network"
+        ) from error
+    return [path.removeprefix(root).lstrip("/") for path in paths]
 
 
 def _list_inputs(address: str) -> list[dict[str, str]]:
     """Return the inputs of a job and the names of their answers, relative to their folders."""
     files: dict[str, str] = {}
+    unknown: list[str] = []
     for name in _list_files(address):
-        stem, _, suffix = name.rpartition(".")
-        if f".{suffix}" not in FORMATS or any(part.startswith(("_", ".")) for part in name.split("/")):
+        if any(part.startswith(("_", ".")) for part in name.split("/")):
             continue
+        suffix = PurePosixPath(name).suffix
+        if suffix.lower() not in FORMATS:
+            unknown.append(name)
+            continue
+        stem = name.removesuffix(suffix)
         answers = f"{stem}.parquet"
         if answers in files:
             raise InputError(
@@ -109,6 +152,14 @@ def _list_inputs(address: str) -> list[dict[str, str]]:
                 hint="rename one of them",
             )
         files[answers] = name
+    if unknown := [name for name in unknown if name]:  # the address of a file has one without a name
+        more = f" and {len(unknown) - MOST_NAMES} more" if len(unknown) > MOST_NAMES else ""
+        raise InputError(
+            f"inputs in {address}",
+            expected=f"only {', '.join(FORMATS)} files",
+            got=", ".join(unknown[:MOST_NAMES]) + more,
+            hint="convert or unpack them, or leave them out by a name that begins with _",
+        )
     if not files:
         raise InputError(
             f"inputs in {address}", expected=f"a folder of {', '.join(FORMATS)} files", got="none of these"
@@ -131,9 +182,9 @@ class _FileWork:
         Args:
             row: Its name, and that of its answers.
         """
-        filesystem, root = url_to_fs(self.inputs)
+        filesystem, root = find_file_system(self.inputs)
         path = f"{root}/{row['inputs']}"
-        kind = FORMATS[path[path.rindex(".") :]]
+        kind = FORMATS[PurePosixPath(path).suffix.lower()]
         wanted = [*self.predictor.columns, *self.predictor.keep] if self.predictor.columns else None
         source = dataset.dataset(path, filesystem=filesystem, format=kind)
         if wanted is not None and set(wanted) - set(source.schema.names):
@@ -162,19 +213,19 @@ class _FileWork:
 
     def check_output(self) -> None:
         """Write the settings that answers depend on, or check that the output has the same."""
-        settings = asdict(self.predictor) | {"batch_rows": self.batch_rows}
+        settings = asdict(self.predictor) | {"batch_rows": self.batch_rows, "inputs": _resolve(self.inputs)}
         for name in ("artifact", "device", "threads", "trust"):  # the hash says which artifact it is
             del settings[name]
         content = json.dumps(settings, sort_keys=True)
-        filesystem, root = url_to_fs(self.output)
-        if not filesystem.exists(f"{root}/{KEY}"):
+        place = as_place(self.output) / KEY
+        if not place.exists():
             with _open_whole(self.output, KEY) as temporary:
                 temporary.write_text(content, "utf-8")
-        before = json.loads(filesystem.cat_file(f"{root}/{KEY}"))
+        before = json.loads(place.read_bytes())
         now = json.loads(content)
         if differing := [name for name, value in now.items() if before.get(name) != value]:
             raise StoreError(
-                f"{self.output} holds answers of another predictor",
+                f"{self.output} holds answers of another predictor or to other inputs",
                 expected=", ".join(f"{name} {before.get(name)!r}" for name in differing),
                 got=", ".join(repr(now[name]) for name in differing),
                 hint="choose another output, or delete this one",

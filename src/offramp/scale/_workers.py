@@ -227,17 +227,18 @@ def _count_workers(threads: int, gpus: float) -> int:
         )
     if not gpus:
         return workers
-    most_gpus = max((machine.get("GPU", 0) for machine in machines), default=0)
-    if any(cpus) and gpus > most_gpus:
+    gpus_by_machine = [machine.get("GPU", 0) for machine in machines]
+    workers = sum(min(count // threads, int(free / gpus)) for count, free in zip(cpus, gpus_by_machine, strict=True))
+    if not workers and any(cpus):
+        most_gpus = max(free for count, free in zip(cpus, gpus_by_machine, strict=True) if count >= threads)
         raise InputError(
             "gpus",
-            expected=f"at most {most_gpus:g} per worker, the GPUs that Ray has on the largest machine",
+            expected=f"at most {most_gpus:g} per worker, the GPUs that Ray has on the largest machine with {threads} "
+            f"CPU{'s' * (threads > 1)}",
             got=f"{gpus:g}",
             hint="use machines with GPUs, or leave gpus out to work on CPUs",
         )
-    return sum(
-        min(count // threads, int(machine.get("GPU", 0) / gpus)) for count, machine in zip(cpus, machines, strict=True)
-    )
+    return workers
 
 
 class _NullFile(RawIOBase):
@@ -266,7 +267,7 @@ def _start(processors: int) -> None:
 def _join(address: str) -> None:
     host, _, port = address.rpartition(":")
     try:
-        if port.isdigit():  # Ray would try for minutes
+        if port.isdigit() and "://" not in host:  # Ray would try for minutes
             socket.create_connection((host, int(port)), timeout=ANSWER_S).close()
         _ray().init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (OSError, ValueError) as error:
