@@ -1,7 +1,7 @@
 """Worker processes on one or many machines, through Ray; no other file uses Ray.
 
 Jobs are plain Ray tasks, not Ray Data: each job names its rows and writes its own file, so no data flows back.
-docs/how-to/scale.md compares their overheads.
+docs/evidence/scale.md compares their overheads.
 """
 
 import logging
