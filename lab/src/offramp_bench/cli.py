@@ -23,6 +23,7 @@ CHECKS = {
     "catalogue": "catalogue",
     "claims": "paper",
     "costs": "costs",
+    "efficientnet": "scale.efficientnet",
     "few-exits": "few_exits",
     "frontier-quality": "frontier_quality",
     "frontier-time": "frontier_time",

@@ -22,6 +22,7 @@ from offramp_bench.page.results import TRACKS
 from offramp_bench.paper import evidence as paper
 from offramp_bench.places import RESULTS, ROOT
 from offramp_bench.runtime import evidence as runtime
+from offramp_bench.scale import efficientnet, large
 from offramp_bench.scale import evidence as scale
 from offramp_bench.tracks.results import BEGUN
 from offramp_bench.tracks.results import read_results as read_tracks
@@ -469,8 +470,14 @@ def readme_picture() -> str:
 
 
 def with_plan(document: str) -> str:
-    """docs/evidence/scale.md with the present forecasts between its two marks."""
-    return replace_marked(document, MARK, scale.plan(results("scale")))
+    """Return docs/evidence/scale.md with the present figures between its marks."""
+    for name, content in (
+        (MARK, scale.plan(results("scale"))),
+        (f"{MARK}: large networks", large.make_table(results("scale-large"))),
+        (f"{MARK}: EfficientNet", efficientnet.make_table(results("scale-efficientnet"))),
+    ):
+        document = replace_marked(document, name, content)
+    return document
 
 
 def with_guarantees(page: str, document: str) -> str:

@@ -14,11 +14,11 @@ __all__ = ["SortedIds"]
 RUN_IDS = 2**18
 """Number of ids that are collected before they are sorted and written: 2 MiB, and sorting takes some times that."""
 
-MOST_RUNS = 32
+MOST_RUNS = 64
 """Largest number of files that are merged at once."""
 
-BLOCK_IDS = 2**13
-"""Number of ids that are read from a file at a time: 64 KiB, so that merging holds 2 MiB too."""
+BLOCK_IDS = 2**12
+"""Number of ids that are read from a file at a time: 32 KiB, so that merging holds 2 MiB too."""
 
 
 @final
