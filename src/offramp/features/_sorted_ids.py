@@ -11,14 +11,14 @@ from offramp.features._ids import Ids
 
 __all__ = ["SortedIds"]
 
-RUN_IDS = 2**18
-"""Number of ids that are collected before they are sorted and written: 2 MiB, and sorting takes some times that."""
+RUN_IDS = 2**16
+"""Number of ids that are collected before they are sorted and written: 512 KiB, which sorting keeps in the cache."""
 
-MOST_RUNS = 64
-"""Largest number of files that are merged at once."""
+MOST_RUNS = 192
+"""Largest number of files that are merged, and open, at once."""
 
-BLOCK_IDS = 2**12
-"""Number of ids that are read from a file at a time: 32 KiB, so that merging holds 2 MiB too."""
+BLOCK_IDS = 2**11
+"""Number of ids that are read from a file at a time: 16 KiB, so that merging holds 3 MiB."""
 
 
 @final
