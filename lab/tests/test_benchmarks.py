@@ -13,8 +13,9 @@ from offramp_bench.bars import Bar, report
 from offramp_bench.evidence import (
     networks,
     page,
-    readme_picture,
+    readme_pictures,
     results,
+    table_pictures,
     track_pictures,
     with_calls,
     with_claims,
@@ -24,7 +25,6 @@ from offramp_bench.evidence import (
 )
 from offramp_bench.guarantees.tables import BLOCKS
 from offramp_bench.places import RESULTS
-from offramp_bench.readme_picture import PICTURE
 from tests.cases import each
 
 ROOT = Path(__file__).parent.parent.parent
@@ -64,10 +64,7 @@ def test_the_evidence_is_what_the_results_say() -> None:
     assert networks(results("architectures")) == (ROOT / "docs" / "reference" / "networks.md").read_text(), (
         "run python -m offramp_bench.evidence"
     )
-    for file, picture in {
-        PICTURE: readme_picture(),
-        **{ROOT / name: svg for name, svg in track_pictures().items()},
-    }.items():
+    for file, picture in (table_pictures() | track_pictures() | readme_pictures()).items():
         assert picture == file.read_text(), "run python -m offramp_bench.evidence"
     pages: dict[str, Callable[[str], str]] = {
         "README.md": with_headline,
