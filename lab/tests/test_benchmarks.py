@@ -1,6 +1,7 @@
 """The benchmarks run, their bars can be missed, and docs/evidence/tables.md is what the committed results say."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -76,6 +77,14 @@ def test_the_evidence_is_what_the_results_say() -> None:
     for name, filled in pages.items():
         document = (ROOT / name).read_text()
         assert filled(document) == document, "run python -m offramp_bench.evidence"
+
+
+def test_the_picture_of_speeds_names_every_point_but_those_of_earlyon() -> None:
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", table_pictures()[ROOT / "docs" / "evidence" / "runtime.svg"])
+    names = [row["name"] for row in results("runtime")["alternatives"]["images"]]
+    for name in (name for name in names if not name.startswith("earlyon")):
+        label = name.removeprefix("offramp ").removeprefix("ResNet-56, ").removesuffix(" float32")
+        assert texts.count(label) == 2, name  # batches of 1 and of 64
 
 
 @each(

@@ -20,7 +20,7 @@ _DEFAULT: _Style = ("blue", (), "o")
 _ROLES: dict[str, _Style] = {
     "gates": ("purple", (5, 2), "s"),
     "stopping": ("green", (1.5, 1.5), "^"),
-    "one threshold": ("gold", (1.5, 1.5), "^"),
+    "one threshold": ("gold", (1.5, 1.5), "<"),
 }
 """Styles of contestants that stand in several pictures; colours of policies are those of reports."""
 
