@@ -84,10 +84,6 @@ READ = {
 
 OTHERS = {
     "*LICENSE": ("the Apache Software Foundation", "the text of Apache-2.0, which may be copied unchanged"),
-    "docs/evidence/*.svg": (
-        "DejaVu fonts: outlines of letters, drawn by matplotlib",
-        "Bitstream Vera licence, which allows it",
-    ),
     "lab/weights/*.safetensors": (
         "fitted for the benchmarks; some start from the weights of others",
         "by file, see [lab/README.md](../../lab/README.md#weights); some not for commerce; not published",

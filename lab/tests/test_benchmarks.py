@@ -1,6 +1,7 @@
 """The benchmarks run, their bars can be missed, and docs/evidence/tables.md is what the committed results say."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,8 +14,9 @@ from offramp_bench.bars import Bar, report
 from offramp_bench.evidence import (
     networks,
     page,
-    readme_picture,
+    readme_pictures,
     results,
+    table_pictures,
     track_pictures,
     with_calls,
     with_claims,
@@ -24,7 +26,6 @@ from offramp_bench.evidence import (
 )
 from offramp_bench.guarantees.tables import BLOCKS
 from offramp_bench.places import RESULTS
-from offramp_bench.readme_picture import PICTURE
 from tests.cases import each
 
 ROOT = Path(__file__).parent.parent.parent
@@ -64,10 +65,7 @@ def test_the_evidence_is_what_the_results_say() -> None:
     assert networks(results("architectures")) == (ROOT / "docs" / "reference" / "networks.md").read_text(), (
         "run python -m offramp_bench.evidence"
     )
-    for file, picture in {
-        PICTURE: readme_picture(),
-        **{ROOT / name: svg for name, svg in track_pictures().items()},
-    }.items():
+    for file, picture in (table_pictures() | track_pictures() | readme_pictures()).items():
         assert picture == file.read_text(), "run python -m offramp_bench.evidence"
     pages: dict[str, Callable[[str], str]] = {
         "README.md": with_headline,
@@ -79,6 +77,14 @@ def test_the_evidence_is_what_the_results_say() -> None:
     for name, filled in pages.items():
         document = (ROOT / name).read_text()
         assert filled(document) == document, "run python -m offramp_bench.evidence"
+
+
+def test_the_picture_of_speeds_names_every_point_but_those_of_earlyon() -> None:
+    texts = re.findall(r"<text[^>]*>([^<]*)</text>", table_pictures()[ROOT / "docs" / "evidence" / "runtime.svg"])
+    names = [row["name"] for row in results("runtime")["alternatives"]["images"]]
+    for name in (name for name in names if not name.startswith("earlyon")):
+        label = name.removeprefix("offramp ").removeprefix("ResNet-56, ").removesuffix(" float32")
+        assert texts.count(label) == 2, name  # batches of 1 and of 64
 
 
 @each(

@@ -16,6 +16,7 @@ import offramp
 from offramp.errors import ArtifactError
 from offramp.serve import Scheduler
 from offramp.serve._admin import create_admin, run_admin
+from offramp.serve._charts import WIDTH
 from offramp.serve._history import History
 from offramp.serve._metrics import Metrics
 from offramp.serve._page import render_page
@@ -224,7 +225,7 @@ class TestPage:
         for name, share in shares.items():
             assert texts[texts.index(name) + 1] == share
         (marker,) = charts[0].iter("circle")
-        assert 0 < float(marker.attrib["cx"]) < 440
+        assert 0 < float(marker.attrib["cx"]) < WIDTH
         assert len(list(charts[2].iter("polyline"))) == 2
 
     def test_of_a_server_without_requests(self) -> None:

@@ -6,10 +6,12 @@ The results are what `python -m offramp_bench.NAME > lab/results/NAME.json` prin
 """
 
 import json
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from offramp.report._canvas import to_svg
+from offramp.report._canvas import Figure, in_style, to_svg
+from offramp.report._palette import PALETTE
 from offramp_bench import headline
 from offramp_bench import readme_picture as readme
 from offramp_bench.annotation.tables import measured_block
@@ -27,16 +29,17 @@ from offramp_bench.scale import evidence as scale
 from offramp_bench.tracks.results import BEGUN
 from offramp_bench.tracks.results import read_results as read_tracks
 
-PICTURE = ROOT / "docs" / "evidence" / "frontier.svg"
+EVIDENCE = ROOT / "docs" / "evidence"
 
 MARK = "evidence"
 
 CURVES = {
-    "default": ("an earlier default: ladder on a 4 x 4 grid, policy as tune prefers", "#1b6ca8", "-"),
-    "paper threshold": ("linear exits on the mean, global threshold", "#c0392b", "--"),
-    "paper gates": ("linear exits on the mean, gates; few epochs", "#c0392b", "-"),
+    "cascade": ("cascade: ResNet-20, then ResNet-56, exits in both", "green", "-"),
+    "default": ("an earlier default: ladder on a 4 x 4 grid, policy as tune prefers", "blue", "-"),
+    "paper threshold": ("linear exits on the mean, global threshold", "gold", "--"),
+    "paper gates": ("linear exits on the mean, gates; few epochs", "purple", "-"),
 }
-"""What the picture shows of the curves; the table shows all of them."""
+"""The curves of the picture, with their text in the legend, colour and dashes; the table shows all curves."""
 
 
 def results(name: str) -> dict[str, Any]:
@@ -250,47 +253,30 @@ embeddings. A stage may cost more than 30 % where no cut inside it was found. Wh
 """
 
 
-def draw(found: dict[str, Any], cascade: dict[str, Any]) -> None:
-    """Accuracy against cost, as a picture."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "offramp"  # the same picture from the same figures
-    from matplotlib import pyplot
-
-    figure, axis = pyplot.subplots(figsize=(7.5, 4.8), layout="constrained")
+@in_style
+def draw(found: dict[str, Any], cascade: dict[str, Any]) -> Figure:
+    """Draw accuracy against cost."""
+    figure = Figure(figsize=(9.3, 5.6), layout="constrained")
+    axes = figure.add_subplot()
     full = [rotation["full accuracy"] for rotation in found["rotations"]]
     level = 100 * sum(full) / len(full)
+    ink = PALETTE["ink"].light
+    axes.axhline(level, color=PALETTE["muted"].light, linewidth=0.8)
     for name, (label, colour, style) in CURVES.items():
-        rows = sorted(found["curves"][name], key=lambda row: row["asked"])
+        curves = cascade["curves"] if name == "cascade" else found["curves"]
+        rows = sorted(curves[name], key=lambda row: row["asked"])
         costs = [row["cost"]["mean"] for row in rows]
-        accuracy = [level + 100 * row["change"]["mean"] for row in rows]
+        accuracies = [level + 100 * row["change"]["mean"] for row in rows]
         spread = [100 * row["change"]["sd"] for row in rows]
-        axis.errorbar(costs, accuracy, yerr=spread, label=label, color=colour, linestyle=style, capsize=2)
-    rows = sorted(cascade["curves"]["cascade"], key=lambda row: row["asked"])
-    axis.errorbar(
-        [row["cost"]["mean"] for row in rows],
-        [level + 100 * row["change"]["mean"] for row in rows],
-        yerr=[100 * row["change"]["sd"] for row in rows],
-        label="cascade: ResNet-20, then ResNet-56, exits in both",
-        color="#1e8449",
-        capsize=2,
-    )
-    alone = cascade["static"]
-    axis.plot(
-        [static["cost"] for static in alone],
-        [level + 100 * static["change"]["mean"] for static in alone],
-        linestyle="",
-        marker="s",
-        color="#555555",
-        label="ResNet-20, -32, -44 alone",
-    )
-    axis.axhline(level, color="#555555", linewidth=0.8)
-    axis.plot([1], [level], marker="o", color="#555555", label=f"the full ResNet-56, {level:.1f} %")
-    axis.set(xlabel="relative cost (Mul-Adds over the full network's)", ylabel="accuracy on test, %", ylim=(70, 95.5))
-    axis.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
-    figure.savefig(PICTURE, metadata={"Date": None})
+        axes.errorbar(
+            costs, accuracies, yerr=spread, label=label, color=PALETTE[colour].light, linestyle=style, capsize=2
+        )
+    alone = [(static["cost"], level + 100 * static["change"]["mean"]) for static in cascade["static"]]
+    axes.plot(*zip(*alone, strict=True), linestyle="", marker="s", color=ink, label="ResNet-20, -32, -44 alone")
+    axes.plot([1], [level], linestyle="", marker="o", color=ink, label=f"the full ResNet-56, {level:.1f} %")
+    axes.set(xlabel="relative cost (Mul-Adds over the full network's)", ylabel="accuracy on test, %", ylim=(70, 95.5))
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
 
 
 PAGE = """# All tables of the evidence
@@ -454,19 +440,28 @@ def _three_numbers() -> str:
     return headline.numbers(results("runtime")["texts"], results("serving-int8"), results("annotation"))
 
 
-def track_pictures() -> dict[str, str]:
-    """Return the picture of each track, by its path: the footings of the default's exits and features."""
+def table_pictures() -> dict[Path, str]:
+    """Return the pictures of the page of all tables, by their files."""
     return {
-        f"docs/evidence/{track}-track.svg": to_svg(draw_track(list(read_results(RESULTS).footings(track).values())[-1]))
+        EVIDENCE / "frontier.svg": to_svg(draw(results("frontier_quality"), results("cascade"))),
+        EVIDENCE / "runtime.svg": to_svg(runtime.draw(results("runtime"))),
+    }
+
+
+def track_pictures() -> dict[Path, str]:
+    """Return the picture of each track, by its file: the footings of the default's exits and features."""
+    return {
+        EVIDENCE / f"{track}-track.svg": to_svg(draw_track(list(read_results(RESULTS).footings(track).values())[-1]))
         for track in TRACKS
     }
 
 
-def readme_picture() -> str:
-    """Return the picture of the README: a text task, if one was measured, and an image task."""
+def readme_pictures() -> dict[Path, str]:
+    """Return the pictures of the README, wide and narrow: a text task, if one was measured, and an image task."""
     tasks = _complete_tasks()
     first = next(name for name in ("banking77", "clinc150", "superpixels") if name in tasks)
-    return readme.draw(tasks, (first, "cifar10-t2t"))
+    shown = (first, "cifar10-t2t")
+    return {readme.PICTURE: readme.draw(tasks, shown), readme.NARROW: readme.draw(tasks, shown, narrow=True)}
 
 
 def with_plan(document: str) -> str:
@@ -503,11 +498,8 @@ def with_calls(document: str) -> str:
 
 
 if __name__ == "__main__":
-    draw(results("frontier_quality"), results("cascade"))
-    runtime.draw(results("runtime"))
-    readme.PICTURE.write_text(readme_picture())
-    for name, picture in track_pictures().items():
-        (ROOT / name).write_text(picture)
+    for file, picture in (table_pictures() | track_pictures() | readme_pictures()).items():
+        file.write_text(picture)
     (ROOT / "docs" / "reference" / "networks.md").write_text(networks(results("architectures")))
     (ROOT / "docs" / "evidence" / "tables.md").write_text(page())
     for name, filled in (

@@ -130,6 +130,15 @@ def test_lines_are_few_and_differ_without_colour() -> None:
     assert len({line.marker for line in lines}) == MOST
 
 
+def test_a_colour_means_the_same_in_every_picture() -> None:
+    parsed = parse_task(task())
+    tracks = (choose_lines([(parsed, footing)]) for footing in parsed.footings[:2])
+    policies, exits = ({line.name: line.colour for line in lines} for lines in tracks)
+    assert policies["linear exits: threshold"] == exits["ladder"] == PALETTE["blue"].light
+    assert policies["linear exits: learned gates"] == exits["JEI-DNN"] == PALETTE["purple"].light
+    assert exits["linear"] not in policies.values()
+
+
 def test_a_page_without_tasks(tmp_path: Path) -> None:
     text = text_of(write_page(Results((), None), tmp_path / "page.html").read_text(encoding="utf-8"))
     assert text.count("Not measured yet.") == 6

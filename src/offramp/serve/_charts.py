@@ -7,9 +7,10 @@ from html import escape
 
 __all__ = ["Series", "draw_bars", "draw_lines"]
 
-WIDTH, HEIGHT = 440, 260
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 40
-"""Margins of the axes."""
+WIDTH, HEIGHT = 360, 270
+"""Pixels: about the width of a phone, where text is then as large as it says."""
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 12, 64
+"""Margins of the axes; below are ticks, the label and the legend."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def draw_lines(
         parts.append(f'<rect x="{left}" y="{HEIGHT - 14}" width="10" height="10" style="{fill}"/>')
         parts.append(_text(left + 14, HEIGHT - 5, entry.name, "start"))
         left += 34 + 7 * len(entry.name)
-    parts.append(_text(WIDTH - RIGHT, HEIGHT - 5, x_label, "end"))
+    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - BOTTOM + 34, x_label, "middle"))
     return _svg(parts, y_label)
 
 

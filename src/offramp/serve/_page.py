@@ -5,6 +5,7 @@ from string import Template
 
 from offramp.policy import OperatingPoint
 from offramp.report._markup import prose, read_style
+from offramp.report._palette import SERIES
 from offramp.serve._charts import Series, draw_bars, draw_lines
 from offramp.serve._history import BIN_S, BINS, Bin, History
 from offramp.serve._metrics import REASONS
@@ -85,9 +86,9 @@ def _draw_frontier(scheduler: Scheduler) -> str:
     margin = max(0.05 * (max(accuracies) - min(accuracies)), 0.1)
     most = 1.05 * max(1.0, *(cost for cost, _ in (*points, current)))
     series = [
-        Series("full network", "grey", [(0, 100 * full), (most, 100 * full)]),
+        Series("full network", "ink", [(0, 100 * full), (most, 100 * full)]),
         Series("points", "blue", sorted(points)),
-        Series("in force", "orange", [current], line=False),
+        Series("in force", "purple", [current], line=False),
     ]
     y_range = min(accuracies) - margin, max(accuracies) + margin
     return draw_lines(series, x_label="relative cost", y_label="accuracy", x_range=(0, most), y_range=y_range)
@@ -112,7 +113,7 @@ def _draw_load(bins: list[Bin]) -> str:
 def _draw_latency(bins: list[Bin]) -> str:
     series = [
         Series(name, colour, _over_time([1000 * part.quantile_s(share) for part in bins]))
-        for (name, share), colour in zip(QUANTILES.items(), ("blue", "orange"), strict=True)
+        for (name, share), colour in zip(QUANTILES.items(), SERIES, strict=False)
     ]
     return _draw_minutes(series, "milliseconds")
 

@@ -13,15 +13,24 @@ __all__ = ["MOST", "Line", "choose_lines"]
 MOST = 7
 """Lines of a picture; with more, they cannot be told apart."""
 
-_STYLES: tuple[tuple[str, tuple[float, ...], str], ...] = (
-    ("blue", (), "o"),
-    ("orange", (5, 2), "s"),
-    ("green", (1.5, 1.5), "^"),
-    ("purple", (7, 2, 1.5, 2), "D"),
+_Style = tuple[str, tuple[float, ...], str]
+
+_DEFAULT: _Style = ("blue", (), "o")
+
+_ROLES: dict[str, _Style] = {
+    "gates": ("purple", (5, 2), "s"),
+    "stopping": ("green", (1.5, 1.5), "^"),
+    "one threshold": ("gold", (1.5, 1.5), "<"),
+}
+"""Styles of contestants that stand in several pictures; colours of policies are those of reports."""
+
+_OTHERS: tuple[_Style, ...] = (
+    ("orange", (7, 2, 1.5, 2), "D"),
     ("ink", (3, 1.5), "v"),
     ("grey", (), "X"),
     ("muted", (9, 3), "P"),
 )
+"""Styles of the rest, in this order, then those of roles that nobody has."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,7 @@ def choose_lines(footings: Sequence[tuple[Task, Footing]]) -> list[Line]:
         }
         if name not in names and not is_drawn:
             names.append(name)
+    styles = _assign_styles([contestants[name] for name in names[:MOST]])
     return [
         Line(
             name,
@@ -78,8 +88,26 @@ def choose_lines(footings: Sequence[tuple[Task, Footing]]) -> list[Line]:
             # Wide and below the others, so that a line on top of it is seen.
             3.4 if name == footing.default.name else 1.5,
         )
-        for name, (colour, dashes, marker) in zip(names[:MOST], _STYLES, strict=False)
+        for name, (colour, dashes, marker) in zip(names[:MOST], styles, strict=True)
     ]
+
+
+def _assign_styles(contestants: Sequence[Contestant]) -> list[_Style]:
+    """Return the style of each contestant; the first is the default."""
+    roles: list[str | None] = []
+    for contestant in contestants[1:]:
+        role = _find_role(contestant)
+        roles.append(None if role in roles else role)
+    rest = iter([*_OTHERS, *(style for role, style in _ROLES.items() if role not in roles)])
+    return [_DEFAULT, *(next(rest) if role is None else _ROLES[role] for role in roles)]
+
+
+def _find_role(contestant: Contestant) -> str | None:
+    if contestant.track == "policy":
+        return contestant.policy if contestant.policy in ("gates", "stopping") else None
+    if contestant.track == "exits":
+        return {"JEI-DNN": "gates", "linear": "one threshold"}.get(contestant.training)
+    return None
 
 
 def _label(contestant: Contestant) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 from xml.etree import ElementTree
 
 from offramp.report._canvas import Axes, Figure, canvas, in_style, short, to_svg
@@ -64,6 +65,8 @@ def draw_track(footings: Sequence[tuple[Task, Footing]]) -> Figure:
     lines = choose_lines(footings)
     rows = -(-len(footings) // COLUMNS)
     figure = Figure(figsize=(3.1 * COLUMNS, 2.6 * rows + 0.8), layout="constrained")
+    layout: Any = figure.get_layout_engine()
+    layout.set(h_pad=0.09, w_pad=0.06)  # inches: titles stay away from the edge
     grid = figure.subplots(rows, COLUMNS, squeeze=False).flat
     for axes, (task, footing) in zip(grid, footings, strict=False):
         _draw_curves(axes, task, footing, lines)

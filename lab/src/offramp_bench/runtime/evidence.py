@@ -2,14 +2,20 @@
 
 from typing import Any
 
-from offramp_bench.places import ROOT
+from offramp.report._canvas import Figure, in_style, write_labels
+from offramp.report._palette import PALETTE
 
 __all__ = ["TEXT_POINTS", "draw", "section"]
 
-PICTURE = ROOT / "docs" / "evidence" / "runtime.svg"
+STYLES = {
+    "offramp": ("offramp", "blue", "o"),
+    "earlyon": ("earlyon 0.3.0", "purple", "x"),
+    "": ("without exits; ResNet-56 where none is named", "ink", "s"),
+}
+"""Text in the legend, colour and mark of points, by how their names begin."""
 
-STYLES = {"offramp": ("#1e8449", "o"), "earlyon": ("#c0392b", "x"), "": ("#555555", "s")}
-"""Colour and mark of whoever's name begins so."""
+SIZES = (1, 64)
+"""Batch sizes of the panels."""
 
 TEXT_POINTS = {
     "guarantee": "At most one point lost, with 95 % confidence (`max_drop=0.01`)",
@@ -201,35 +207,56 @@ def _change(row: dict[str, Any]) -> str:
     return "" if row["change"] is None else f"{100 * row['change']:+.2f} ± {100 * row['half_width']:.2f}"
 
 
-def draw(found: dict[str, Any]) -> None:
-    """Accuracy against speed, at batch 1 and at 64."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "offramp"  # the same picture from the same figures
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 5), layout="constrained", sharey=True)
+@in_style
+def draw(found: dict[str, Any]) -> Figure:
+    """Draw accuracy against speed, at batch 1 and at 64."""
+    figure = Figure(figsize=(9.3, 8.6), layout="constrained")
+    panels = figure.subplots(2, 1)
     rows = found["alternatives"]["images"]
-    for axis, size in zip(axes, (1, 64), strict=True):
-        for place, row in enumerate(sorted(rows, key=lambda row: row[f"speedup at {size}"]["median"])):
-            kind = next(kind for kind in STYLES if row["name"].startswith(kind))
-            colour, mark = STYLES[kind]
-            speed, accuracy = row[f"speedup at {size}"]["median"], 100 * row["accuracy"]
-            axis.plot([speed], [accuracy], marker=mark, color=colour, linestyle="")
-            if kind != "earlyon":
-                name = row["name"].removeprefix("offramp ")
-                axis.annotate(
-                    name, (speed, accuracy), textcoords="offset points", xytext=(4, 4 - 11 * (place % 2)), fontsize=7
-                )
-        axis.axhline(100 * rows[0]["accuracy"], color="#555555", linewidth=0.8)
-        axis.set(xlabel=f"speed at batch {size}, full ResNet-56 = 1", xscale="log", xlim=(0.4, 14))
-        axis.set_xticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
-        axis.minorticks_off()
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("accuracy on test, %")
-    shown = {"offramp": "offramp", "earlyon": "earlyon 0.3.0", "": "without exits"}
-    for kind, (colour, mark) in STYLES.items():
-        axes[0].plot([], [], marker=mark, color=colour, linestyle="", label=shown[kind])
-    axes[0].legend(loc="lower left", frameon=False, fontsize="small")
-    figure.savefig(PICTURE, metadata={"Date": None})
+    full = 100 * rows[0]["accuracy"]
+    for axes in panels:
+        axes.axhline(full, color=PALETTE["muted"].light, linewidth=0.8)
+        axes.set(xscale="log", xlim=(0.4, 14), ylim=(92.0, 94.24))
+        axes.set_xticks([0.5, 1, 2, 4, 8], ["0.5", "1", "2", "4", "8"])
+        axes.minorticks_off()
+    places = {size: [_place(row, size) for row in rows] for size in SIZES}
+    for axes, size in zip(panels, SIZES, strict=True):
+        axes.set_xlabel(f"speed at batch {size}, full ResNet-56 = 1")
+        for row, place in zip(rows, places[size], strict=True):
+            _, colour, mark = STYLES[_kind(row)]
+            axes.plot(*place, marker=mark, color=PALETTE[colour].light, linestyle="")
+        axes.set_ylabel("accuracy on test, %")
+    for label, colour, mark in STYLES.values():
+        panels[0].plot([], [], marker=mark, color=PALETTE[colour].light, linestyle="", label=label)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(STYLES))
+    for axes, size in zip(panels, SIZES, strict=True):
+        # Of near points the slower one gets the room beside it.
+        named = sorted(
+            (*place, _short_name(row["name"]))
+            for row, place in zip(rows, places[size], strict=True)
+            if _kind(row) != "earlyon"
+        )
+        crowd = [(1.03**step, full) for step in range(-30, 90)]
+        write_labels(figure, axes, named, markers=places[size], crowd=crowd)
+    return figure
+
+
+def _kind(row: dict[str, Any]) -> str:
+    """Return the key of `STYLES` that a row's name begins with."""
+    return next(kind for kind in STYLES if row["name"].startswith(kind))
+
+
+def _place(row: dict[str, Any], size: int) -> tuple[float, float]:
+    """Return speed at a batch size, and accuracy in percent."""
+    return row[f"speedup at {size}"]["median"], 100 * row["accuracy"]
+
+
+def _short_name(name: str) -> str:
+    """Return the label of a point: what differs from ResNet-56.
+
+    Example:
+        >>> _short_name("ResNet-56, ONNX static INT8"), _short_name("offramp cascade"), _short_name("ResNet-20")
+        ('ONNX static INT8', 'cascade', 'ResNet-20')
+    """
+    return name.removeprefix("offramp ").removeprefix("ResNet-56, ").removesuffix(" float32")
