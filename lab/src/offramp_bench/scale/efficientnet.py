@@ -129,7 +129,9 @@ def _fit(network: Any, images: Any, labels: Any, *, epochs: int) -> None:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps)
     for epoch in range(epochs):
         losses = []
-        for rows in torch.randperm(len(labels)).split(BATCH_SIZE):
+        order = torch.randperm(len(labels))
+        for start in range(0, len(labels), BATCH_SIZE):
+            rows = order[start : start + BATCH_SIZE]
             scores = late(maps[rows].float())
             loss = nn.functional.cross_entropy(scores, targets[rows], label_smoothing=LABEL_SMOOTHING)
             optimizer.zero_grad()

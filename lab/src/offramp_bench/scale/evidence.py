@@ -109,6 +109,7 @@ def _throughput(extraction: dict[str, Any], inference: dict[str, Any] | None) ->
     shares = {
         "extraction, of the bare loop": extraction["share_of"]["bare"],
         "extraction, of the network alone": extraction["share_of"]["network alone"],
+        "extraction, by processor time, of the bare loop": extraction["processor_share_of"]["bare"],
     }
     if inference is not None:
         for name, share in inference["throughput of bare processes"].items():
