@@ -190,8 +190,8 @@ class Store:
         entry = self._entries[index]
         file = cache_folder() / f"{entry.sha256}.safetensors"  # by its content: another store may have the same shard
         if not file.exists() or place_size(file) != entry.bytes:
-            file.parent.mkdir(parents=True, exist_ok=True)
             try:
+                file.parent.mkdir(parents=True, exist_ok=True)
                 with write_atomically(file) as temporary:
                     place.download(temporary)
             except OSError as error:
