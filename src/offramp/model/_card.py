@@ -36,10 +36,10 @@ LONGEST_TEXT = 1000
 """Characters of a sentence at most."""
 
 _MARKUP = re.compile(r"[ ,;%()'A-Za-z0-9]|[^\x00-\x7f]|(?<=[^\W_])[-_](?=[^\W_])|(?<=\d)\.(?=\d)|(.)")
-"""One character: what is no markup where it stands, or, as a group, what may be; it is written by its number."""
+"""One character; those in the group may be markup, and are written by their numbers."""
 
 KINDS = {"text-classification": {"tokenize"}, "image-classification": {"channels_first", "center_crop", "resize"}}
-"""Tasks of the Hub, and the steps of preprocessing that tell them."""
+"""Tasks of the Hub, and the steps of preprocessing that identify each."""
 
 EXTRAS = {"timm": "timm", "transformers": "transformers", "transformers_images": "transformers", "llm": "llm"}
 """Extras that networks of these factories need."""
@@ -169,16 +169,16 @@ def _running(
 
 
 def _table(model: "EarlyExitModel") -> Iterator[str]:
-    """Yield the table of operating points, at most ROWS of them, evenly spread; the current one is among them."""
+    """Yield the table of operating points: at most ROWS of them, evenly spread, and the current one."""
     points, unit = model.frontier.points, model.unit
-    shown = {round(step * (len(points) - 1) / (ROWS - 1)) for step in range(ROWS)} if points else set()
+    rows = {round(step * (len(points) - 1) / (ROWS - 1)) for step in range(ROWS)} if points else set()
     chosen = next((place for place, point in enumerate(points) if _same(point, model.point)), None)
-    shown |= set() if chosen is None else {chosen}
-    extra = [f"{escape_markdown(unit.heading)}"] if unit.heading else []
+    rows |= set() if chosen is None else {chosen}
+    extra = [escape_markdown(unit.heading)] if unit.heading else []
     columns = ["relative cost", *extra, "accuracy, %", "change, points", "classifiers", ""]
     yield f"| {' | '.join(columns)} |"
     yield f"|{'---:|' * (len(columns) - 1)}---|"
-    for place in sorted(shown):
+    for place in sorted(rows):
         cost, accuracy = points[place].tune_metrics["cost"], points[place].tune_metrics["accuracy"]
         cells = [
             f"{cost:.3f}",
@@ -193,7 +193,7 @@ def _table(model: "EarlyExitModel") -> Iterator[str]:
     yield (
         f"The full network has {100 * model.full_accuracy:.2f} %. All figures are from the tune split, on which the "
         f"points were chosen. A relative cost of 0.5 is half of the full network's {escape_markdown(unit.noun)}. Shown "
-        f"are {len(shown)} of {len(points)} points of the policy {escape_markdown(model.policy)}."
+        f"are {len(rows)} of {len(points)} points of the policy {escape_markdown(model.policy)}."
     )
 
 
@@ -231,8 +231,8 @@ def _limits(model: "EarlyExitModel") -> Iterator[str]:
     yield "Single-label classification only."
     if model.splits:
         yield (
-            "The repository has hashed ids of some samples of the splits: who has an input can check whether it was "
-            "probably among them."
+            "The repository has hashed ids of some samples of the splits: anyone who has an input can check "
+            "whether it was probably among them."
         )
 
 
@@ -267,9 +267,9 @@ def draw_frontier(model: "EarlyExitModel") -> str:
     pairs = [(row["cost"], row["accuracy"]) for row in model.frontier.to_dicts()]
     now = (model.point.tune_metrics["cost"], model.point.tune_metrics["accuracy"])
     full = (1.0, model.full_accuracy)
-    shown = [accuracy for _, accuracy in (now, full)]  # in any case, however far below the best point
+    required = [accuracy for _, accuracy in (now, full)]  # shown however far below the best point they are
     top = max(accuracy for _, accuracy in [*pairs, now, full])
-    bottom = max(min(accuracy for _, accuracy in [*pairs, now, full]), min(top - DEEPEST, *shown))
+    bottom = max(min(accuracy for _, accuracy in [*pairs, now, full]), min(top - DEEPEST, *required))
     low, high = max(0.0, bottom - 0.05 * (top - bottom) - 0.002), min(1.0, top + 0.05 * (top - bottom) + 0.002)
     right = max(1.05, 1.05 * max(cost for cost, _ in [*pairs, now]))
     pairs = [pair for pair in pairs if pair[1] >= low]

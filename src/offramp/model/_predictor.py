@@ -191,11 +191,11 @@ def make_predictor(
     model.pick_rows(budget, 1)  # refuse a budget that no point meets
     if isinstance(keep, str):
         raise InputError("keep", expected="a list of names", got=f"'{keep}'", hint=f"give ['{keep}']")
-    if taken := [name for name in keep if name in ANSWER_COLUMNS]:
+    if reserved := [name for name in keep if name in ANSWER_COLUMNS]:
         raise InputError(
             "keep",
             expected=f"names other than {', '.join(ANSWER_COLUMNS)}, which the answers have",
-            got=", ".join(taken),
+            got=", ".join(reserved),
             hint="rename the column",
         )
     if isinstance(artifact, Path):

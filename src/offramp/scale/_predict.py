@@ -42,7 +42,7 @@ def predict_files(
 
     A file of answers is written whole or not at all, and a file that is there is not written again: after Ctrl-C, an
     error or a lost driver, the same call continues. Apart from that, `ray.data.Dataset.map_batches` with the predictor
-    does the same, with any source and sink of Ray Data. Files are distributed, so give many of them, of seconds each.
+    does the same, with any source and sink of Ray Data. Workers get whole files, so give many, of some seconds each.
 
     If Ray is connected, that cluster is used and left running. Otherwise the cluster of RAY_ADDRESS is joined; without
     it, workers are started on this machine and stopped at the end.
@@ -71,12 +71,12 @@ def predict_files(
     files = _list_inputs(work.inputs)
     work.check_output()
     written = set(_list_files(work.output))
-    waiting = [file for file in files if file["answers"] not in written]
-    if not waiting:
+    remaining = [file for file in files if file["answers"] not in written]
+    if not remaining:
         return []
     data = _ray_data()
     with open_workers(address=os.environ.get("RAY_ADDRESS") or None):  # Ray Data would join that cluster too
-        blocks = data.from_items(waiting, override_num_blocks=min(len(waiting), MOST_BLOCKS))
+        blocks = data.from_items(remaining, override_num_blocks=min(len(remaining), MOST_BLOCKS))
         if isinstance(options.get("compute"), data.ActorPoolStrategy):  # actors take a class, tasks a function
             answered = blocks.map(_FileWork, fn_constructor_kwargs=vars(work), **options)
         else:
