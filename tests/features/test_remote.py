@@ -8,8 +8,8 @@ import fsspec
 import pytest
 from fsspec.registry import known_implementations
 
-from offramp.errors import InputError, MissingExtraError, StoreError
-from offramp.features import extract
+from offramp.errors import CorruptFileError, InputError, MissingExtraError, StoreError
+from offramp.features import _store, extract
 from offramp.features._store import Store, cache_folder
 from tests.cases import refuses
 from tests.features.examples import CLEAN, contents, images, small_resnet
@@ -58,6 +58,14 @@ def test_a_cache_that_cannot_be_written(address: str, tmp_path: Path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with refuses(StoreError, problem="cannot copy memory://bucket/store/shards/000001.safetensors"):
         Store.open(address).shard(1)
+
+
+def test_a_damaged_copy_that_another_process_has_removed(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(address)
+    store = Store.open(address)
+    monkeypatch.setattr(_store, "file_sha256", lambda file: file.unlink() or "another hash")
+    with refuses(CorruptFileError, problem="does not match its checksum"):
+        store.shard(1)
 
 
 def test_the_same_call_redoes_what_is_damaged(address: str) -> None:

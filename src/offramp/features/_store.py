@@ -170,7 +170,7 @@ class Store:
             check_size(file, self._entries[index])
             if file_sha256(file) != self._entries[index].sha256:
                 if not isinstance(self.place, Path):
-                    file.unlink()  # else the same copy would be read again
+                    file.unlink(missing_ok=True)  # else the same copy would be read again
                 raise CorruptFileError(
                     f"{file} does not match its checksum",
                     hint="run the same extraction again: it redoes only this shard",

@@ -285,7 +285,8 @@ def _unreachable(hub: Any, doing: str, error: BaseException) -> ArtifactError:
     if hub.constants.is_offline_mode():
         return ArtifactError(
             doing,
-            expected="a connection to the Hub" + ("" if "push" in doing else ", or the model in the cache"),
+            expected="a connection to the Hub"
+            + ("" if doing.startswith("cannot push") else ", or the model in the cache"),
             got="HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE",
             hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE",
         )
