@@ -30,8 +30,10 @@ __all__ = ["FolderError", "OnnxAnswer", "OnnxNetwork", "load"]
 FORMAT, VERSION, SINGLE = "offramp-onnx", 1, "single.onnx"
 
 MOST_RATIO = 100
-LUMINANCE = (0.299, 0.587, 0.114)
 """Largest ratio of the sides of an image, as in `offramp.preprocessing`."""
+
+LUMINANCE = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue in gray, as in `offramp.preprocessing`."""
 
 ROUNDING = 1e-6
 """Relative tolerance of a budget, as in `offramp.runtime._dial`."""

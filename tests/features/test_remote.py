@@ -8,9 +8,10 @@ import fsspec
 import pytest
 from fsspec.registry import known_implementations
 
-from offramp.errors import InputError, MissingExtraError, StoreError
-from offramp.features import extract
+from offramp.errors import CorruptFileError, InputError, MissingExtraError, StoreError
+from offramp.features import _store, extract
 from offramp.features._store import Store, cache_folder
+from tests.cases import refuses
 from tests.features.examples import CLEAN, contents, images, small_resnet
 
 OPTIONS: dict[str, Any] = {"views": (CLEAN,), "batch_size": 4, "shard_mb": 0.03, "threads": 1}
@@ -49,6 +50,22 @@ def test_shards_are_copied_when_they_are_read_and_only_then(address: str) -> Non
     copy.unlink()
     copy.write_bytes(b"torn")
     assert Store.open(address).shard(1)["ids"].tolist() == ids
+
+
+def test_a_cache_that_cannot_be_written(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(address)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with refuses(StoreError, problem="cannot copy memory://bucket/store/shards/000001.safetensors"):
+        Store.open(address).shard(1)
+
+
+def test_a_damaged_copy_that_another_process_has_removed(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(address)
+    store = Store.open(address)
+    monkeypatch.setattr(_store, "file_sha256", lambda file: file.unlink() or "another hash")
+    with refuses(CorruptFileError, problem="does not match its checksum"):
+        store.shard(1)
 
 
 def test_the_same_call_redoes_what_is_damaged(address: str) -> None:

@@ -48,14 +48,15 @@ def test_sorted_and_shared_ids_are_those_of_all_at_once(first: list[list[int]], 
 
 def test_many_ids_are_in_files_and_repeats_in_none(tmp_path: Path) -> None:
     many = SortedIds(np.split(np.random.default_rng(0).permutation(1_000), 50), tmp_path)
-    assert not many.all_held
-    assert sum(file.stat().st_size for file in tmp_path.iterdir()) == 8 * (1_000 - len(many.held))
+    assert not many.all_in_memory
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) == 8 * (1_000 - len(many.in_memory))
     assert [id_ for block in many.blocks() for id_ in block.tolist()] == list(range(1_000))
-    assert many.hold(np.array([-1, *many.held, 1_000])).tolist() == [False, *[True] * len(many.held), False]
-    assert SortedIds([], tmp_path).hold(np.array([1])).tolist() == [False]
+    held = many.in_memory
+    assert many.contains(np.array([-1, *held, 1_000])).tolist() == [False, *[True] * len(held), False]
+    assert SortedIds([], tmp_path).contains(np.array([1])).tolist() == [False]
     repeats = SortedIds([np.array([5, 5, 7])] * 100, tmp_path / "unused")
-    assert repeats.all_held
-    assert repeats.held.tolist() == [5, 7]
+    assert repeats.all_in_memory
+    assert repeats.in_memory.tolist() == [5, 7]
 
 
 @pytest.mark.parametrize("order", [sorted, lambda ids: sorted(ids, key=lambda id_: id_ * 7919 % 10_007)])

@@ -20,7 +20,7 @@ from offramp.model._outcomes import compute_outcomes, simulate
 from offramp.report._answers import answers_at, coverages
 from offramp.uncertainty._conformal import class_thresholds
 from tests.artifact_examples import assert_same
-from tests.cases import each
+from tests.cases import each, refuses
 from tests.model.examples import LINEAR, PREPROCESSING, backbone, images
 
 Calibrated = tuple[EarlyExitModel, StoreSource]
@@ -199,6 +199,11 @@ class TestDatasets:
             assert [point.tune_metrics for point in found.points[policy]] == [point.tune_metrics for point in points]
         with pytest.raises(SplitError, match="the same samples"):
             offramp.fit(backbone(), pairs[0], arrays[0], **options)
+
+    @each("store", ["s3://bucket/features", Path("s3://bucket/features")])
+    def test_their_features_are_kept_in_a_folder(self, store: str | Path) -> None:
+        with refuses(InputError, problem="store", expected="a folder", got=f"'{store}'"):
+            offramp.fit(named_backbone(), images(60, seed=1), images(40, seed=2), store=store, anyway=True)
 
     def test_without_labels_are_refused(self) -> None:
         data = datasets.Dataset.from_dict({"text": ["a"], "kind": ["red"]})

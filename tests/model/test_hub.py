@@ -23,7 +23,8 @@ from markdown_it import MarkdownIt
 import offramp
 from offramp.backbone import Factory
 from offramp.errors import ArtifactError, InputError, MissingExtraError, UntrustedNameError
-from offramp.model._card import BOTTOM, HEIGHT, TOP, draw_frontier, write_card
+from offramp.model._card import write_card
+from offramp.model._frontier_picture import BOTTOM, HEIGHT, TOP, draw_frontier
 from offramp.model._hub import HubAddress, download
 from tests.artifact_examples import assert_same
 from tests.cases import each, refuses
@@ -254,8 +255,10 @@ class TestOffline:
         offramp.load(ADDRESS)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         assert_same(offramp.load(ADDRESS), model(), INPUTS)
-        with refuses(ArtifactError, problem="hf://somebody/else", got="HF_HUB_OFFLINE", hint="unset HF_HUB_OFFLINE"):
-            offramp.load("hf://somebody/else")
+        refusal = {"expected": "or the model in the cache", "got": "HF_HUB_OFFLINE", "hint": "unset HF_HUB_OFFLINE"}
+        for address in ("hf://somebody/else", "hf://somebody/push"):
+            with refuses(ArtifactError, problem=address, **refusal):
+                offramp.load(address)
         with refuses(ArtifactError, problem="cannot push", got="HF_HUB_OFFLINE"):
             model().push_to_hub(NAME)
 

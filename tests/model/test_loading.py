@@ -16,7 +16,7 @@ import offramp
 from offramp.errors import ArtifactError, InputError, OfframpError, UnknownNameError, UntrustedNameError
 from offramp.model._model import EarlyExitModel
 from tests.artifact_examples import assert_same, at, change_bytes, change_manifest, change_tensors, tensor_file
-from tests.cases import each
+from tests.cases import each, refuses
 from tests.model import text_examples
 from tests.model.artifact_examples import PICTURES, VECTORS, averaged, linked, resnet
 from tests.model.examples import LINEAR
@@ -579,3 +579,9 @@ def test_inputs_of_another_size_are_refused_in_words(ladder: tuple[EarlyExitMode
     change_manifest(folder, put("content.pooling", "mean"))
     with pytest.raises(offramp.errors.InputError, match="exit after stage 0: expected 512 features per sample, got 16"):
         offramp.load(folder).at(cost=2).predict(PICTURES)
+
+
+@each("address", ["s3://bucket/my-offramp", "file:///my-offramp", Path("s3://bucket/my-offramp")])
+def test_an_address_is_no_folder(address: str | Path) -> None:
+    with refuses(InputError, expected="a folder or hf://", got=f"'{address}'", hint="copy"):
+        offramp.load(address)

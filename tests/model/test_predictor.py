@@ -131,6 +131,11 @@ class TestColumns:
             sets = [members.nonzero().flatten().tolist() for members in expected.prediction_sets[0.1]]
             assert [list(row["set"]) for row in rows] == sets
 
+    @each("kind", KINDS)
+    def test_the_inputs_are_kept_once(self, vectors: offramp.EarlyExitModel, kind: str) -> None:
+        predictor = vectors.predictor(column="x", keep=["x", "id", "x"], trust=[PAIR])
+        assert list(rows_of(predictor(batch_of(kind, inputs(3))))[0]) == ["x", "id", *NAMES]
+
     def test_an_iterator_of_batches(self, vectors: offramp.EarlyExitModel) -> None:
         predictor = vectors.predictor(column="x", keep=["id"], trust=[PAIR])
         parts = predictor(batch_of("frame", part) for part in np.array_split(inputs(), 3))
@@ -391,6 +396,7 @@ class TestRefusals:
             ({"x": [1]}, "the column id", "columns x"),
             ({}, "the columns x, id", "no columns"),
             (pandas.DataFrame({"y": [1]}), "the columns x, id", "columns y"),
+            (pandas.DataFrame({0: [1], 1: [2]}), "the columns x, id", "columns 0, 1"),
             (pyarrow.table({"y": [1]}), "the columns x, id", "columns y"),
             ({"x": [1, 2, 3], "id": [1]}, "one length", "{'x': 3, 'id': 1}"),
             (np.ones((2, 12)), "a batch as columns", "ndarray"),
@@ -418,6 +424,7 @@ class TestRefusals:
             ({"backend": "onnx", "device": "cuda"}, InputError, {"expected": "no device", "got": "cuda"}),
             ({"keep": ["label"]}, InputError, {"problem": "keep", "got": "label", "hint": "rename"}),
             ({"keep": "id"}, InputError, {"problem": "keep", "hint": "['id']"}),
+            ({"artifact": Path("hf://owner/name")}, InputError, {"expected": "address as text", "got": "hf:/owner"}),
         ],
     )
     def test_of_settings(self, vectors: offramp.EarlyExitModel, options: Any, error: Any, fields: Any) -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -109,6 +110,13 @@ def test_any_network_comes_back_when_it_is_given(name: str, tmp_path: Path) -> N
     loaded = offramp.load(tmp_path, backbone=saved.backbone)
     assert loaded.backbone is saved.backbone
     assert_same(saved, loaded, inputs)
+
+
+@each("condition", ["cost", "max_drop"])
+def test_a_point_chosen_by_a_number_of_numpy(frontier: EarlyExitModel, tmp_path: Path, condition: str) -> None:
+    chosen = frontier.at(**{condition: np.float32(0.875)})
+    chosen.save(tmp_path, weights=True)
+    assert offramp.load(tmp_path).point.tune_metrics == chosen.point.tune_metrics
 
 
 def test_cascades_come_back_as_cascades_that_average() -> None:

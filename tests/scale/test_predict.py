@@ -148,6 +148,29 @@ class TestFiles:
         assert table["id"].to_pylist() == list(range(20))
         assert table["label"].to_pylist() == model.predict(pixels()[:20]).labels.tolist()
 
+    def test_the_inputs_are_kept(self, model: offramp.EarlyExitModel, tmp_path: Path) -> None:
+        (tmp_path / "in").mkdir()
+        column = pyarrow.FixedShapeTensorArray.from_numpy_ndarray(pixels()[:4])
+        parquet.write_table(pyarrow.table({"image": column}), tmp_path / "in" / "a.parquet")
+        predictor = model.predictor(column="image", keep=["image"], budget=np.float32(1), threads=1)
+        predict_files(predictor, tmp_path / "in", tmp_path / "out")
+        answers = parquet.read_table(tmp_path / "out" / "a.parquet")
+        assert answers["image"].to_pylist() == column.to_pylist()
+        assert answers["label"].to_pylist() == model.predict(pixels()[:4], budget=1).labels.tolist()
+
+    def test_a_damaged_file_is_named(self, predictor: Predictor, tmp_path: Path) -> None:
+        """Both where its columns are read and where its rows are."""
+        (tmp_path / "in").mkdir()
+        file = tmp_path / "in" / "a.parquet"
+        rows = pyarrow.table({"id": np.arange(4), "image": np.zeros((4, 3072)).tolist()})
+        parquet.write_table(rows, file, compression="gzip", use_dictionary=False)
+        content = file.read_bytes()
+        for damaged in (content[:9], content[:4] + bytes(50) + content[54:]):
+            file.write_bytes(damaged)
+            with pytest.raises(Exception, match=r"(?s)cannot read .*/in/a\.parquet: .*write the file again"):
+                predict_files(predictor, tmp_path / "in", tmp_path / "out")
+        assert not list((tmp_path / "out").glob("*.parquet*"))
+
     def test_an_error_names_the_file(self, predictor: Predictor, tmp_path: Path) -> None:
         (tmp_path / "in").mkdir()
         parquet.write_table(pyarrow.table({"id": [1], "picture": [1]}), tmp_path / "in" / "a.parquet")
@@ -242,6 +265,11 @@ class TestRefusals:
         with refuses(InputError, problem="output"):
             predict_files(predictor, "memory://bucket/in", "memory://bucket/in/out/")
         assert not list(shards.rglob("_predictor.json"))
+
+    def test_of_an_output_that_is_a_file(self, predictor: Predictor, shards: Path, tmp_path: Path) -> None:
+        (tmp_path / "out").touch()
+        with refuses(StoreError, problem="cannot write", hint="give permission"):
+            predict_files(predictor, shards, tmp_path / "out")
 
     def test_of_a_scheme_that_nothing_opens(self, predictor: Predictor, shards: Path, tmp_path: Path) -> None:
         with refuses(InputError, problem="fsspec cannot open nothing://in"):

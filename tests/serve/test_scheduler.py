@@ -154,7 +154,7 @@ class TestQueue:
 
     def test_refuses_what_it_cannot_hold(self) -> None:
         scheduler = Scheduler(model(), max_batch=2, max_queue=4)
-        with pytest.raises(InputError, match="at most 4, as the queue holds, got 5"):  # it would never fit
+        with pytest.raises(InputError, match="at most 4, the size of the queue, got 5"):  # it would never fit
             scheduler.submit(images(5, seed=3)[0])
         inputs = images(3, seed=3)[0]
         first = scheduler.submit(inputs)

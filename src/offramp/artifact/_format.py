@@ -22,6 +22,7 @@ from torch import Tensor
 
 from offramp._files import TEMPORARY, hold_lock, write_atomically
 from offramp._registry import Registry, check_own_name
+from offramp._remote import is_address
 from offramp.errors import ArtifactError, InputError, StoreError, UntrustedNameError
 
 __all__ = [
@@ -71,9 +72,6 @@ LARGEST = 1e30
 
 MOST_DIMENSIONS = 32
 """Dimensions of a tensor at most: with more than 64, most operations of torch end in an error."""
-
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-"""Beginning of an address from which `Path` has removed a slash; one letter would be a drive of Windows."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -220,7 +218,7 @@ def check_folder(path: str | Path) -> None:
         Traceback (most recent call last):
         offramp.errors.InputError: expected a folder, got 's3://bucket/my-offramp'; save to a folder and copy it there
     """
-    if "://" not in str(path) and not _ADDRESS.match(Path(path).as_posix()):
+    if not is_address(Path(path).as_posix()):
         return
     hint = "save to a folder and copy it there"
     if str(path).startswith("hf:/"):

@@ -158,17 +158,18 @@ def _find_core() -> list[Library]:
 
 def _find_extras() -> list[Extra]:
     """Return the extras in the order in which offramp declares them."""
-    found: dict[str, list[Library]] = {}
+    by_extra: dict[str, list[Library]] = {}
     for extra, library in _list_requirements("offramp"):
         if extra:
-            found.setdefault(extra, []).append(library)
-    return [Extra(name, tuple(libraries)) for name, libraries in found.items()]
+            by_extra.setdefault(extra, []).append(library)
+    return [Extra(name, tuple(libraries)) for name, libraries in by_extra.items()]
 
 
 def _list_requirements(distribution: str) -> Iterator[tuple[str, Library]]:
     """Yield the extra, "" for none, and the library of each requirement without other conditions.
 
-    For a library with an extra of its own, such as `ray[serve]`, also those libraries of that extra that will not do.
+    For a library with an extra of its own, such as `ray[serve]`, yield those libraries of that extra too that will not
+    do.
     """
     from importlib.metadata import requires  # not above: only this command needs it
 
@@ -209,7 +210,7 @@ def _read_release(text: str) -> tuple[int, ...]:
 
 
 def _describe_machine() -> tuple[dict[str, Any], list[str]]:
-    """Return a description of the machine as torch sees it, and what is wrong."""
+    """Return a description of the machine as torch sees it, and its problems."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     machine: dict[str, Any] = {"processor": platform.processor() or platform.machine(), "cores": cores}
     try:
@@ -277,10 +278,10 @@ def _find_quota() -> int | None:
 
 
 def _find_problems(core: list[Library], extras: list[Extra]) -> list[str]:
-    """Return what is wrong with the libraries."""
+    """Return the problems of the libraries."""
     missing = [library.name for library in core if library.installed is None]
     problems = [f"{', '.join(missing)} not installed: pip install offramp"] if missing else []
-    old = {str(library): "offramp" for library in core if library.too_old}
+    upgrades = {str(library): "offramp" for library in core if library.too_old}
     for extra in extras:
-        old |= {str(library): f"'offramp[{extra.name}]'" for library in extra.libraries if library.too_old}
-    return problems + [f"{library} is too old: pip install --upgrade {what}" for library, what in old.items()]
+        upgrades |= {str(library): f"'offramp[{extra.name}]'" for library in extra.libraries if library.too_old}
+    return problems + [f"{library} is too old: pip install --upgrade {what}" for library, what in upgrades.items()]

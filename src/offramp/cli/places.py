@@ -48,7 +48,7 @@ def check_artifact(out: Path) -> None:
 
 
 def find_address(artifact: Path) -> str:
-    """Return what other commands and machines find an artifact by: its address if it is from the Hub, else its folder.
+    """Return the address of an artifact from the Hub, for other commands and machines; the folder of any other one.
 
     Args:
         artifact: Folder of the artifact, as `fetch_artifact` returns it.

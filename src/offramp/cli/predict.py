@@ -129,10 +129,10 @@ def predict(
     backend, batch_size = read_run(latency, backend, batch_size)
     batch_size = batch_size or 64
     _check_device(device, backend=backend)
-    opened = open_artifact(artifact, trust, device=device)
-    assert opened.saved is not None
-    digest = opened.saved.sha256  # it covers all files, and is of those that were loaded: others may replace them
-    model = with_latency_file(opened, latency, latency_batch_size)
+    model = open_artifact(artifact, trust, device=device)
+    assert model.saved is not None
+    digest = model.saved.sha256  # of the files that were loaded: others may take their place
+    model = with_latency_file(model, latency, latency_batch_size)
     if device is not None:
         model.exits.to(device)
     backend = backend_name(model) if backend is None else backend

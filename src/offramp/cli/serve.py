@@ -238,12 +238,12 @@ def serve(
         if replicas is not None and value:
             raise InputError(expected=f"{option} or --replicas", got="both", hint="leave one out")
     ports = {"--port": port, "--grpc-port": grpc_port, "--admin-port": admin_port}
-    taken: dict[int, str] = {}
+    option_of: dict[int, str] = {}
     for option, number in ports.items():
-        if number in taken:
-            raise InputError(option, expected=f"another port than {taken[number]}", got=f"{number} for both")
+        if number in option_of:
+            raise InputError(option, expected=f"another port than {option_of[number]}", got=f"{number} for both")
         if number is not None:
-            taken[number] = option
+            option_of[number] = option
     counts = None if replicas is None else _read_replicas(replicas)
     cluster = cluster or os.environ.get("RAY_ADDRESS")
     if counts is None or not (cluster or write_config):

@@ -158,17 +158,17 @@ def read_label_blocks(
     numbers = map_numbers(_encode_blocks(blocks, codes, first_rows))
     values = list(codes)
     integers = bool(values) and not any(value is None or isinstance(value, str) for value in values)
-    different = read_labels(
+    labels = read_labels(
         np.array(values) if integers else values,
         classes=classes,
         names=names,
         place=lambda code: place(first_rows[code]),
     )
-    if not different.labelled:
-        return Labels.missing(len(numbers), different.classes)
+    if not labels.labelled:
+        return Labels.missing(len(numbers), labels.classes)
     starts = range(0, len(numbers), BLOCK_ROWS)
-    blocks_of_labels = (different.numbers[numbers[start : start + BLOCK_ROWS]] for start in starts)
-    return Labels(map_numbers(blocks_of_labels), different.classes)
+    blocks_of_labels = (labels.numbers[numbers[start : start + BLOCK_ROWS]] for start in starts)
+    return Labels(map_numbers(blocks_of_labels), labels.classes)
 
 
 def _encode_blocks(

@@ -216,10 +216,11 @@ def _drop_empty_end(records: Iterator[Record]) -> Iterator[Record]:
 
 @final
 class _Lines:
-    """Lines of a binary stream as texts, counting bytes; `returns` end lines too."""
+    """Lines of a binary stream as texts, counting bytes; `returns` end lines too, `first` is the first of the file."""
 
-    def __init__(self, stream: BinaryIO, *, returns: bool) -> None:
+    def __init__(self, stream: BinaryIO, *, returns: bool, first: bool) -> None:
         self.position = stream.tell()
+        self._mark = BYTE_ORDER_MARK if first else b""
         self._pieces = _split_returns(stream) if returns else iter(stream)
 
     def __iter__(self) -> "_Lines":
@@ -227,8 +228,8 @@ class _Lines:
 
     def __next__(self) -> str:
         content = next(self._pieces)
-        text = content if self.position else content.removeprefix(BYTE_ORDER_MARK)
         self.position += len(content)
+        text, self._mark = content.removeprefix(self._mark), b""
         return text.decode()
 
 
@@ -241,7 +242,7 @@ def _split_returns(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _csv(stream: BinaryIO, line: int, _two: bool) -> Iterator[Record]:
-    lines = _Lines(stream, returns=True)
+    lines = _Lines(stream, returns=True, first=not line)
     # Strict: an open quote would otherwise swallow the rest of the file.
     reader = csv.reader(lines, strict=True)
     while True:
@@ -263,7 +264,7 @@ def _tsv(stream: BinaryIO, line: int, two: bool) -> Iterator[Record]:
 
 
 def _txt(stream: BinaryIO, line: int, _two: bool) -> Iterator[Record]:
-    lines = _Lines(stream, returns=False)
+    lines = _Lines(stream, returns=False, first=not line)
     for number, content in enumerate(lines, line + 1):
         text = content.removesuffix("\n").removesuffix("\r")
         yield number, lines.position, [text] if text else []

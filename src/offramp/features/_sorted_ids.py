@@ -53,7 +53,7 @@ class SortedIds:
                     self._files.append(self._write([held]))
                     held = held[:0]
                 waiting, num_waiting = [held], len(held)
-        self.held = np.unique(np.concatenate([held, *waiting]))
+        self.in_memory = np.unique(np.concatenate([held, *waiting]))
         """The ids that are in no file: all of them if they are few."""
         while len(self._files) > MOST_RUNS:
             merged, self._files = self._files[:MOST_RUNS], self._files[MOST_RUNS:]
@@ -62,22 +62,22 @@ class SortedIds:
                 file.unlink()
 
     @property
-    def all_held(self) -> bool:
+    def all_in_memory(self) -> bool:
         """True if no id is in a file."""
         return not self._files
 
-    def hold(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Return for each of `n` ids whether it is among those that are held."""
-        if not len(self.held):
+    def contains(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        """Return for each of `n` ids whether it is among those in memory."""
+        if not len(self.in_memory):
             return np.full(len(ids), False)
         # Not np.isin, which sorts both together.
-        nearest = np.minimum(np.searchsorted(self.held, ids), len(self.held) - 1)
-        return np.asarray(self.held[nearest] == ids)
+        nearest = np.minimum(np.searchsorted(self.in_memory, ids), len(self.in_memory) - 1)
+        return np.asarray(self.in_memory[nearest] == ids)
 
     def blocks(self) -> Iterator[Ids]:
         """Yield the ids in ascending order, each once, in blocks."""
-        if len(self.held) or self._files:
-            yield from _merge([iter([self.held] if len(self.held) else []), *map(_read, self._files)])
+        if len(self.in_memory) or self._files:
+            yield from _merge([iter([self.in_memory] if len(self.in_memory) else []), *map(_read, self._files)])
 
     def intersect(self, other: "SortedIds") -> Iterator[Ids]:
         """Yield the ids that are in both, in ascending order, in blocks."""

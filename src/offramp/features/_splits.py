@@ -214,8 +214,8 @@ def _intersect_sources(read: Callable[[], Iterable[Ids]], sources: Mapping[str, 
         later = SortedIds(read(), _make_folder(folder, "later"))
         for number, (split, source) in enumerate(sources.items()):
             pieces = _read_ids(source)
-            if later.all_held:  # of a large split, only what a small one has need be sorted
-                pieces = (piece[later.hold(piece)] for piece in pieces)
+            if later.all_in_memory:  # of a large split, only what a small one has need be sorted
+                pieces = (piece[later.contains(piece)] for piece in pieces)
             blocks = later.intersect(SortedIds(pieces, _make_folder(folder, str(number))))
             shared[split] = np.concatenate([np.empty(0, np.int64), *blocks])
     return shared
@@ -227,14 +227,14 @@ def _make_folder(folder: str, name: str) -> Path:
     return path
 
 
-def _find_row(wanted: int, source: BatchSource) -> int:
-    """Return the first row of a source with an id that it has."""
+def _find_row(sample_id: int, source: BatchSource) -> int:
+    """Return the first row of a source with this id, which must be there."""
     num_rows = 0
     for piece in _read_ids(source):
-        if wanted in piece:
-            return num_rows + int((piece == wanted).argmax())
+        if sample_id in piece:
+            return num_rows + int((piece == sample_id).argmax())
         num_rows += len(piece)
-    raise AssertionError(wanted)
+    raise AssertionError(sample_id)
 
 
 def _read_ids(source: BatchSource) -> Iterator[Ids]:

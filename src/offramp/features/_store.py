@@ -170,7 +170,7 @@ class Store:
             check_size(file, self._entries[index])
             if file_sha256(file) != self._entries[index].sha256:
                 if not isinstance(self.place, Path):
-                    file.unlink()  # else the same copy would be read again
+                    file.unlink(missing_ok=True)  # else the same copy would be read again
                 raise CorruptFileError(
                     f"{file} does not match its checksum",
                     hint="run the same extraction again: it redoes only this shard",
@@ -190,8 +190,8 @@ class Store:
         entry = self._entries[index]
         file = cache_folder() / f"{entry.sha256}.safetensors"  # by its content: another store may have the same shard
         if not file.exists() or place_size(file) != entry.bytes:
-            file.parent.mkdir(parents=True, exist_ok=True)
             try:
+                file.parent.mkdir(parents=True, exist_ok=True)
                 with write_atomically(file) as temporary:
                     place.download(temporary)
             except OSError as error:

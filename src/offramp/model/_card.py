@@ -1,24 +1,23 @@
 """The page of a model in a repository: README.md and a picture of its frontier."""
 
 import json
-import math
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offramp.artifact._network import factory_for
 from offramp.backbone import Factory
+from offramp.model._frontier_picture import draw_frontier
 from offramp.model._networks import names_to_trust
 from offramp.policy import OperatingPoint
 
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
 
-__all__ = ["draw_frontier", "escape_markdown", "write_card"]
+__all__ = ["escape_markdown", "write_card"]
 
 PICTURE = "frontier.svg"
 """Name of the picture's file."""
@@ -36,10 +35,10 @@ LONGEST_TEXT = 1000
 """Characters of a sentence at most."""
 
 _MARKUP = re.compile(r"[ ,;%()'A-Za-z0-9]|[^\x00-\x7f]|(?<=[^\W_])[-_](?=[^\W_])|(?<=\d)\.(?=\d)|(.)")
-"""One character: what is no markup where it stands, or, as a group, what may be; it is written by its number."""
+"""One character; those in the group may be markup, and are written by their numbers."""
 
 KINDS = {"text-classification": {"tokenize"}, "image-classification": {"channels_first", "center_crop", "resize"}}
-"""Tasks of the Hub, and the steps of preprocessing that tell them."""
+"""Tasks of the Hub, and the steps of preprocessing that identify each."""
 
 EXTRAS = {"timm": "timm", "transformers": "transformers", "transformers_images": "transformers", "llm": "llm"}
 """Extras that networks of these factories need."""
@@ -169,16 +168,16 @@ def _running(
 
 
 def _table(model: "EarlyExitModel") -> Iterator[str]:
-    """Yield the table of operating points, at most ROWS of them, evenly spread; the current one is among them."""
+    """Yield the table of operating points: at most ROWS of them, evenly spread, and the current one."""
     points, unit = model.frontier.points, model.unit
-    shown = {round(step * (len(points) - 1) / (ROWS - 1)) for step in range(ROWS)} if points else set()
+    rows = {round(step * (len(points) - 1) / (ROWS - 1)) for step in range(ROWS)} if points else set()
     chosen = next((place for place, point in enumerate(points) if _same(point, model.point)), None)
-    shown |= set() if chosen is None else {chosen}
-    extra = [f"{escape_markdown(unit.heading)}"] if unit.heading else []
+    rows |= set() if chosen is None else {chosen}
+    extra = [escape_markdown(unit.heading)] if unit.heading else []
     columns = ["relative cost", *extra, "accuracy, %", "change, points", "classifiers", ""]
     yield f"| {' | '.join(columns)} |"
     yield f"|{'---:|' * (len(columns) - 1)}---|"
-    for place in sorted(shown):
+    for place in sorted(rows):
         cost, accuracy = points[place].tune_metrics["cost"], points[place].tune_metrics["accuracy"]
         cells = [
             f"{cost:.3f}",
@@ -193,7 +192,7 @@ def _table(model: "EarlyExitModel") -> Iterator[str]:
     yield (
         f"The full network has {100 * model.full_accuracy:.2f} %. All figures are from the tune split, on which the "
         f"points were chosen. A relative cost of 0.5 is half of the full network's {escape_markdown(unit.noun)}. Shown "
-        f"are {len(shown)} of {len(points)} points of the policy {escape_markdown(model.policy)}."
+        f"are {len(rows)} of {len(points)} points of the policy {escape_markdown(model.policy)}."
     )
 
 
@@ -231,8 +230,8 @@ def _limits(model: "EarlyExitModel") -> Iterator[str]:
     yield "Single-label classification only."
     if model.splits:
         yield (
-            "The repository has hashed ids of some samples of the splits: who has an input can check whether it was "
-            "probably among them."
+            "The repository has hashed ids of some samples of the splits: anyone who has an input can check "
+            "whether it was probably among them."
         )
 
 
@@ -245,79 +244,3 @@ def _classes(classes: Sequence[str]) -> Iterator[str]:
         yield ""
     yield f"Written by offramp {version('offramp')}."
     yield ""
-
-
-WIDTH, HEIGHT = 640, 360
-LEFT, RIGHT, TOP, BOTTOM = 62, 20, 20, 48
-"""Margins of the axes."""
-
-DEEPEST = 0.25
-"""Accuracy below the best point's that the picture still shows: cheap points would press the rest together."""
-
-INK, MUTED, LINE, BLUE = "#1b1f24", "#59636e", "#d5dae0", "#0072b2"
-"""Colours, those of the report."""
-
-
-def draw_frontier(model: "EarlyExitModel") -> str:
-    """Draw accuracy against relative cost as SVG, without a library.
-
-    Args:
-        model: The model; its policy's points are drawn, and its current one is marked.
-    """
-    pairs = [(row["cost"], row["accuracy"]) for row in model.frontier.to_dicts()]
-    now = (model.point.tune_metrics["cost"], model.point.tune_metrics["accuracy"])
-    full = (1.0, model.full_accuracy)
-    shown = [accuracy for _, accuracy in (now, full)]  # in any case, however far below the best point
-    top = max(accuracy for _, accuracy in [*pairs, now, full])
-    bottom = max(min(accuracy for _, accuracy in [*pairs, now, full]), min(top - DEEPEST, *shown))
-    low, high = max(0.0, bottom - 0.05 * (top - bottom) - 0.002), min(1.0, top + 0.05 * (top - bottom) + 0.002)
-    right = max(1.05, 1.05 * max(cost for cost, _ in [*pairs, now]))
-    pairs = [pair for pair in pairs if pair[1] >= low]
-
-    def place(cost: float, accuracy: float) -> tuple[float, float]:
-        across, up = cost / right, (accuracy - low) / (high - low)
-        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
-
-    title = "Accuracy against relative cost on the tune split"
-    parts = [f"<title>{title}</title>", f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>']
-    for percent in _ticks(100 * low, 100 * high):
-        y = place(0, percent / 100)[1]
-        parts.append(f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="{LINE}"/>')
-        parts.append(_text(LEFT - 8, y + 4, f"{percent:g}", "end"))
-    for cost in _ticks(0, right):
-        parts.append(_text(place(cost, low)[0], HEIGHT - BOTTOM + 18, f"{cost:g}", "middle"))
-    y = place(0, model.full_accuracy)[1]
-    parts.append(
-        f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="{MUTED}" stroke-dasharray="5 4"/>'
-    )
-    parts.append(_text(LEFT + 6, y - 6 if y > TOP + 14 else y + 14, "full network", "start"))
-    places = [place(*pair) for pair in pairs]
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
-    parts.append(f'<polyline points="{line}" fill="none" stroke="{BLUE}" stroke-width="2"/>')
-    parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{BLUE}"/>' for x, y in places]
-    x, y = place(*now)
-    parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="8" fill="none" stroke="{INK}" stroke-width="2"/>')
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, "relative cost (circle: this artifact)", "middle"))
-    label = _text(0, 0, "accuracy, %", "middle")
-    parts.append(f'<g transform="translate(16 {(TOP + HEIGHT - BOTTOM) / 2:.0f}) rotate(-90)">{label}</g>')
-    size = f'width="{WIDTH}" height="{HEIGHT}" viewBox="0 0 {WIDTH} {HEIGHT}"'
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">{"".join(parts)}</svg>\n'
-
-
-def _ticks(low: float, high: float) -> Iterator[float]:
-    """Yield at most seven round numbers in a range.
-
-    Example:
-        >>> list(_ticks(0, 1.05)), list(_ticks(86.3, 90.4))
-        ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [87.0, 88.0, 89.0, 90.0])
-    """
-    power = 10.0 ** math.floor(math.log10(high - low))
-    step = next(power * part for part in (0.1, 0.2, 0.5, 1, 2) if (high - low) / (power * part) <= 6)
-    first = math.ceil(low / step)
-    for count in range(first, math.floor(high / step) + 1):
-        yield round(count * step, 10)
-
-
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    style = f'font-family="sans-serif" font-size="13" fill="{INK}"'
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {style}>{escape(text)}</text>'

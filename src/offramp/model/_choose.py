@@ -56,6 +56,8 @@ class Request:
                 raise InputError(
                     expected=f"{name} as a number, such as {name}=0.9", got=f"{type(value).__name__} {value!r}"
                 )
+            if not isinstance(value, int | float):  # float32 of numpy, which JSON does not hold
+                object.__setattr__(self, name, float(value))
         for name in ("confidence", "loss", "bound"):
             value = getattr(self, name)
             if value is not None and self.max_drop is None:

@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from offramp._remote import is_address
 from offramp.data import as_source
+from offramp.errors import InputError
 from offramp.features import BatchSource, Source, StoreSource, extract
 
 if TYPE_CHECKING:
@@ -19,6 +21,13 @@ __all__ = ["extract_for", "extracted", "feature_folder"]
 def feature_folder(store: str | Path | None) -> Iterator[Path]:
     """Give the folder for cached features: the caller's, or a temporary one that is removed at the end."""
     if store is not None:
+        if is_address(str(store)):
+            raise InputError(
+                "store",
+                expected="a folder",
+                got=f"'{store}'",
+                hint="give a folder; offramp.features.extract writes features to an address",
+            )
         yield Path(store)
     else:
         with tempfile.TemporaryDirectory(prefix="offramp-") as folder:

@@ -25,7 +25,7 @@ __all__ = ["HubAddress", "download", "is_hub_address", "push"]
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
 """Hint where a token may be missing."""
 
-_LOCAL = frozenset(
+_FILE_ERRORS = frozenset(
     {
         errno.EACCES,
         errno.EDQUOT,
@@ -38,10 +38,10 @@ _LOCAL = frozenset(
         errno.EROFS,
     }
 )
-"""Error numbers of this machine's files; those of connections are others."""
+"""Numbers of errors of files on this machine, not of connections."""
 
-_OURS = (AssertionError, AttributeError, ImportError, MemoryError, NameError, NotImplementedError, TypeError)
-"""Errors of a program or a machine, of which no answer of the Hub is the cause."""
+_PROGRAM_ERRORS = (AssertionError, AttributeError, ImportError, MemoryError, NameError, NotImplementedError, TypeError)
+"""Errors of the program or of this machine, not of the Hub."""
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _PART = r"[A-Za-z0-9](?:[\w.-]{0,94}[A-Za-z0-9])?"
@@ -89,7 +89,7 @@ class HubAddress:
 
     @classmethod
     def of_snapshot(cls, folder: str | Path) -> "HubAddress | None":
-        """Return the repository and the commit that a folder in the cache of huggingface_hub is of; None for others.
+        """Return the repository and the commit of a folder in the cache of huggingface_hub; None for other folders.
 
         Example:
             >>> print(HubAddress.of_snapshot("cache/models--owner--name/snapshots/" + 20 * "a1"))
@@ -171,8 +171,8 @@ def push(
         )
     if weights is None:  # whoever loads it has no other way to get them
         weights = factory_for(model.backbone, factory) is not None
-    with TemporaryDirectory(prefix="offramp-push-") as name:
-        folder = Path(name)
+    with TemporaryDirectory(prefix="offramp-push-") as temporary:
+        folder = Path(temporary)
         save(model, folder, factory=factory, weights=weights)
         if card:
             write_card(model, folder, str(place), licence=licence, factory=factory)
@@ -184,10 +184,10 @@ def push(
                 api.create_branch(repository, branch=revision, exist_ok=True)
             # Another process may push meanwhile: the commit is refused unless it follows the one that is read here.
             head = api.model_info(repository, revision=revision).sha
-            there = api.list_repo_files(repository, revision=head)
+            names = api.list_repo_files(repository, revision=head)
             changes = [hub.CommitOperationAdd(name, file) for name, file in files.items()]
             # Those of the model that was there before; other files of the repository are left alone.
-            stale = [name for name in there if is_artifact_file(name) and name not in files]
+            stale = [name for name in names if is_artifact_file(name) and name not in files]
             changes += [hub.CommitOperationDelete(name) for name in stale]
             commit = api.create_commit(
                 repository, changes, commit_message="Push a model of offramp", revision=revision, parent_commit=head
@@ -263,10 +263,10 @@ def _explain_errors(hub: Any, place: HubAddress, *, missing: str | None = None) 
                 hint="push again",
             ) from error
         raise ArtifactError(f"{doing}: {_first_line(error)}", hint="try again later") from error
-    except _OURS:
+    except _PROGRAM_ERRORS:
         raise
     except Exception as error:  # offline, refused or broken off: each version of the library has its own
-        if isinstance(error, OSError) and error.errno in _LOCAL:
+        if isinstance(error, OSError) and error.errno in _FILE_ERRORS:
             raise _unwritable(hub, doing, error) from error
         raise _unreachable(hub, doing, error.__cause__ or error) from error
 
@@ -281,11 +281,12 @@ def _unwritable(hub: Any, doing: str, error: OSError) -> ArtifactError:
 
 
 def _unreachable(hub: Any, doing: str, error: BaseException) -> ArtifactError:
-    """Return the error of a hub that nothing was heard of."""
+    """Return the error for a Hub that cannot be reached, or whose answer is of no use."""
     if hub.constants.is_offline_mode():
         return ArtifactError(
             doing,
-            expected="a connection to the Hub" + ("" if "push" in doing else ", or the model in the cache"),
+            expected="a connection to the Hub"
+            + ("" if doing.startswith("cannot push") else ", or the model in the cache"),
             got="HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE",
             hint="unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE",
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from offramp._remote import is_address
 from offramp.artifact._backend import read_backend
 from offramp.artifact._exits import check_stages, read_exits
 from offramp.artifact._format import LARGEST, Artifact, Field, read_artifact
@@ -65,6 +66,10 @@ def load(path: str | Path, *, backbone: Backbone | None = None, trust: Collectio
     if is_hub_address(path):
         path = download(path)
         address = HubAddress.of_snapshot(path)  # with the commit: the branch may move on
+    elif is_address(str(path)):
+        raise InputError(
+            expected="a folder or hf://owner/name", got=f"'{path}'", hint="copy the artifact to a folder first"
+        )
     artifact = read_artifact(path)
     content = artifact.content
     # The exits first: they have a file of their own size, which bounds what the network's factory is asked for.

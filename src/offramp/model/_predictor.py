@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from offramp._files import as_place
 from offramp._remote import find_file_system
 from offramp.data._images import decode_image
 from offramp.errors import ArtifactError, InputError, OfframpWarning
@@ -138,7 +139,7 @@ class Predictor:
         if missing or (not self.columns and len(columns) != 1):
             raise InputError(
                 expected=f"the column{'s' * (len(missing) > 1)} {', '.join(missing)}" if missing else "one column",
-                got=f"columns {', '.join(names)}" if names else "no columns",
+                got=f"columns {', '.join(map(str, names))}" if names else "no columns",  # pandas has numbers too
                 hint="name the column of the inputs: model.predictor(column=..., keep=[...])",
             )
         inputs = {name: read_column(batch, name) for name in columns}
@@ -190,20 +191,22 @@ def make_predictor(
     model.pick_rows(budget, 1)  # refuse a budget that no point meets
     if isinstance(keep, str):
         raise InputError("keep", expected="a list of names", got=f"'{keep}'", hint=f"give ['{keep}']")
-    if taken := [name for name in keep if name in ANSWER_COLUMNS]:
+    if reserved := [name for name in keep if name in ANSWER_COLUMNS]:
         raise InputError(
             "keep",
             expected=f"names other than {', '.join(ANSWER_COLUMNS)}, which the answers have",
-            got=", ".join(taken),
+            got=", ".join(reserved),
             hint="rename the column",
         )
+    if isinstance(artifact, Path):
+        as_place(artifact)  # refuse an address that has lost a slash
     return Predictor(
         artifact=model.saved.folder if artifact is None else str(artifact),
         sha256=model.saved.sha256,
         request=tuple(model.request.describe().items()),
         columns=() if column is None else (column,) if isinstance(column, str) else tuple(column),
         mapping=column is not None and not isinstance(column, str),
-        keep=tuple(keep),
+        keep=tuple(dict.fromkeys(keep)),
         budget=budget,
         miscoverage=miscoverage if levels else None,
         probabilities=probabilities,

@@ -42,7 +42,7 @@ def predict_files(
 
     A file of answers is written whole or not at all, and a file that is there is not written again: after Ctrl-C, an
     error or a lost driver, the same call continues. Apart from that, `ray.data.Dataset.map_batches` with the predictor
-    does the same, with any source and sink of Ray Data. Files are distributed, so give many of them, of seconds each.
+    does the same, with any source and sink of Ray Data. Workers get whole files, so give many, of some seconds each.
 
     If Ray is connected, that cluster is used and left running. Otherwise the cluster of RAY_ADDRESS is joined; without
     it, workers are started on this machine and stopped at the end.
@@ -71,12 +71,12 @@ def predict_files(
     files = _list_inputs(work.inputs)
     work.check_output()
     written = set(_list_files(work.output))
-    waiting = [file for file in files if file["answers"] not in written]
-    if not waiting:
+    remaining = [file for file in files if file["answers"] not in written]
+    if not remaining:
         return []
     data = _ray_data()
     with open_workers(address=os.environ.get("RAY_ADDRESS") or None):  # Ray Data would join that cluster too
-        blocks = data.from_items(waiting, override_num_blocks=min(len(waiting), MOST_BLOCKS))
+        blocks = data.from_items(remaining, override_num_blocks=min(len(remaining), MOST_BLOCKS))
         if isinstance(options.get("compute"), data.ActorPoolStrategy):  # actors take a class, tasks a function
             answered = blocks.map(_FileWork, fn_constructor_kwargs=vars(work), **options)
         else:
@@ -185,14 +185,15 @@ class _FileWork:
         filesystem, root = find_file_system(self.inputs)
         path = f"{root}/{row['inputs']}"
         kind = FORMATS[PurePosixPath(path).suffix.lower()]
-        wanted = [*self.predictor.columns, *self.predictor.keep] if self.predictor.columns else None
-        source = dataset.dataset(path, filesystem=filesystem, format=kind)
-        if wanted is not None and set(wanted) - set(source.schema.names):
-            wanted = None  # the predictor says which column is missing
-        batches = source.to_batches(columns=wanted, batch_size=self.batch_rows)
+        names = list(dict.fromkeys((*self.predictor.columns, *self.predictor.keep)))  # an input may be kept too
+        with _explain_reading(path):
+            source = dataset.dataset(path, filesystem=filesystem, format=kind)
+        # If one is missing, all are read: the predictor says which it is.
+        known = bool(self.predictor.columns) and set(names) <= set(source.schema.names)
+        batches = source.to_batches(columns=names if known else None, batch_size=self.batch_rows)
         try:
             empty = self.predictor(pyarrow.Table.from_batches([], source.schema))
-            self._write(row["answers"], map(self.predictor, batches), empty)
+            self._write(row["answers"], map(self.predictor, _read(batches, path)), empty)
         except InputError as error:
             raise InputError(
                 f"{path}: {error.problem}".removesuffix(": "), expected=error.expected, got=error.got, hint=error.hint
@@ -216,7 +217,7 @@ class _FileWork:
         settings = asdict(self.predictor) | {"batch_rows": self.batch_rows, "inputs": _resolve(self.inputs)}
         for name in ("artifact", "device", "threads", "trust"):  # the hash says which artifact it is
             del settings[name]
-        content = json.dumps(settings, sort_keys=True)
+        content = json.dumps(settings, sort_keys=True, default=float)  # a budget may be a number of numpy
         place = as_place(self.output) / KEY
         if not place.exists():
             with _open_whole(self.output, KEY) as temporary:
@@ -232,6 +233,23 @@ class _FileWork:
             )
 
 
+def _read(batches: "Iterator[pyarrow.RecordBatch]", path: str) -> "Iterator[pyarrow.RecordBatch]":
+    """Yield the batches of a file; an error says that it is of reading, not of writing the answers."""
+    with _explain_reading(path):
+        yield from batches
+
+
+@contextmanager
+def _explain_reading(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pyarrow.ArrowInvalid) as error:
+        raise StoreError(
+            f"cannot read {path}: {error}",
+            hint="write the file again if it is damaged, else check the network; then run the same call again",
+        ) from error
+
+
 @contextmanager
 def _open_whole(folder: str, name: str) -> Iterator[Path]:
     """Write a file of a folder or an object store, so that it appears whole or not at all.
@@ -243,8 +261,6 @@ def _open_whole(folder: str, name: str) -> Iterator[Path]:
     Yields:
         A local path to write to; the file appears at the end.
     """
-    place = as_place(folder) / name
-    if isinstance(place, Path):
-        place.parent.mkdir(parents=True, exist_ok=True)
-    with write_resumable(place) as temporary:
+    with write_resumable(as_place(folder) / name) as temporary:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
         yield temporary

@@ -59,7 +59,7 @@ def create_admin(
     app = FastAPI(title="offramp administration", openapi_url=None)
     app.add_exception_handler(RefusedError, refuse)
     bodies, changing = Bodies(LIMITS), asyncio.Lock()
-    served = artifact.name
+    served_name = artifact.name
 
     async def change(request: Request, apply: Callable[[dict[str, Any]], None]) -> Response:
         """Change the model of the scheduler, in a thread."""
@@ -75,13 +75,13 @@ def create_admin(
                     raise RefusedError(400, str(error)) from error
         point = scheduler.model.point
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = {"time": time, "artifact": served, "point": describe_briefly(point)}
+        line = {"time": time, "artifact": served_name, "point": describe_briefly(point)}
         logger.warning(json.dumps(line))  # at this level, so that it is in every log
-        return Response({"artifact": served, "point": describe_point(point)})
+        return Response({"artifact": served_name, "point": describe_point(point)})
 
     @app.get("/")
     async def page() -> HTMLResponse:
-        return HTMLResponse(render_page(scheduler, history, name=name, artifact=served))
+        return HTMLResponse(render_page(scheduler, history, name=name, artifact=served_name))
 
     @app.get("/metrics")
     async def show_metrics() -> PlainResponse:
@@ -90,10 +90,10 @@ def create_admin(
     @app.post("/swap")
     async def swap(request: Request) -> JSONResponse:
         def replace(content: dict[str, Any]) -> None:
-            nonlocal served
+            nonlocal served_name
             path = _find_artifact(artifact.parent, content)
             scheduler.replace(load(path))
-            served = path.name
+            served_name = path.name
 
         return await change(request, replace)
 

@@ -323,7 +323,7 @@ class Scheduler:
         if self._closed:
             raise BusyError("the scheduler is closed", hint="send the request to another one")
         if count > self.max_queue:
-            raise InputError("inputs", expected=f"at most {self.max_queue:,}, as the queue holds", got=f"{count:,}")
+            raise InputError("inputs", expected=f"at most {self.max_queue:,}, the size of the queue", got=f"{count:,}")
         if self._queued + count > self.max_queue:
             raise BusyError(
                 "the queue is full",
