@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -310,3 +311,35 @@ def test_a_file_is_not_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(offramp_onnx.FolderError, match="cannot read"):
         offramp_onnx.load(tmp_path / "file")
+
+
+def test_graphs_share_memory() -> None:
+    """Five graphs that need 128 MB each for a moment take little more than one of them."""
+    program = textwrap.dedent("""
+        import numpy as np
+        import onnx
+        from onnx import TensorProto, helper
+        from offramp_onnx import open_session
+
+        def value(name):
+            return helper.make_tensor_value_info(name, TensorProto.FLOAT, [None])
+
+        def in_use_mb():
+            with open("/proc/self/status") as file:
+                return next(int(line.split()[1]) for line in file if line.startswith("RssAnon")) / 1e3
+
+        nodes = [
+            helper.make_node("Expand", ["x", "shape"], ["wide"]),
+            helper.make_node("ReduceSum", ["wide"], ["y"], keepdims=1),
+        ]
+        shape = helper.make_tensor("shape", TensorProto.INT64, [1], [32_000_000])
+        graph = helper.make_graph(nodes, "wide", [value("x")], [value("y")], [shape])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        before = in_use_mb()
+        sessions = [open_session(model.SerializeToString()) for _ in range(5)]
+        for session in sessions:
+            session.run(None, {"x": np.ones(1, np.float32)})
+        print(in_use_mb() - before)
+    """)
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(ran.stdout) < 300
