@@ -97,6 +97,8 @@ def _by_ray_data(predictor: Predictor, folder: Path, rows: int) -> None:
     import ray
 
     inputs = ray.data.read_parquet(str(folder / "inputs"), override_num_blocks=FILES)
+    # Ray Data would read files as small as these as one block, for one worker.
+    inputs = inputs.repartition(target_num_rows_per_block=rows // FILES)
     answers = inputs.map_batches(predictor, batch_size=rows // FILES, batch_format="pyarrow")
     answers.write_parquet(str(folder / "by Ray Data"))
     _check(folder / "by Ray Data", rows)
