@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -40,7 +41,7 @@ def llm():
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The files that the README names."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -51,7 +52,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             rows = zip(texts, labels, strict=True) if name[0] != "n" else ((text,) for text in texts)
             csv.writer(file).writerows([("text", "label") if name[0] != "n" else ("text",), *rows])
     Path("mine.py").write_text(MINE)
-    return tmp_path
+    yield tmp_path
+    sys.modules.pop("mine", None)  # other tests have a module of that name
 
 
 def blocks(kind: str) -> list[str]:
