@@ -24,7 +24,7 @@ from offramp_bench.page.results import TRACKS
 from offramp_bench.paper import evidence as paper
 from offramp_bench.places import RESULTS, ROOT
 from offramp_bench.runtime import evidence as runtime
-from offramp_bench.scale import large
+from offramp_bench.scale import efficientnet, large
 from offramp_bench.scale import evidence as scale
 from offramp_bench.tracks.results import BEGUN
 from offramp_bench.tracks.results import read_results as read_tracks
@@ -469,6 +469,7 @@ def with_plan(document: str) -> str:
     for name, content in (
         (MARK, scale.plan(results("scale"))),
         (f"{MARK}: large networks", large.make_table(results("scale-large"))),
+        (f"{MARK}: EfficientNet", efficientnet.make_table(results("scale-efficientnet"))),
     ):
         document = replace_marked(document, name, content)
     return document
