@@ -114,7 +114,8 @@ def test_any_network_comes_back_when_it_is_given(name: str, tmp_path: Path) -> N
 
 @each("condition", ["cost", "max_drop"])
 def test_a_point_chosen_by_a_number_of_numpy(frontier: EarlyExitModel, tmp_path: Path, condition: str) -> None:
-    chosen = frontier.at(**{condition: np.float32(0.875)})
+    number: Any = np.float32(0.875)
+    chosen = frontier.at(**{condition: number})
     chosen.save(tmp_path, weights=True)
     assert offramp.load(tmp_path).point.tune_metrics == chosen.point.tune_metrics
 
