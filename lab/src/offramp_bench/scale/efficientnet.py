@@ -22,8 +22,8 @@ from offramp.cost._mul_adds import count_mul_adds
 from offramp.preprocessing import Preprocessing
 from offramp_bench import places
 from offramp_bench.backbones.images import NORMALIZED
+from offramp_bench.backbones.sources import cifar100
 from offramp_bench.bars import parser, report, say
-from offramp_bench.cifar import Sheets, data_folder
 
 __all__ = ["NETWORKS", "make_table", "measure"]
 
@@ -32,6 +32,8 @@ SIDE = 96
 """Pixels of the images' sides."""
 NUM_CLASSES = 100
 ROWS = {"train": 10_000, "validation": 4_000, "test": 5_000}
+PARTS_OF = {"train": "seen", "validation": "unseen", "test": "test"}
+"""Parts of CIFAR-100 that the splits are drawn from: nothing is fitted on the unseen ones."""
 SMALL_ROWS = {"train": 600, "validation": 400, "test": 300}
 BATCH_SIZE = 50
 EPOCHS, SMALL_EPOCHS = 5, 10
@@ -75,22 +77,18 @@ def measure(*, small: bool) -> dict[str, Any]:
 
 
 def read_splits(rows: dict[str, int]) -> dict[str, Split]:
-    """Return images and labels of each split; validation comes from the fifth of each class that nothing is fitted on.
+    """Draw the images and labels of each split.
 
     Args:
         rows: Number of images of each split.
     """
-    sheets = {part: Sheets(data_folder() / "cifar100", part) for part in ("train", "test")}
-    everything = {part: source.read(0, len(source)) for part, source in sheets.items()}
-    number = np.arange(len(everything["train"].labels))
-    held_out = (number // NUM_CLASSES) % 5 == 4
     draw = np.random.default_rng(0)
-    pools = {"train": ("train", number[~held_out]), "validation": ("train", number[held_out])}
-    pools["test"] = ("test", np.arange(len(everything["test"].labels)))
     splits = {}
-    for split, (part, pool) in pools.items():
-        chosen = np.sort(draw.permutation(pool)[: rows[split]])
-        splits[split] = (everything[part].inputs[chosen], everything[part].labels[chosen])
+    for split, part in PARTS_OF.items():
+        source = cifar100(part)
+        everything = source.read(0, len(source))
+        chosen = np.sort(draw.permutation(len(source))[: rows[split]])
+        splits[split] = (everything.inputs[chosen], everything.labels[chosen])
     return splits
 
 
@@ -125,12 +123,12 @@ def _fit(network: Any, images: Any, labels: Any, *, epochs: int) -> None:
         maps = torch.cat([early(batch).half() for batch in _prepared(images)])
     maps, targets = maps.clone(), torch.from_numpy(labels)
     optimizer = torch.optim.AdamW(late.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    steps = epochs * (len(labels) // BATCH_SIZE)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=steps)
+    starts = range(0, len(labels), BATCH_SIZE)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=epochs * len(starts))
     for epoch in range(epochs):
         losses = []
         order = torch.randperm(len(labels))
-        for start in range(0, len(labels), BATCH_SIZE):
+        for start in starts:
             rows = order[start : start + BATCH_SIZE]
             scores = late(maps[rows].float())
             loss = nn.functional.cross_entropy(scores, targets[rows], label_smoothing=LABEL_SMOOTHING)

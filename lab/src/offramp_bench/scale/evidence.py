@@ -48,8 +48,8 @@ def section(figures: dict[str, Any], bars: list[str]) -> str:
     """
     failures = figures["failures"]
     return SECTION.format(
-        throughput="\n".join(_throughput(figures["extraction"], figures.get("inference"))),
-        inference=_inference(figures.get("inference")),
+        throughput="\n".join(_throughput(figures["extraction"], figures["inference"])),
+        inference=_inference(figures["inference"]),
         rows=failures["rows"],
         machines=failures["machines"],
         losses="\n".join(_losses(failures["lost"])),
@@ -95,9 +95,7 @@ def _short(number: float) -> str:
     return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
 
 
-def _inference(inference: dict[str, Any] | None) -> str:
-    if inference is None:
-        return "Inference has not been measured since it runs on Ray Data."
+def _inference(inference: dict[str, Any]) -> str:
     return (
         f"Inference: ResNet-20 then ResNet-56 at cost 0.4, {inference['inputs']:,} images in bfloat16 "
         f"in {inference['files']}\nfiles of {inference['seconds of a file']:.1f} s each, {inference['rounds']} rounds. "
@@ -105,15 +103,14 @@ def _inference(inference: dict[str, Any] | None) -> str:
     )
 
 
-def _throughput(extraction: dict[str, Any], inference: dict[str, Any] | None) -> list[str]:
+def _throughput(extraction: dict[str, Any], inference: dict[str, Any]) -> list[str]:
     shares = {
         "extraction, of the bare loop": extraction["share_of"]["bare"],
         "extraction, of the network alone": extraction["share_of"]["network alone"],
         "extraction, by processor time, of the bare loop": extraction["processor_share_of"]["bare"],
     }
-    if inference is not None:
-        for name, share in inference["throughput of bare processes"].items():
-            shares[f"inference by {name}, of bare processes"] = share
+    for name, share in inference["throughput of bare processes"].items():
+        shares[f"inference by {name}, of bare processes"] = share
     lines = ["| throughput on Ray's workers | median | range |", "|---|---|---|"]
     for name, share in shares.items():
         lines.append(f"| {name} | {share['median']:.2f} | {share['least']:.2f} to {share['most']:.2f} |")
