@@ -137,7 +137,7 @@ def _list_inputs(address: str) -> list[dict[str, str]]:
     files: dict[str, str] = {}
     unknown: list[str] = []
     for name in _list_files(address):
-        if any(part.startswith(("_", ".")) for part in name.split("/")):
+        if not name or any(part.startswith(("_", ".")) for part in name.split("/")):  # "": it is a file's address
             continue
         suffix = PurePosixPath(name).suffix
         if suffix.lower() not in FORMATS:
@@ -152,7 +152,7 @@ def _list_inputs(address: str) -> list[dict[str, str]]:
                 hint="rename one of them",
             )
         files[answers] = name
-    if unknown := [name for name in unknown if name]:  # the address of a file has one without a name
+    if unknown:
         more = f" and {len(unknown) - MOST_NAMES} more" if len(unknown) > MOST_NAMES else ""
         raise InputError(
             f"inputs in {address}",
