@@ -17,22 +17,19 @@ import torch
 
 from offramp._files import as_place
 from offramp._remote import find_file_system
-from offramp.data._images import decode_image
 from offramp.errors import ArtifactError, InputError, OfframpWarning
 from offramp.model._answer import Answer, join_answers
 from offramp.model._backends import backend_name
 from offramp.model._columns import ANSWER_COLUMNS, Column, answer_columns, column_names, read_column, write_columns
 from offramp.model._marking import is_input_error, mark_inputs
 from offramp.model._networks import check_device
+from offramp.model._rows import read_rows
 from offramp.runtime import BACKENDS
 
 if TYPE_CHECKING:
     from offramp.model._model import EarlyExitModel
 
 __all__ = ["Predictor", "SavedArtifact", "make_predictor", "mark_saved"]
-
-MISSING = "no input: the column is empty in this row"
-"""Message of a row that has no value."""
 
 
 @dataclass(frozen=True)
@@ -325,7 +322,7 @@ class _LoadedModel:
             rows.clear()
             for start in range(0, count, settings.batch_size):
                 places = range(start, min(start + settings.batch_size, count))
-                for samples, own in _read_rows(columns, places, unread):
+                for samples, own in read_rows(columns, places, unread):
                     rows.extend(own)
                     yield samples if settings.mapping else next(iter(samples.values()))
 
@@ -365,68 +362,3 @@ def _take_good(model: "EarlyExitModel", piece: Any) -> Any:
     if isinstance(piece, Mapping):
         return {name: values[good] for name, values in piece.items()}
     return [piece[row] for row in good] if isinstance(piece, list) else piece[good]
-
-
-def _read_rows(
-    columns: Mapping[str, Column], rows: range, unread: dict[int, str]
-) -> Iterator[tuple[dict[str, Any], Sequence[int]]]:
-    """Yield the inputs of some rows as a network takes them, and their rows: those of one shape together.
-
-    Args:
-        columns: Columns of the inputs.
-        rows: The rows.
-        unread: Gets the messages of rows that cannot be read.
-    """
-    if not any(column.dtype == object for column in columns.values()):
-        parts = {name: column[rows.start : rows.stop] for name, column in columns.items()}
-        # Copied from memory that is read-only, as Arrow's is: torch warns of tensors that share it.
-        yield {name: part if part.flags.writeable else part.copy() for name, part in parts.items()}, rows
-        return
-    groups: dict[tuple[Any, ...], list[tuple[int, list[Any]]]] = {}
-    for row in rows:
-        try:
-            samples = [_read_sample(column[row]) for column in columns.values()]
-        except (InputError, ValueError) as error:
-            unread[row] = str(error)
-            continue
-        groups.setdefault(tuple(map(_shape, samples)), []).append((row, samples))
-    for group in sorted(groups.values(), key=len, reverse=True):  # the first batch sets the size of the others
-        joined = map(_join, zip(*(samples for _, samples in group), strict=True))
-        yield dict(zip(columns, joined, strict=True)), [row for row, _ in group]
-
-
-def _read_sample(value: Any) -> Any:
-    """Return one sample as preprocessing takes it.
-
-    Raises:
-        InputError: If there is none, its bytes are no image, or a list holds other things than numbers.
-        ValueError: If nested lists differ in length.
-    """
-    if value is None or (isinstance(value, float) and value != value) or type(value).__name__ == "NAType":
-        raise InputError(MISSING)
-    if isinstance(value, bytes):
-        return decode_image(value, place="its content")
-    if isinstance(value, list | tuple | np.generic) or (isinstance(value, np.ndarray) and value.dtype == object):
-        return _read_nested(value)
-    return value
-
-
-def _read_nested(value: Any) -> npt.NDArray[Any]:
-    """Return nested lists of numbers, in any containers, as one array."""
-    array = np.array(value.tolist() if isinstance(value, np.ndarray) else value)
-    if array.dtype != object:
-        return array
-    if array.ndim == 0:  # None, a dictionary, a number that no type of numpy holds
-        raise InputError(expected="numbers in lists", got="a missing value" if value is None else type(value).__name__)
-    return np.array([_read_nested(part) for part in array])
-
-
-def _shape(sample: Any) -> tuple[int, ...] | None:
-    """Return the shape of an array; None for texts, and for images, which preprocessing brings to one size."""
-    is_image = isinstance(sample, np.ndarray) and sample.dtype == np.uint8 and sample.ndim == 3
-    return sample.shape if isinstance(sample, np.ndarray) and not is_image else None
-
-
-def _join(samples: Sequence[Any]) -> Any:
-    """Return samples of one shape as an array, others as a list."""
-    return list(samples) if _shape(samples[0]) is None else np.stack(samples)
