@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from offramp.calls import Price, Reply
-from offramp.calls._answers import AnswerStore, Usage
+from offramp.calls._answers import Usage
 from offramp.calls._caller import Caller
 from offramp.calls._price import CALLS
 from offramp.errors import CallError, InputError
+from tests.calls.conftest import Opener
 from tests.cases import each
 
 TEXTS = [f"text {number}" for number in range(20)]
@@ -65,27 +66,27 @@ def test_arrays_stay_arrays(inputs: Any) -> None:
     assert type(seen[0]) is type(inputs)
 
 
-def test_a_dictionary_of_texts_and_numbers(tmp_path: Path) -> None:
+def test_a_dictionary_of_texts_and_numbers(tmp_path: Path, open_store: Opener) -> None:
     inputs = {"text": np.array(["a", "b", "a"], object), "size": np.array([1, 2, 3])}
     asking = caller(lambda rows: [size % 2 for size in rows["size"]])
-    with asking.keeping(AnswerStore(tmp_path / "answers.sqlite")):
+    with asking.keeping(open_store(tmp_path / "answers.sqlite")):
         assert labels(asking.ask(inputs)) == [1, 0, 1]
         assert asking.usage.replies == 3  # the same text, but another number
 
 
-def test_nothing_that_is_kept_is_asked_again(tmp_path: Path) -> None:
+def test_nothing_that_is_kept_is_asked_again(tmp_path: Path, open_store: Opener) -> None:
     model = Model()
     for _ in range(2):
         asking = caller(model, batch_size=4)
-        with asking.keeping(AnswerStore(tmp_path / "answers.sqlite")):
+        with asking.keeping(open_store(tmp_path / "answers.sqlite")):
             assert labels(asking.ask(TEXTS[:10])) == [number % 2 for number in range(10)]
             assert labels(asking.ask([*TEXTS[5:15], *TEXTS[5:15]])) == [number % 2 for number in range(5, 15)] * 2
     assert sorted(model.asked) == sorted(TEXTS[:15])
 
 
-def test_another_version_of_a_model_is_asked_anew(tmp_path: Path) -> None:
+def test_another_version_of_a_model_is_asked_anew(tmp_path: Path, open_store: Opener) -> None:
     model = Model()
-    store = AnswerStore(tmp_path / "answers.sqlite")
+    store = open_store(tmp_path / "answers.sqlite")
     for name in ("parity 1", "parity 2"):
         asking = caller(model, name=name)
         with asking.keeping(store):
@@ -93,8 +94,8 @@ def test_another_version_of_a_model_is_asked_anew(tmp_path: Path) -> None:
     assert len(model.asked) == 6
 
 
-def test_kept_answers_of_other_classes_are_not_taken(tmp_path: Path) -> None:
-    store = AnswerStore(tmp_path / "answers.sqlite")
+def test_kept_answers_of_other_classes_are_not_taken(tmp_path: Path, open_store: Opener) -> None:
+    store = open_store(tmp_path / "answers.sqlite")
     for classes in (("cat", "dog"), ("dog", "cat")):
         one = Caller(lambda texts: ["cat"] * len(texts), 2, name="same", price=CALLS, classes=classes)
         with one.keeping(store):
@@ -148,10 +149,12 @@ def test_only_the_malformed_replies_of_a_batch_are_asked_again() -> None:
     assert model.calls == [TEXTS[:5], TEXTS[:1]]
 
 
-def test_an_input_whose_attempts_are_used_up_has_no_scores_and_the_others_have(tmp_path: Path) -> None:
+def test_an_input_whose_attempts_are_used_up_has_no_scores_and_the_others_have(
+    tmp_path: Path, open_store: Opener
+) -> None:
     model = Flaky(["no class"] * 9)
     asking = caller(model, attempts=3)
-    with asking.keeping(AnswerStore(tmp_path / "answers.sqlite")):
+    with asking.keeping(open_store(tmp_path / "answers.sqlite")):
         scores = asking.ask(TEXTS[:4])
         (place,) = np.flatnonzero(np.isnan(scores).all(1)).tolist()
         assert all(np.isnan(row).any() or row.argmax() == number % 2 for number, row in enumerate(scores))
@@ -206,8 +209,8 @@ def test_a_call_that_takes_too_long_counts_as_failed() -> None:
 
 
 @each("concurrency", [1, 4])
-def test_the_cap_is_passed_by_what_is_under_way_at_most(tmp_path: Path, concurrency: int) -> None:
-    model, store = Model(), AnswerStore(tmp_path / "answers.sqlite")
+def test_the_cap_is_passed_by_what_is_under_way_at_most(tmp_path: Path, open_store: Opener, concurrency: int) -> None:
+    model, store = Model(), open_store(tmp_path / "answers.sqlite")
     asking = caller(model, batch_size=1, concurrency=concurrency)
     with asking.keeping(store, max_spend=7.0), pytest.raises(CallError, match="spending cap"):
         asking.ask(TEXTS)
@@ -251,9 +254,9 @@ class TestPrices:
         assert asking.price_line == (1.0, 0.0)
         assert asking.sizes(TEXTS).tolist() == [1.0] * 20
 
-    def test_are_learned_from_kept_answers_too(self, tmp_path: Path) -> None:
+    def test_are_learned_from_kept_answers_too(self, tmp_path: Path, open_store: Opener) -> None:
         price = Price(per_input_token=1.0)
-        store = AnswerStore(tmp_path / "answers.sqlite")
+        store = open_store(tmp_path / "answers.sqlite")
         for _ in range(2):
             asking = caller(lambda texts: [Reply(0, len(text)) for text in texts], price=price)
             with asking.keeping(store):

@@ -3,6 +3,7 @@
 import runpy
 import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,6 @@ def test_logged_loaded_and_asked(
     assert cheap["relative_cost"].tolist() != answer["relative_cost"].tolist()
     assert cheap["relative_cost"].tolist() == model.predict(texts, budget=0.35).relative_cost.tolist()
 
-    with sqlite3.connect(tmp_path / "mlflow.db") as store:
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as store:
         metrics = dict(store.execute("select key, value from metrics").fetchall())
     assert metrics["tune_cost"] == pytest.approx(model.point.tune_metrics["cost"])

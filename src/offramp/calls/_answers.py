@@ -3,6 +3,7 @@
 import sqlite3
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -84,11 +85,15 @@ class AnswerStore:
         self._lock = threading.Lock()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(self.path, timeout=60, check_same_thread=False, isolation_level=None)
-            # Write-ahead log: a commit survives the death of the process, and readers do not wait.
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            self._connection.execute("PRAGMA synchronous=NORMAL")
-            self._connection.executescript(_TABLES)
+            with ExitStack() as stack:
+                connection = sqlite3.connect(self.path, timeout=60, check_same_thread=False, isolation_level=None)
+                stack.callback(connection.close)
+                # Write-ahead log: a commit survives the death of the process, and readers do not wait.
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=NORMAL")
+                connection.executescript(_TABLES)
+                stack.pop_all()
+            self._connection = connection
         except (OSError, sqlite3.Error) as error:
             raise StoreError(
                 f"answers cannot be kept in '{self.path}': {error}", hint="give another file, or delete this one"

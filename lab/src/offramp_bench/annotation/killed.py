@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -97,7 +98,7 @@ def _stop_at_cap(path: Path, server: LLMServer) -> float:
     cap = 0.1 * PRICE * INPUTS
     job = run_job(path, cap, store=path / "capped")
     assert job is None, "the job did not stop at its cap"
-    with sqlite3.connect(path / "capped" / "answers.sqlite") as file:
+    with closing(sqlite3.connect(path / "capped" / "answers.sqlite")) as file:
         ((spent,),) = file.execute("SELECT spent FROM usage").fetchall()
     return float((spent - cap) / PRICE)
 
@@ -107,7 +108,7 @@ def _kept_texts(path: Path, texts: Sequence[str]) -> set[str]:
     store = path / "job" / "answers.sqlite"
     if not store.exists():
         return set()
-    with sqlite3.connect(store) as file:
+    with closing(sqlite3.connect(store)) as file:
         kept = {key for (key,) in file.execute("SELECT input FROM answers")}
     keys = hash_rows(np.array(texts, dtype=object)).tolist()
     return {text for text, key in zip(texts, keys, strict=True) if key in kept}
