@@ -199,7 +199,7 @@ class TestMachine:
     def test_types(
         self, offramp: Shell, monkeypatch: pytest.MonkeyPatch, capabilities: dict[str, bool], expected: str
     ) -> None:
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
         assert offramp.json("doctor")["types"]["bfloat16"] == expected
 
     def test_accelerators_have_names(self, offramp: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

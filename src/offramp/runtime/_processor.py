@@ -42,8 +42,7 @@ def find_missing_instructions(kind: Narrow) -> tuple[str, ...] | None:
     Returns:
         Their names; empty if the processor has some; None if torch does not know its instructions.
     """
-    read = getattr(torch.cpu, "get_capabilities", None)  # new in torch 2.10
-    capabilities = {} if read is None else read()
+    capabilities = torch.cpu.get_capabilities()
     if not all(name in capabilities for name in INSTRUCTIONS[kind]):
         return None
     return () if any(capabilities[name] for name in INSTRUCTIONS[kind]) else INSTRUCTIONS[kind]

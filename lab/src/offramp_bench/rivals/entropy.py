@@ -29,7 +29,7 @@ def relative_entropy(probabilities: Tensor) -> Tensor:
         >>> relative_entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]]))
         tensor([1., 0.])
     """
-    entropy: Tensor = torch.special.entr(probabilities).sum(-1)
+    entropy: Tensor = -torch.xlogy(probabilities, probabilities).sum(-1)
     return entropy / math.log(probabilities.shape[-1])
 
 
