@@ -66,7 +66,7 @@ class LinearExits(ExitSet):
     def step(self, stage: int, features: Tensor, state: Any, point: Tensor | None) -> tuple[Tensor, Any]:
         """Return the `n x K` logits of the exit after `stage`."""
         answer, state = self._answer(stage, features, state)
-        return (answer[0] if point is None else answer[point, torch.arange(len(point))]), state
+        return (answer[0] if point is None else answer[point, torch.arange(point.shape[0])]), state
 
     def stack(self, count: int) -> "LinearExits":
         """Return these exits, copied for `count` cost weights."""
@@ -96,7 +96,7 @@ class LinearExits(ExitSet):
         """Return the `W x n x K` logits of the exit after `stage`, and the state."""
         weight, bias = self.weights[str(stage)], self.biases[str(stage)]
         answer = torch.addmm(bias.view(-1, 1), weight.flatten(0, 1), features.T)
-        return answer.view(self.num_classes, self.stacked, len(features)).permute(1, 2, 0), state
+        return answer.view(self.num_classes, self.stacked, features.shape[0]).permute(1, 2, 0), state
 
     def _with_points(self, points: Tensor) -> "LinearExits":
         other = type(self)(self.widths, self.stages, self.num_classes, stacked=len(points))

@@ -206,7 +206,7 @@ class AutoPooling(Pooling):
                 side = isqrt(patches.shape[1])
                 parts = [values[:, :prefix].flatten(1), patches.mean(1)]
                 if side > 1 and side * side == patches.shape[1]:
-                    parts.append(self._grid(patches.mT.reshape(len(values), values.shape[2], side, side)))
+                    parts.append(self._grid(patches.mT.reshape(values.shape[0], values.shape[2], side, side)))
                 return torch.cat(parts, dim=1)
             case Nodes(values, graph, count):
                 sums = _sums(representation)

@@ -57,7 +57,7 @@ def _cell_maxima(maps: Tensor, side: int) -> Tensor:
     height, width = maps.shape[2:]
     if height % side == 0 and width % side == 0:
         tall, wide = height // side, width // side
-        if len(maps) == 1 or maps.is_contiguous(memory_format=torch.channels_last):
+        if maps.shape[0] == 1 or maps.is_contiguous(memory_format=torch.channels_last):
             return F.max_pool2d(maps, (tall, wide))
         # Rows, then columns: torch's own pooling is eight times slower with channels first.
         rows = reduce(torch.maximum, [maps[:, :, row::tall] for row in range(tall)])
