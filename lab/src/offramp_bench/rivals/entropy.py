@@ -26,8 +26,8 @@ def relative_entropy(probabilities: Tensor) -> Tensor:
         `...` shares: 0 where one class is certain, 1 where all are alike.
 
     Example:
-        >>> relative_entropy(torch.tensor([[0.5, 0.5], [1.0, 0.0]]))
-        tensor([1., 0.])
+        >>> relative_entropy(torch.tensor([[0.5, 0.5], [0.9, 0.1]]))
+        tensor([1.0000, 0.4690])
     """
     entropy: Tensor = -torch.xlogy(probabilities, probabilities).sum(-1)
     return entropy / math.log(probabilities.shape[-1])
