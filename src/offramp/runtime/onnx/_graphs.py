@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
+from inspect import getattr_static
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +267,7 @@ def _one_table() -> Iterator[None]:
     """Let the exporter use one table of operators for all graphs; it builds one for each, in half of its time."""
     try:
         registry: Any = import_module("torch.onnx._internal.exporter._registration").ONNXRegistry
-        build = registry.from_torchlib
+        build, method = registry.from_torchlib, getattr_static(registry, "from_torchlib")
     except (ImportError, AttributeError):  # a torch that keeps it elsewhere: exports take longer
         yield
         return
@@ -274,7 +275,7 @@ def _one_table() -> Iterator[None]:
     try:
         yield
     finally:
-        registry.from_torchlib = build
+        registry.from_torchlib = method
 
 
 @cache
