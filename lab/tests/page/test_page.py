@@ -8,6 +8,7 @@ from lab.tests.page.made_up import CLAIMS, task, write
 from offramp.report._palette import PALETTE
 from offramp_bench.page import Results, read_results, write_page
 from offramp_bench.page.lines import MOST, choose_lines
+from offramp_bench.page.panels import draw_track
 from offramp_bench.page.reading import parse_task
 from offramp_bench.tracks.yardstick import FIGURES
 from tests.report.test_page import Page
@@ -147,3 +148,9 @@ def test_a_page_without_tasks(tmp_path: Path) -> None:
 def test_matplotlib_is_imported_by_the_canvas_alone() -> None:
     for file in Path(offramp_bench.page.__path__[0]).glob("*.py"):
         assert not re.search(r"^\s*(import|from) matplotlib", file.read_text(), re.MULTILINE), file.name
+
+
+def test_the_grid_of_a_track_has_no_empty_axes(tmp_path: Path) -> None:
+    results = read_results(write(tmp_path, *(task(name) for name in ("cifar10", "nci1", "svhn", "clinc150"))))
+    figure = draw_track(next(iter(results.footings("exits").values())))
+    assert [axes.axison for axes in figure.axes] == [True] * 4 + [False] * 2
