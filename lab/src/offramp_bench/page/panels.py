@@ -67,12 +67,12 @@ def draw_track(footings: Sequence[tuple[Task, Footing]]) -> Figure:
     figure = Figure(figsize=(3.1 * COLUMNS, 2.6 * rows + 0.8), layout="constrained")
     layout: Any = figure.get_layout_engine()
     layout.set(h_pad=0.09, w_pad=0.06)  # inches: titles stay away from the edge
-    grid = list(figure.subplots(rows, COLUMNS, squeeze=False).flat)
-    for axes, (task, footing) in zip(grid, footings, strict=False):
+    figure.subplots(rows, COLUMNS)
+    for axes, (task, footing) in zip(figure.axes, footings, strict=False):
         _draw_curves(axes, task, footing, lines)
         axes.set_title(task.title, fontsize=10)
         axes.set_xlabel("relative cost")
-    for axes in grid[len(footings) :]:
+    for axes in figure.axes[len(footings) :]:
         axes.set_axis_off()
     figure.axes[0].set_ylabel("accuracy, %")
     handles, labels = figure.axes[0].get_legend_handles_labels()
