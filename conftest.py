@@ -1,11 +1,9 @@
 """For every test: operators of torchvision declared, `datasets` kept local, one thread; real data for `data` tests."""
 
 import os
-import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import suppress
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -52,16 +50,6 @@ def _one_thread() -> None:
     """One order of sums in every process; beside other work, two threads wait for one another most of the time."""
     os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
     torch.set_num_threads(1)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _one_table_of_operations() -> None:
-    """Let torch list the operations that it can write as ONNX once, not for every graph: half the time of each."""
-    if "onnxscript" not in sys.modules:
-        return  # nothing that was collected writes graphs
-    from torch.onnx._internal.exporter._registration import ONNXRegistry
-
-    ONNXRegistry.from_torchlib = staticmethod(cache(ONNXRegistry.from_torchlib))  # type: ignore[assignment]
 
 
 @pytest.fixture(scope="session")
