@@ -1,7 +1,7 @@
 """Linear exits: on their own stage, as in the paper, or on all stages so far."""
 
 from functools import cached_property
-from itertools import accumulate, groupby
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -52,15 +52,11 @@ class LinearExits(ExitSet):
 
     def forward(self, features: Tensor) -> list[Tensor]:
         """Return `W x N x K` logits of each exit."""
-        answers: list[Tensor] = []
-        for _, group in groupby(self.stages, key=lambda stage: self.widths[stage]):
-            # Exits of equal width in one product: each product is a wait for all threads.
-            stages = list(group)
-            inputs = torch.stack([features[:, self.columns(stage)] for stage in stages])
-            weight = torch.stack([self.weights[str(stage)].flatten(0, 1) for stage in stages])
-            bias = torch.stack([self.biases[str(stage)].view(-1, 1) for stage in stages])
-            for answer in torch.baddbmm(bias, weight, inputs.mT):
-                answers.append(answer.view(self.num_classes, self.stacked, -1).permute(1, 2, 0))
+        state = self.initial_state(len(features))
+        answers = []
+        for stage in self.stages:
+            answer, state = self._answer(stage, features[:, self.columns(stage)], state)
+            answers.append(answer)
         return answers
 
     def step(self, stage: int, features: Tensor, state: Any, point: Tensor | None) -> tuple[Tensor, Any]:
@@ -125,15 +121,6 @@ class CumulativeLinearExits(LinearExits):
     @cached_property
     def _input_widths(self) -> dict[int, int]:
         return dict(zip(self.stages, accumulate(self.widths[stage] for stage in self.stages), strict=True))
-
-    def forward(self, features: Tensor) -> list[Tensor]:
-        """Return `W x N x K` logits of each exit."""
-        state = self.initial_state(len(features))
-        answers = []
-        for stage in self.stages:
-            answer, state = self._answer(stage, features[:, self.columns(stage)], state)
-            answers.append(answer)
-        return answers
 
     def _answer(self, stage: int, features: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Answer from all features so far; they are the state."""
