@@ -22,7 +22,7 @@ from offramp.uncertainty._temperature import fit_temperatures, floor_temperature
 
 __all__ = ["Outcomes", "brier_scores", "compute_outcomes", "exit_shares", "simulate", "tune_temperatures"]
 
-_CELLS = 1_000_000  # logits at a time: tens of megabytes of working memory; ten times as many take twice as long
+_CELLS = 1_000_000  # logits in a piece: tens of megabytes of working memory; in larger pieces all of it takes longer
 _KEPT_CELLS = (
     25_000_000  # logits kept between two passes over the tune split: 100 MB; with more they are computed again
 )
