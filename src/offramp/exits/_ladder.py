@@ -88,9 +88,11 @@ class LadderExits(ExitSet):
         state = self.initial_state(len(features))
         ones = features.new_ones(len(features), self.width)
         mask = F.dropout(ones, self.dropout) if self.training else None
+        # Unbound at once: in training, the gradient of each `mix[index]` alone would have the size of `mix`.
+        by_exit = zip(*(weights.unbind() for weights in self._update_weights()), strict=True)
         normed = []
-        for index, stage in enumerate(self.stages):
-            state = self._update(index, features[:, self.columns(stage)], state, mask)
+        for stage, weights in zip(self.stages, by_exit, strict=True):
+            state = self._update(stage, weights, features[:, self.columns(stage)], state, mask)
             normed.append(state[1])
         # All heads in one product: in training, time goes by the number of small operations.
         logits = torch.baddbmm(self.head_bias[:, None], torch.stack(normed), self.head.mT)
@@ -99,7 +101,8 @@ class LadderExits(ExitSet):
     def step(self, stage: int, features: Tensor, state: Any, _point: Tensor | None) -> tuple[Tensor, Any]:
         """Return the logits of the exit after `stage`, and the updated state."""
         index = self.stages.index(stage)
-        state = self._update(index, features, state, None)
+        weights = tuple(stacked[index] for stacked in self._update_weights())
+        state = self._update(stage, weights, features, state, None)
         return F.linear(state[1], self.head[index], self.head_bias[index]), state
 
     def initial_state(self, count: int) -> Any:
@@ -122,19 +125,29 @@ class LadderExits(ExitSet):
         carrying = self.widths[stage] * width + 2 * (width + 1) * width + 5 * width
         return carrying, (width + 1) * self.num_classes
 
+    def _update_weights(self) -> tuple[Tensor, ...]:
+        """Return the weights that update the state, besides A: B and C with their biases, gain and shift of LN."""
+        return self.mix, self.mix_bias, self.write, self.write_bias, self.gain, self.shift
+
     def _update(
-        self, index: int, features: Tensor, state: tuple[Tensor, Tensor], mask: Tensor | None
+        self,
+        stage: int,
+        weights: tuple[Tensor, ...],
+        features: Tensor,
+        state: tuple[Tensor, Tensor],
+        mask: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the state and its layer norm after one exit."""
+        """Return the state and its layer norm after one exit; `weights` are its part of `_update_weights`."""
         carried, normed = state
-        columns = self.columns(self.stages[index])
+        mix, mix_bias, write, write_bias, gain, shift = weights
+        columns = self.columns(stage)
         # Standardising the weights instead of the features gives the same product, with fewer operations.
-        weight = self.read[str(self.stages[index])] * self.scale[columns]
-        bias = self.mix_bias[index] - weight @ self.center[columns]
-        inner = F.gelu(torch.addmm(F.linear(features, weight, bias), normed, self.mix[index].T), approximate="tanh")
+        weight = self.read[str(stage)] * self.scale[columns]
+        bias = mix_bias - weight @ self.center[columns]
+        inner = F.gelu(torch.addmm(F.linear(features, weight, bias), normed, mix.T), approximate="tanh")
         inner = inner if mask is None else inner * mask
-        carried = torch.addmm(carried + self.write_bias[index], inner, self.write[index].T)
-        return carried, F.layer_norm(carried, (self.width,), self.gain[index], self.shift[index])
+        carried = torch.addmm(carried + write_bias, inner, write.T)
+        return carried, F.layer_norm(carried, (self.width,), gain, shift)
 
 
 def _uniform(*shape: int) -> nn.Parameter:
