@@ -88,7 +88,9 @@ class Outcomes:
             "prediction": self.predictions,
             "probabilities": self.probabilities,
         }
-        fields = {name: part[classifier, :, exit] for name, part in kept.items() if name in reads and part is not None}
+        read = {name: part for name, part in kept.items() if name in reads and part is not None}
+        # Contiguous: each number is compared with the parameters of many points.
+        fields = {name: part[classifier, :, exit].contiguous() for name, part in read.items()}
         return Observation(**fields, noise=noise)
 
 
@@ -237,14 +239,14 @@ def _simulate_alike(points: Sequence[OperatingPoint], outcomes: Outcomes, seed: 
     rule = first.rule
     stacked = {name: torch.stack([point.parameters[name] for point in points]) for name in first.parameters}
     generator = torch.Generator().manual_seed(seed)
-    exits = torch.full((len(points), len(outcomes.labels)), first.active[-1])
-    undecided = torch.ones_like(exits, dtype=torch.bool)
-    carry = rule.initial_carry(torch.zeros(exits.shape))
+    shape = (len(points), len(outcomes.labels))
+    passed, undecided = torch.zeros(shape, dtype=torch.int16), torch.ones(shape, dtype=torch.bool)
+    carry = rule.initial_carry(torch.zeros(shape))
     for exit in first.active[:-1]:
         noise = torch.rand(len(outcomes.labels), generator=generator) if "noise" in rule.reads else None
         observation = outcomes.observe(rule.reads, first.classifier, exit, noise)
         here = {name: value[:, exit] if name in rule.per_exit else value for name, value in stacked.items()}
         leave, carry = rule.step(observation, carry, {name: value[:, None] for name, value in here.items()})
-        exits[undecided & leave] = exit
         undecided &= ~leave
-    return exits
+        passed += undecided
+    return torch.tensor(first.active)[passed.long()]

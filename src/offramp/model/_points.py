@@ -40,6 +40,13 @@ def thin(points: Sequence[OperatingPoint], answers: Outcomes, costs: Costs) -> l
         Points in ascending order of cost, with `cost` and `accuracy` in `tune_metrics`, and the shares that leave at
         each exit.
     """
+    kept = _best_by_cost(points, answers, costs)
+    leaving = exit_shares(simulate(kept, answers), answers, powers=len(costs.tables))
+    return [replace(point, leaving=shares) for point, shares in zip(kept, leaving, strict=True)]
+
+
+def _best_by_cost(points: Sequence[OperatingPoint], answers: Outcomes, costs: Costs) -> list[OperatingPoint]:
+    """Return the points that `thin` keeps, with `cost` and `accuracy` in `tune_metrics`."""
     best: dict[int, _Measured] = {}
     cheapest: _Measured | None = None
     rows = torch.arange(len(answers.labels))
@@ -56,10 +63,8 @@ def thin(points: Sequence[OperatingPoint], answers: Outcomes, costs: Costs) -> l
     kept = [best[step] for step in sorted(best)]
     if cheapest is not None and cheapest.minus_cost > kept[0].minus_cost:
         kept = [cheapest, *kept]  # the smallest budget can be met, though a little more buys much
-    leaving = exit_shares(simulate([measured.point for measured in kept], answers), answers, powers=len(costs.tables))
     return [
-        replace(point, tune_metrics={"cost": -minus_cost, "accuracy": accuracy}, leaving=shares)
-        for (accuracy, minus_cost, point), shares in zip(kept, leaving, strict=True)
+        replace(point, tune_metrics={"cost": -minus_cost, "accuracy": accuracy}) for accuracy, minus_cost, point in kept
     ]
 
 
@@ -98,7 +103,7 @@ def paying_exits(
         points = threshold_candidates(
             answers.confidence[classifier], temperatures[classifier], classifier, active=tuple(active), levels=LEVELS
         )
-        return area(thin(points, answers, costs))
+        return area(_best_by_cost(points, answers, costs))
 
     active = list(range(answers.predictions.shape[-1]))
     best_area = curve_area(active)
