@@ -133,7 +133,7 @@ def numbers(frontier: Any, test: tuple[Any, Any]) -> dict[str, Tensor]:
 
 
 def answers(network: Any, test: tuple[Any, Any], name: str) -> dict[str, Tensor]:
-    """What a network answers to the test samples."""
+    """Return the answers of a network to the test samples."""
     answer = network.predict(test[0])
     fields = ("labels", "probabilities", "exits", "relative_cost")
     found = {f"{name}/{field}": getattr(answer, field) for field in fields}
@@ -141,7 +141,7 @@ def answers(network: Any, test: tuple[Any, Any], name: str) -> dict[str, Tensor]
 
 
 def fits() -> dict[str, Callable[[], tuple[Any, list[tuple[Any, Any]], Any]]]:
-    """What to fit: a network, its data, its settings."""
+    """Return the fits by name: each a network, its data and its settings."""
     default = {name: value for name, value in QUICK.items() if name != "cost_weights"}
     return {
         "image ladder": lambda: (image_network(24, 6, 6), digits(), replace(offramp.DEFAULT, **default)),

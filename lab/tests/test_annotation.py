@@ -1,4 +1,4 @@
-"""The annotation benchmark: samples drawn again, the peer, the summary and its table, on made-up rows."""
+"""The annotation benchmark on synthetic rows: new draws of samples, the peer, the summary and its table."""
 
 from pathlib import Path
 from typing import Any
@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from offramp.annotation._sampling import SetGuarantee
-from offramp_bench.annotation.bargain import calls_of
+from offramp_bench.annotation.bargain import count_calls
 from offramp_bench.annotation.calls import LEVELS, _bars, _summarise
 from offramp_bench.annotation.jobs import Redraw, learn
 from offramp_bench.annotation.rows import AnnotationRows
 from offramp_bench.annotation.tables import measured_block
 
 
-def made_up(count: int) -> AnnotationRows:
+def make_rows(count: int) -> AnnotationRows:
     generator = np.random.default_rng(0)
     answers = generator.integers(0, 3, count)
     embeddings = np.eye(3, 6)[answers] + 0.35 * generator.normal(size=(count, 6))
@@ -23,7 +23,7 @@ def made_up(count: int) -> AnnotationRows:
 
 @pytest.mark.parametrize("scope", ["inputs", "future"])
 def test_a_sample_drawn_again(scope: Any, tmp_path: Path) -> None:
-    rows = made_up(2000)
+    rows = make_rows(2000)
     job, model = learn(rows, tmp_path, seed=0, scope=scope, label_budget=150)
     redraw = Redraw(job, model, rows.answers)
     losses, sampled = [], []
@@ -46,10 +46,10 @@ def test_a_sample_drawn_again(scope: Any, tmp_path: Path) -> None:
 def test_the_peer_asks_for_everything_if_the_cheap_model_knows_nothing() -> None:
     truth = np.arange(1000) % 5
     confidence = np.linspace(0, 1, 1000)
-    asked, wrong = calls_of((truth + 1) % 5, confidence, truth, max_drop=0.05, thresholds=20, seed=0)
-    assert (asked, wrong) == (1000, 0)
-    asked, wrong = calls_of(truth, confidence, truth, max_drop=0.05, thresholds=20, seed=0)
-    assert asked < 500
+    calls, wrong = count_calls((truth + 1) % 5, confidence, truth, max_drop=0.05, thresholds=20, seed=0)
+    assert (calls, wrong) == (1000, 0)
+    calls, wrong = count_calls(truth, confidence, truth, max_drop=0.05, thresholds=20, seed=0)
+    assert calls < 500
     assert wrong == 0
 
 

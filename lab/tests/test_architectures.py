@@ -1,4 +1,4 @@
-"""The benchmark of backbones on a few small networks, and what it makes of those that fail."""
+"""The benchmark of architectures on a few small networks, and on networks that fail."""
 
 from dataclasses import replace
 from functools import partial
@@ -16,13 +16,13 @@ SMALL = ["cifar-resnet-20", "skip and dictionary", "GIN", "distilbert"]
 
 
 @pytest.fixture(scope="module")
-def listed() -> dict[str, Network]:
+def by_name() -> dict[str, Network]:
     return {network.name: network for network in networks()}
 
 
 @each("name", SMALL)
-def test_small_networks_pass(name: str, listed: dict[str, Network]) -> None:
-    outcome = try_network(listed[name])
+def test_small_networks_pass(name: str, by_name: dict[str, Network]) -> None:
+    outcome = try_network(by_name[name])
     assert outcome.passed, outcome.reason
     assert outcome.reason == ""
     assert outcome.stages >= outcome.blocks
@@ -30,13 +30,13 @@ def test_small_networks_pass(name: str, listed: dict[str, Network]) -> None:
     assert outcome.captured_by == {"skip and dictionary": "torch.fx", "distilbert": "torch.export"}.get(name, "")
 
 
-def test_too_few_stages_do_not_pass(listed: dict[str, Network]) -> None:
-    outcome = try_network(replace(listed["skip and dictionary"], blocks=9))
+def test_too_few_stages_do_not_pass(by_name: dict[str, Network]) -> None:
+    outcome = try_network(replace(by_name["skip and dictionary"], blocks=9))
     assert not outcome.passed
     assert outcome.reason == "4 stages for 9 blocks"
 
 
-def test_refusals_and_broken_contracts_are_told() -> None:
+def test_refusals_and_broken_contracts_are_reported() -> None:
     def refused() -> Any:
         return split(nn.Linear(4, 1), torch.randn(2, 4)), None, None, None
 

@@ -1,4 +1,4 @@
-"""Every backbone: frozen, cut into stages that make the network, as accurate as is written beside its weights."""
+"""Every backbone: frozen, its stages compose to the network, as accurate as the figures beside its weights say."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ STAGES = {
 }
 
 ACCURACY = {"lite0-cifar100": 0.689}
-"""On the test, as given; of the others it is beside their weights."""
+"""Test accuracy of weights that come with the data; files of weights hold the others."""
 
 
 class First:
@@ -94,7 +94,7 @@ class TestBackbones:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("name", BACKBONES)
-    def test_a_row_it_never_saw_is_harder(self, name: str) -> None:
+    def test_unseen_rows_are_harder(self, name: str) -> None:
         backbone = loaded(name)
         seen, unseen = (
             accuracy(backbone, First(rows(), 300)) for rows in (BACKBONES[name].seen, BACKBONES[name].unseen)
@@ -103,22 +103,22 @@ class TestBackbones:
 
 
 class TestWeights:
-    def test_are_small_and_told(self) -> None:
+    def test_are_small_and_listed(self) -> None:
         sizes = {path.stem: path.stat().st_size for path in weights.FOLDER.glob("*.safetensors")}
         assert sorted(sizes) == sorted(FITTED)
         assert max(sizes.values()) < 12e6
         assert sum(sizes.values()) < 40e6
-        listed = json.loads((weights.FOLDER / "figures.json").read_text())
-        assert listed == {name: weights.figures(name) for name in sorted(FITTED)}
-        for found in listed.values():
-            assert {"accuracy", "seed", "epochs", "seconds"} <= set(found)
-            assert {"test", "unseen"} <= set(found["accuracy"])
+        all_figures = json.loads((weights.FOLDER / "figures.json").read_text())
+        assert all_figures == {name: weights.figures(name) for name in sorted(FITTED)}
+        for figures in all_figures.values():
+            assert {"accuracy", "seed", "epochs", "seconds"} <= set(figures)
+            assert {"test", "unseen"} <= set(figures["accuracy"])
 
     @each("name", FITTED)
     def test_are_of_half_precision(self, name: str) -> None:
         assert {value.dtype for value in weights.read(name).values()} <= {torch.float16, torch.int64}
 
-    def test_what_is_there_is_not_fitted_again(
+    def test_existing_weights_are_not_fitted_again(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         for name in FITTED:
@@ -135,7 +135,7 @@ class TestWeights:
 class TestLite0:
     @each("name", ["lite0-cifar100lt", "lite0-svhn"])
     def test_the_first_blocks_are_as_pretrained(self, name: str) -> None:
-        kept, before = weights.read(name), weights.halved(lite0.pretrained(10))
+        kept, before = weights.read(name), weights.to_half_precision(lite0.read_imagenet_weights(10))
         frozen = ("_conv_stem.", "_bn0.", *(f"_blocks.{block}." for block in range(lite0.FROZEN_BLOCKS)))
         for key, value in before.items():
             if key.endswith((".weight", "running_mean", "running_var")) and key != "_fc.weight":

@@ -1,4 +1,4 @@
-"""Parts that share no row, chosen by class and id; long tails by their formula."""
+"""Parts of the datasets: disjoint, chosen by class and id; long tails follow their formula."""
 
 from typing import Any
 
@@ -18,36 +18,36 @@ def whole(source: Source) -> Any:
 
 @pytest.fixture
 def _no_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images of one black pixel, where labels and ids are all that matters: the real ones take long to unpack."""
+    """Replace images by one black pixel, where only labels and ids matter: the real ones take long to unpack."""
     monkeypatch.setattr(Sheets, "_sheet", lambda *_: np.zeros((SHEET_ROWS, 1, 1, 1), np.uint8))
 
 
 def test_ranks_count_a_class_by_ids() -> None:
     draw = np.random.default_rng(0)
     labels, ids = draw.integers(0, 4, 60), draw.permutation(1000)[:60]
-    found = sources.ranks(labels, ids)
+    ranks = sources.ranks(labels, ids)
     for row in range(60):
-        assert found[row] == sum(labels[other] == labels[row] and ids[other] < ids[row] for other in range(60))
+        assert ranks[row] == sum(labels[other] == labels[row] and ids[other] < ids[row] for other in range(60))
     order = draw.permutation(60)
-    assert np.array_equal(sources.ranks(labels[order], ids[order]), found[order])
+    assert np.array_equal(sources.ranks(labels[order], ids[order]), ranks[order])
 
 
-def test_chosen_rows_are_read_in_order() -> None:
+def test_a_subset_is_read_in_order() -> None:
     draw = np.random.default_rng(0)
     inputs, labels = draw.normal(size=(50, 3)), draw.integers(0, 4, 50)
     source = ArraySource(inputs, labels, name="all")
     mask = draw.random(50) < 0.3
-    chosen = sources.Chosen(source, mask, name="some")
-    assert (chosen.name, len(chosen)) == ("some", mask.sum())
-    for start, stop in ((0, len(chosen)), (0, 1), (3, 9), (len(chosen) - 1, len(chosen))):
-        read = chosen.read(start, stop)
+    subset = sources.Subset(source, mask, name="some")
+    assert (subset.name, len(subset)) == ("some", mask.sum())
+    for start, stop in ((0, len(subset)), (0, 1), (3, 9), (len(subset) - 1, len(subset))):
+        read = subset.read(start, stop)
         assert np.array_equal(read.inputs, inputs[mask][start:stop])
         assert np.array_equal(read.labels, labels[mask][start:stop])
         assert np.array_equal(read.ids, source.read(0, 50).ids[mask][start:stop])
 
 
 HELD_OUT = {"gnn-nci1": 1 / 8, "minilm-agnews": 1 / 3, "minilm-sst2": 6735 / 15735}
-"""Share of the train rows that a network never sees, where it is not a fifth."""
+"""Share of the train rows that is unseen, where it is not a fifth."""
 
 
 @pytest.mark.data
@@ -85,7 +85,7 @@ def test_pixels_stay_with_their_labels() -> None:
 
 @pytest.mark.data
 @pytest.mark.usefixtures("_no_pixels")
-def test_the_tail_is_as_long_as_its_formula_says() -> None:
+def test_the_long_tail_follows_its_formula() -> None:
     parts = {part: whole(sources.cifar100_long_tailed(part)) for part in (*sources.PARTS, "long-tailed test")}
     counts = {part: np.bincount(rows.labels, minlength=100) for part, rows in parts.items()}
     kept = [round(500 * 100 ** (-c / 99)) for c in range(100)]
@@ -95,7 +95,7 @@ def test_the_tail_is_as_long_as_its_formula_says() -> None:
     assert counts["test"].tolist() == [100] * 100
     assert counts["long-tailed test"].tolist() == [max(1, round(100 * 100 ** (-c / 99))) for c in range(100)]
     assert set(parts["long-tailed test"].ids) < set(parts["test"].ids)
-    # Not the first of each class: inside a class, files lie by the names of near-synonyms.
+    # Not the first of each class: within a class, files are sorted by names of near-synonyms.
     order = {sample: row for row, sample in enumerate(Sheets(data_folder() / "cifar100", "train").read(0, 50_000).ids)}
     last = [
         order[sample] // 100 for sample, label in zip(parts["seen"].ids, parts["seen"].labels, strict=True) if label
@@ -109,7 +109,9 @@ def test_a_photograph_is_seen_whole_or_not_at_all() -> None:
     with np.load(data_folder() / "svhn" / "train-labels.npz") as saved:
         photographs = saved["src"][: sources.SVHN_ROWS]
     row_of = {sample: row for row, sample in enumerate(whole(Sheets(data_folder() / "svhn", "train", 10_000)).ids)}
-    seen, unseen = ({photographs[row_of[one]] for one in whole(sources.svhn(part)).ids} for part in ("seen", "unseen"))
+    seen, unseen = (
+        {photographs[row_of[sample]] for sample in whole(sources.svhn(part)).ids} for part in ("seen", "unseen")
+    )
     assert not seen & unseen
     assert len(seen | unseen) == len(set(photographs)) < 10_000
 
@@ -133,7 +135,7 @@ def test_nodes_have_intensities_and_places() -> None:
 
 @pytest.mark.data
 @each("rows", [sources.cifar10, sources.cifar100_long_tailed, sources.superpixels, sources.nci1])
-def test_a_part_that_is_not_there(rows: Any) -> None:
+def test_an_unknown_part(rows: Any) -> None:
     with pytest.raises(UnknownNameError, match="did you mean 'unseen'"):
         rows("unsen")
 

@@ -1,4 +1,4 @@
-"""How backbones are fitted: images that move, graphs that turn, a loop that learns, weights that are kept."""
+"""Training of backbones: augmented images and graphs, the loop, and files of weights."""
 
 import math
 from pathlib import Path
@@ -28,47 +28,48 @@ class TestImages:
     def pictures(self) -> Tensor:
         return torch.randint(0, 256, (8, 3, 32, 32), dtype=torch.uint8, generator=generator())
 
-    def test_unmoved_they_are_what_the_frozen_network_sees(
+    def test_without_augmentation_they_are_preprocessed(
         self, pictures: Tensor, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(images, "LARGEST_SHIFT", 0.0)
         monkeypatch.setattr(images, "LARGEST_GROWTH", 0.0)
         enlarged = Preprocessing(images.PREPROCESSING.steps[:2])(pictures.permute(0, 2, 3, 1).numpy())
-        torch.testing.assert_close(images.moved(pictures, generator(), mirrored=False), enlarged, rtol=0, atol=1e-2)
-        found = images.moved(pictures, generator(), mirrored=True)
-        flips = [torch.allclose(one, other.flip(2), atol=1e-2) for one, other in zip(found, enlarged, strict=True)]
-        same = [torch.allclose(one, other, atol=1e-2) for one, other in zip(found, enlarged, strict=True)]
+        torch.testing.assert_close(images.augment(pictures, generator(), mirrored=False), enlarged, rtol=0, atol=1e-2)
+        mirrored = images.augment(pictures, generator(), mirrored=True)
+        pairs = list(zip(mirrored, enlarged, strict=True))
+        flips = [torch.allclose(image, plain.flip(2), atol=1e-2) for image, plain in pairs]
+        same = [torch.allclose(image, plain, atol=1e-2) for image, plain in pairs]
         assert [flip != stay for flip, stay in zip(flips, same, strict=True)] == [True] * 8
         assert 0 < sum(flips) < 8
 
-    def test_each_moves_by_itself(self) -> None:
-        # A ramp tells how it was read: its slope the stretch, its middle the shift.
+    def test_each_image_moves_by_itself(self) -> None:
+        # The slope of a ramp gives the stretch, its middle the shift.
         ramp = torch.arange(32.0).expand(200, 1, 32, 32)
-        found = images.moved(ramp, generator(), mirrored=False)[:, 0, 32, 16:48]
-        slopes = (found[:, -1] - found[:, 0]) / 31 * 2
-        middles = (found[:, 15] + found[:, 16]) / 2 - 15.5
+        rows = images.augment(ramp, generator(), mirrored=False)[:, 0, 32, 16:48]
+        slopes = (rows[:, -1] - rows[:, 0]) / 31 * 2
+        middles = (rows[:, 15] + rows[:, 16]) / 2 - 15.5
         assert slopes.min() >= 0.8 - 1e-3
         assert slopes.max() <= 1.2 + 1e-3
         assert slopes.std() == pytest.approx(0.4 / math.sqrt(12), rel=0.1)
         assert middles.abs().max() <= 0.2 * 16 + 1e-3
         assert middles.std() == pytest.approx(6.4 / math.sqrt(12), rel=0.1)
 
-    def test_dealt(self, pictures: Tensor) -> None:
+    def test_batches(self, pictures: Tensor) -> None:
         source = ArraySource(pictures.permute(0, 2, 3, 1).numpy(), np.arange(8), name="noise")
-        deal = images.dealt(source, mirrored=False)
-        batch, labels = deal(torch.tensor([5, 1]), generator(3))
+        make_batch = images.batch_maker(source, mirrored=False)
+        batch, labels = make_batch(torch.tensor([5, 1]), generator(3))
         assert labels.tolist() == [5, 1]
-        expected = (images.moved(pictures[[5, 1]], generator(3), mirrored=False) - 127) / 128
+        expected = (images.augment(pictures[[5, 1]], generator(3), mirrored=False) - 127) / 128
         torch.testing.assert_close(batch, expected)
 
 
 class TestGraphs:
     def test_a_graph_turns_as_a_whole(self) -> None:
         ends = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-        spots = torch.cat([ends, ends.mean(0)[None]]).repeat(300, 1)
-        found = graphs.turned(spots, torch.full((300,), 4), generator()).view(300, 4, 2)
-        torch.testing.assert_close(found[:, :3].mean(1), found[:, 3])
-        shift, first, second = found[:, 0], found[:, 1] - found[:, 0], found[:, 2] - found[:, 0]
+        before = torch.cat([ends, ends.mean(0)[None]]).repeat(300, 1)
+        positions = graphs.move_nodes(before, torch.full((300,), 4), generator()).view(300, 4, 2)
+        torch.testing.assert_close(positions[:, :3].mean(1), positions[:, 3])
+        shift, first, second = positions[:, 0], positions[:, 1] - positions[:, 0], positions[:, 2] - positions[:, 0]
         assert 0.09 < shift.abs().max() <= 0.1
         angles = torch.atan2(first[:, 1], first[:, 0])
         assert math.pi / 16 * 0.8 < angles.abs().max() < math.pi / 16 * 1.3
@@ -90,11 +91,11 @@ class TestGraphs:
         torch.testing.assert_close(backbone(backbone.prepare(inputs)), network(inputs))
 
         def layer(x: Tensor, number: int) -> Tensor:
-            one = network.layers[number]
+            module = network.layers[number]
             neighbours = torch.zeros(9, 9)
             neighbours[ends[1], ends[0]] = 1
-            mixed = (1 + one.get_submodule("conv").eps) * x + neighbours @ x  # type: ignore[operator]
-            normed: Tensor = one.get_submodule("norm")(one.get_submodule("conv.nn")(mixed))
+            mixed = (1 + module.get_submodule("conv").eps) * x + neighbours @ x  # type: ignore[operator]
+            normed: Tensor = module.get_submodule("norm")(module.get_submodule("conv.nn")(mixed))
             return x + normed.clamp_min(0)
 
         x = network.embed(inputs["x"])
@@ -112,7 +113,7 @@ class TestFit:
         labels = torch.arange(count) % 3
         return torch.randn(count, 4, generator=generator()) + 3 * torch.eye(4)[labels], labels
 
-    def learned(self, recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> tuple[nn.Sequential, str]:
+    def fit_blobs(self, recipe: Recipe, capsys: pytest.CaptureFixture[str]) -> tuple[nn.Sequential, str]:
         x, y = self.blobs(100)
         torch.manual_seed(0)
         network = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
@@ -120,20 +121,20 @@ class TestFit:
         fit(network, lambda places, _: (x[places], y[places]), 100, recipe, name="blobs")
         return network, capsys.readouterr().err
 
-    def test_learns_and_tells(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_learns_and_reports(self, capsys: pytest.CaptureFixture[str]) -> None:
         torch.manual_seed(0)
         frozen = nn.Linear(4, 4).weight.detach().clone()
-        network, said = self.learned(self.RECIPE, capsys)
+        network, progress = self.fit_blobs(self.RECIPE, capsys)
         x, y = self.blobs(100)
         assert (network(x).argmax(1) == y).float().mean() > 0.9
         assert torch.equal(network.state_dict()["0.weight"], frozen)
-        lines = said.splitlines()
+        lines = progress.splitlines()
         assert [line.split(",")[0] for line in lines] == [f"blobs: epoch {epoch} of 6" for epoch in range(1, 7)]
 
     def test_the_seed_decides(self, capsys: pytest.CaptureFixture[str]) -> None:
-        networks = [self.learned(self.RECIPE, capsys)[0] for _ in range(2)]
+        networks = [self.fit_blobs(self.RECIPE, capsys)[0] for _ in range(2)]
         assert torch.equal(networks[0].state_dict()["1.weight"], networks[1].state_dict()["1.weight"])
-        other, _ = self.learned(Recipe(**{**vars(self.RECIPE), "seed": 1}), capsys)
+        other, _ = self.fit_blobs(Recipe(**{**vars(self.RECIPE), "seed": 1}), capsys)
         assert not torch.equal(networks[0].state_dict()["1.weight"], other.state_dict()["1.weight"])
 
     def test_the_rate_rises_and_falls(self) -> None:
@@ -153,14 +154,14 @@ class TestFit:
 
 
 class TestWeights:
-    def test_kept_in_half_precision_with_their_figures(self, tmp_path: Path) -> None:
-        state = weights.halved({"weight": torch.tensor([1 / 3, 2.0]), "count": torch.tensor(7)})
+    def test_files_hold_half_precision_and_figures(self, tmp_path: Path) -> None:
+        state = weights.to_half_precision({"weight": torch.tensor([1 / 3, 2.0]), "count": torch.tensor(7)})
         assert state["weight"].dtype == torch.float16
         weights.write("one", state, {"accuracy": 0.5}, folder=tmp_path)
         weights.write("two", state, {"accuracy": 0.7}, folder=tmp_path)
-        found = weights.read("one", folder=tmp_path)
-        assert found["weight"].tolist() == [torch.tensor(1 / 3).half().item(), 2.0]
-        assert found["count"].item() == 7
+        state = weights.read("one", folder=tmp_path)
+        assert state["weight"].tolist() == [torch.tensor(1 / 3).half().item(), 2.0]
+        assert state["count"].item() == 7
         assert weights.figures("two", folder=tmp_path) == {"accuracy": 0.7}
         assert sorted(path.name for path in tmp_path.iterdir()) == [
             "figures.json",
@@ -169,9 +170,9 @@ class TestWeights:
         ]
         assert '"one": {\n    "accuracy": 0.5' in (tmp_path / "figures.json").read_text()
 
-    def test_refuses_what_half_precision_cannot_hold(self) -> None:
+    def test_refuses_numbers_too_large_for_half_precision(self) -> None:
         with pytest.raises(InputError, match="larger ones in big"):
-            weights.halved({"small": torch.ones(1), "big": torch.tensor([1e5])})
+            weights.to_half_precision({"small": torch.ones(1), "big": torch.tensor([1e5])})
 
     def test_says_how_to_make_them(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"python -m offramp_bench\.backbones nobody"):

@@ -1,4 +1,4 @@
-"""The benchmarks run, their bars can be missed, and docs/evidence/tables.md is what the committed results say."""
+"""The benchmarks run, their bars can be missed, and the pages of evidence match the committed results."""
 
 import json
 import re
@@ -47,15 +47,15 @@ def test_many_workers_keep_their_promises_at_a_small_size(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_missed_bar_is_told_and_ends_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missed_bar_is_reported_and_ends_with_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     bars = [Bar("low enough", 1.0, 1.0), Bar("too high", 1.1, 1.0)]
     assert report({"figure": 3}, bars, check=True) == 1
     assert report({}, bars, check=False) == 0
     assert report({}, bars[:1], check=True) == 0
     assert report({}, [Bar("not a number", float("nan"), 1.0)], check=True) == 1
-    said = capsys.readouterr()
-    assert "MISSED  too high" in said.err
-    printed = json.loads(said.out[: said.out.index("\n}\n") + 2])
+    output = capsys.readouterr()
+    assert "MISSED  too high" in output.err
+    printed = json.loads(output.out[: output.out.index("\n}\n") + 2])
     assert printed["figure"] == 3
     assert not printed["held"]
 

@@ -1,4 +1,4 @@
-"""The paper's conformal variants against plain loops, and what they claim in every bag of samples."""
+"""The paper's conformal variants against plain loops, and their claims on every bag of samples."""
 
 from typing import get_args
 
@@ -44,7 +44,7 @@ def by_hand(variant: str, scores: Tensor, exits: Tensor, percent: int, minimum: 
 
 
 def covered(variant: PaperVariant, bag: Bag, percent: int, minimum: int) -> Tensor:
-    """Whether each sample is covered by thresholds from all others."""
+    """Return a boolean per sample, true if thresholds from all others cover it."""
     scores, exits, _ = bag
     num_exits = int(exits.max()) + 1
     inside = []
@@ -64,8 +64,8 @@ def test_agrees_with_a_loop(
 ) -> None:
     scores = torch.rand(num_samples, num_exits, dtype=torch.float64, generator=generator(num_samples))
     exits = (num_exits * torch.rand(num_samples, generator=generator(percent)) ** 2).long()
-    found = variant_thresholds(variant, scores, exits, miscoverage=percent / 100, minimum=minimum)
-    assert found.tolist() == by_hand(variant, scores, exits, percent, minimum)
+    thresholds = variant_thresholds(variant, scores, exits, miscoverage=percent / 100, minimum=minimum)
+    assert thresholds.tolist() == by_hand(variant, scores, exits, percent, minimum)
 
 
 @each("variant", get_args(PaperVariant))
@@ -73,34 +73,34 @@ def test_agrees_with_a_loop(
 def test_thresholds_are_those_of_each_class_by_itself(variant: PaperVariant, num_classes: int) -> None:
     probabilities, labels, exits = exits_and_labels(300, 5)
     scores, labels = conformal_scores(probabilities, labels), labels % num_classes
-    found = variant_class_thresholds(
+    thresholds = variant_class_thresholds(
         variant, scores, exits, labels, num_classes=num_classes, miscoverage=0.1, minimum=9
     )
     for label in range(num_classes):
         own = labels == label
         expected = variant_thresholds(variant, scores[own], exits[own], miscoverage=0.1, minimum=9)
-        assert torch.equal(found[:, label], expected)
+        assert torch.equal(thresholds[:, label], expected)
 
 
 def test_an_exit_nobody_uses() -> None:
     scores = torch.linspace(0, 0.99, 100)[:, None].repeat(1, 3)
     exits = torch.tensor([0, 2]).repeat(50)
-    found = {v: variant_thresholds(v, scores, exits, miscoverage=0.1) for v in get_args(PaperVariant)}
-    assert found["strict"][1] == 0
-    assert found["gated"][1] == found["general"][1] > 0.8
-    assert torch.equal(found["gated"][[0, 2]], found["strict"][[0, 2]])
-    assert not prediction_set(torch.tensor([[0.6, 0.4]]), found["strict"][[1]]).any()
+    thresholds = {v: variant_thresholds(v, scores, exits, miscoverage=0.1) for v in get_args(PaperVariant)}
+    assert thresholds["strict"][1] == 0
+    assert thresholds["gated"][1] == thresholds["general"][1] > 0.8
+    assert torch.equal(thresholds["gated"][[0, 2]], thresholds["strict"][[0, 2]])
+    assert not prediction_set(torch.tensor([[0.6, 0.4]]), thresholds["strict"][[1]]).any()
     no_minimum = variant_thresholds("gated", scores, exits, miscoverage=0.1, minimum=0)
-    assert torch.equal(no_minimum, found["gated"])
+    assert torch.equal(no_minimum, thresholds["gated"])
 
 
 def test_a_class_never_seen() -> None:
     scores, exits = torch.full((40, 2), 0.1), torch.tensor([0, 1]).repeat(20)
     labels = torch.zeros(40, dtype=torch.long)
     for variant in get_args(PaperVariant):
-        found = variant_class_thresholds(variant, scores, exits, labels, num_classes=3, miscoverage=0.1)
-        assert torch.equal(found[:, 0], scores[0])
-        assert (found[:, 1:] == (0 if variant == "strict" else 1)).all()
+        thresholds = variant_class_thresholds(variant, scores, exits, labels, num_classes=3, miscoverage=0.1)
+        assert torch.equal(thresholds[:, 0], scores[0])
+        assert (thresholds[:, 1:] == (0 if variant == "strict" else 1)).all()
 
 
 class TestClaims:
@@ -130,14 +130,14 @@ class TestClaims:
         assert covered("pooled", bag, 50, 0).all()
 
     def test_per_exit_does_not_hold_at_an_exit(self) -> None:
-        # Those who leave last are the hard ones.
+        # The samples that leave last are hard.
         scores, exits = torch.tensor([0.1] * 9 + [0.8]), torch.tensor([0] * 9 + [1])
         inside = covered("per_exit", (scores, exits, torch.zeros_like(exits)), 20, 4)
         assert inside[:9].all()
         assert not inside[9]
 
     def test_gated_loses_the_share_that_leaves_at_rare_exits(self) -> None:
-        # Ten exits that one in 200 takes, always hard; 19 in 20 take another, with scores uniform in [0, .5].
+        # Ten exits that one in 200 takes, always hard; 19 in 20 take another, with scores uniform in [0, 0.5].
         alpha, rare, splits, num_samples = 0.1, 0.05, 300, 1000
         covering: dict[PaperVariant, list[float]] = {"gated": [], "pooled": [], "general": []}
         for seed in range(splits):
@@ -150,7 +150,7 @@ class TestClaims:
                 hard = ((thresholds[1:] - 0.9) / 0.1).clamp(0, 1).mean()
                 shares.append(float((1 - rare) * easy + rare * hard))
         mean = {variant: sum(shares) / splits for variant, shares in covering.items()}
-        # Of one exit with n samples r / (n + 1) is covered, r = ceil(.9 (n + 1)): .9 and half of 1/951 on average.
+        # Of one exit with n samples r / (n + 1) is covered, r = ceil(0.9 (n + 1)): 0.9 and half of 1/951 on average.
         assert mean["gated"] == pytest.approx((1 - rare) * (1 - alpha + 0.5 / 951), abs=0.002)
         assert mean["general"] == pytest.approx(1 - alpha, abs=0.002)
         assert 1 - alpha - 0.002 <= mean["pooled"] <= 1 - alpha + 0.004

@@ -1,4 +1,4 @@
-"""earlyon's exits on our networks: cached means stand for maps, and every way to run a point answers alike."""
+"""earlyon's exits on our networks: cached means replace maps, and every way to run a point gives the same answers."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ pytest.importorskip("onnxruntime")
 from earlyon.models import custom_ee
 
 from offramp_bench.cifar import PREPROCESSING, cifar10
-from offramp_bench.earlyon_exits import Point, speedup, turns, undominated
-from offramp_bench.earlyon_heads import SETS, Exits, InARow, Loader, outcomes, standing_in, wrapped
+from offramp_bench.earlyon_exits import Point, pareto_front, speeds_in_turns, speedup
+from offramp_bench.earlyon_heads import SETS, Exits, InSequence, Loader, cached_model, outcomes, wrap_network
 from tests.cases import each
 
 HIDDEN = 5
@@ -33,10 +33,10 @@ def sequence(channels: int) -> nn.Sequential:
     )
 
 
-def attached(network: nn.Module, layers: list[str]) -> Any:
+def attach_exits(network: nn.Module, layers: list[str]) -> Any:
     wrapper = custom_ee(network, layers, 10, input_shape=(1, 3, 8, 8), hidden_dim=HIDDEN).eval()
     for head in wrapper.exit_heads.values():
-        head.classifier[-1].weight.data *= 3  # so that images differ in how sure an exit is of them
+        head.classifier[-1].weight.data *= 3  # so that confidence varies between images
     return wrapper
 
 
@@ -52,23 +52,23 @@ def images() -> Tensor:
 @pytest.fixture
 def wrapper() -> Any:
     torch.manual_seed(3)
-    return attached(sequence(4), ["0", "1"])
+    return attach_exits(sequence(4), ["0", "1"])
 
 
 def sureness(logits: Tensor, policy: str, temperature: float) -> Tensor:
-    """The largest probability, or the entropy below zero."""
+    """Return the largest probability, or the negative entropy."""
     probabilities = (logits / temperature).softmax(1)
     return probabilities.amax(1) if policy == "confidence" else torch.special.entr(probabilities).sum(1).neg()
 
 
-def test_cached_means_stand_for_maps(wrapper: Any, images: Tensor) -> None:
+def test_cached_means_replace_maps(wrapper: Any, images: Tensor) -> None:
     with torch.no_grad():
         first = wrapper.backbone[0](images)
         second = wrapper.backbone[1](first)
         rows = torch.cat([first.mean((2, 3)), second.mean((2, 3)), wrapper.backbone[2](second)], dim=1)
-        model = standing_in(wrapper, Exits((0, 1), HIDDEN, (0.2, 0.3, 0.5)))
-        for found, wanted in zip(model(rows, mode="training"), wrapper(images, mode="training"), strict=True):
-            torch.testing.assert_close(found, wanted)
+        model = cached_model(wrapper, Exits((0, 1), HIDDEN, (0.2, 0.3, 0.5)))
+        for logits, expected in zip(model(rows, mode="training"), wrapper(images, mode="training"), strict=True):
+            torch.testing.assert_close(logits, expected)
     assert model.config.loss_weights == [0.2, 0.3, 0.5]
     assert list(model.flops_estimate.fractions.values()) == list(wrapper.flops_estimate.fractions.values())
 
@@ -83,12 +83,12 @@ def test_every_way_to_run_a_point_follows_the_rule(policy: str, wrapper: Any, im
     config = wrapper.config
     config.routing_policy, config.temperatures = policy, TEMPERATURES
     setattr(config, f"{policy}_thresholds", [abs(float(limit)) for limit in limits])
-    early = [one >= limit for one, limit in zip(sure, limits, strict=True)]
+    early = [values >= limit for values, limit in zip(sure, limits, strict=True)]
     assert (int(early[0].sum()), int((early[1] & ~early[0]).sum())) == (20, 10)
-    wanted = torch.where(early[0][:, None], outputs[0], torch.where(early[1][:, None], outputs[1], outputs[2]))
+    expected = torch.where(early[0][:, None], outputs[0], torch.where(early[1][:, None], outputs[1], outputs[2]))
     point = point_of(wrapper)
     for run in (point.run_singly, point.run_staged, point.run_graphs):
-        torch.testing.assert_close(run(images), wanted)
+        torch.testing.assert_close(run(images), expected)
 
 
 def test_a_batch_leaves_where_all_of_it_may(wrapper: Any, images: Tensor) -> None:
@@ -104,10 +104,10 @@ def test_a_batch_leaves_where_all_of_it_may(wrapper: Any, images: Tensor) -> Non
 @each("enabled", [[True, True], [False, True], [True, False], [False, False]])
 def test_graphs_of_networks_in_a_row(enabled: list[bool], images: Tensor) -> None:
     torch.manual_seed(3)
-    wrapper = attached(InARow(nn.Sequential(*list(sequence(4))[:2]), sequence(6)), ["first.0", "second.1"])
+    wrapper = attach_exits(InSequence(nn.Sequential(*list(sequence(4))[:2]), sequence(6)), ["first.0", "second.1"])
     with torch.no_grad():
         outputs = wrapper(images, mode="training")[:-1]
-    wrapper.config.confidence_thresholds = [float(one.softmax(1).amax(1).mean()) for one in outputs]
+    wrapper.config.confidence_thresholds = [float(logits.softmax(1).amax(1).mean()) for logits in outputs]
     wrapper.config.enabled_exits = enabled
     point = point_of(wrapper)
     torch.testing.assert_close(point.run_graphs(images), point.run_singly(images))
@@ -115,22 +115,22 @@ def test_graphs_of_networks_in_a_row(enabled: list[bool], images: Tensor) -> Non
     assert 0 < both["first.0"] < both["second.1"] < 1
 
 
-def test_points_that_stay() -> None:
+def test_pareto_front() -> None:
     good = {"cheap": (0.5, 0.009), "better": (0.7, 0.0)}
     worse = {"as good": (0.6, 0.009), "dear": (0.9, 0.0), "loses too much": (0.1, 0.1)}
-    assert undominated(good | worse) == ["better", "cheap"]
+    assert pareto_front(good | worse) == ["better", "cheap"]
 
 
-def test_rows_are_dealt_once_in_drawn_views() -> None:
+def test_each_row_comes_once_in_a_random_view() -> None:
     rows = torch.stack([torch.arange(300.0), -torch.arange(300.0)], dim=1)[:, :, None]
     loader = Loader(rows, torch.arange(300), torch.Generator().manual_seed(0))
     epochs = []
     for _ in range(2):
         batches = list(loader)
-        dealt, labels = (torch.cat(part) for part in zip(*batches, strict=True))
-        assert torch.equal(dealt[:, 0].abs(), labels.float())
+        values, labels = (torch.cat(part) for part in zip(*batches, strict=True))
+        assert torch.equal(values[:, 0].abs(), labels.float())
         assert torch.equal(labels.sort().values, torch.arange(300))
-        assert 100 < (dealt < 0).sum() < 200
+        assert 100 < (values < 0).sum() < 200
         epochs.append(labels)
     assert not torch.equal(*epochs)
     assert torch.equal(next(iter(Loader(rows, torch.arange(300))))[0][:, 0], torch.arange(128.0))
@@ -143,9 +143,9 @@ def test_speeds() -> None:
         calls.append(len(batch))
         return batch
 
-    found = turns({"one": run}, torch.zeros(5, 1), batch_size=2, repeats=2)
+    speeds = speeds_in_turns({"one": run}, torch.zeros(5, 1), batch_size=2, repeats=2)
     assert calls == 3 * [2, 2, 1]
-    assert len(found["one"]) == 2
+    assert len(speeds["one"]) == 2
     assert speedup({"a": [2, 8, 9], "b": [1, 2, 3]}, "a", "b") == 3
 
 
@@ -154,11 +154,11 @@ def test_speeds() -> None:
 @each("name", ["thirds", "cascade, late"])
 def test_cached_means_are_of_our_networks(name: str) -> None:
     exits = SETS[name]
-    wrapper = wrapped(exits)
+    wrapper = wrap_network(exits)
     rows, _, _ = outcomes("test", exits.stages)
     images = PREPROCESSING(cifar10("test").read(0, 20).inputs)
     with torch.no_grad():
-        wanted = wrapper(images, mode="training")
-        found = standing_in(wrapper, exits)(rows[:20, 0], mode="training")
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, atol=2e-2, rtol=1e-2)  # the store keeps 16 bits
+        expected = wrapper(images, mode="training")
+        outputs = cached_model(wrapper, exits)(rows[:20, 0], mode="training")
+    for logits, other in zip(outputs, expected, strict=True):
+        torch.testing.assert_close(logits, other, atol=2e-2, rtol=1e-2)  # the store keeps 16 bits

@@ -1,4 +1,4 @@
-"""Networks of PyTorch Geometric, cut into layers, against the same networks run by PyTorch Geometric."""
+"""Networks of PyTorch Geometric, cut into stages, against the same networks run by PyTorch Geometric."""
 
 import copy
 import pickle
@@ -33,7 +33,7 @@ from offramp_bench.graphs import tu_graphs
 from tests.cases import each
 
 NODES = (4, 0, 7, 1, 3, 0)
-"""Among the graphs are empty ones, one at the end, and one without edges."""
+"""Numbers of nodes; some graphs are empty, the last one too, and one has no edges."""
 
 
 def graphs(seed: int = 0, nodes: tuple[int, ...] = NODES) -> list[Data]:
@@ -74,11 +74,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "max": {"jk": "max", "norm": "batch_norm", "out_channels": 6},
     "lstm": {"jk": "lstm"},
 }
-NORM_INSIDE = ("gin", "edge")  # which put the norm into their layers too
+NORM_INSIDE = ("gin", "edge")  # they have the norm inside their layers too
 
 
 def build(kind: str = "gin", options: str = "plain") -> tuple[Any, nn.Module]:
-    """A network with statistics that are not those it began with, and a head."""
+    """Return a network with random running statistics, and a head."""
     torch.manual_seed(0)
     made = {**NETWORKS[kind], **OPTIONS[options]}
     network = made.pop("kind")(5, 8, num_layers=3, **made)
@@ -89,7 +89,7 @@ def build(kind: str = "gin", options: str = "plain") -> tuple[Any, nn.Module]:
 
 
 def whole(network: Any, head: nn.Module, batch: Any, readout: Any = gnn.global_mean_pool) -> Tensor:
-    """What PyTorch Geometric makes of the graphs."""
+    """Return the logits that PyTorch Geometric computes."""
     convolution = network.convs[0]
     edge_attr = batch.edge_attr if getattr(convolution, "edge_dim", None) is not None else None
     x = network(batch.x, batch.edge_index, batch.edge_weight, edge_attr, batch.batch, len(batch))
@@ -98,17 +98,17 @@ def whole(network: Any, head: nn.Module, batch: Any, readout: Any = gnn.global_m
 
 
 def run(backbone: GraphBackbone, inputs: Hidden) -> list[Hidden]:
-    """The hidden state at every depth, the inputs first."""
-    found = [inputs]
+    """Return the hidden state at every depth, the inputs first."""
+    states = [inputs]
     for stage in backbone.stages:
-        found.append(stage(found[-1]))
-    return found
+        states.append(stage(states[-1]))
+    return states
 
 
-def same(found: Hidden, expected: Hidden, *, rtol: float = 0, atol: float = 0) -> None:
-    assert found.keys() == expected.keys()
+def same(hidden: Hidden, expected: Hidden, *, rtol: float = 0, atol: float = 0) -> None:
+    assert hidden.keys() == expected.keys()
     for name in expected:
-        torch.testing.assert_close(found[name], expected[name], rtol=rtol, atol=atol)
+        torch.testing.assert_close(hidden[name], expected[name], rtol=rtol, atol=atol)
 
 
 class TestComposition:
@@ -183,11 +183,11 @@ class TestComposition:
         backbone = graph_backbone(network, head)
         batch = Batch.from_data_list(graphs())
         hidden = backbone.stages[0](backbone.prepare(batch))
-        seen = backbone.representation(hidden, 0)
+        nodes = backbone.representation(hidden, 0)
         expected = network.convs[0](batch.x, batch.edge_index, batch.edge_weight).relu()
-        assert isinstance(seen, Nodes)
-        assert torch.equal(seen.values, expected)
-        assert torch.equal(MeanPooling()(seen), gnn.global_mean_pool(expected, batch.batch, 6))
+        assert isinstance(nodes, Nodes)
+        assert torch.equal(nodes.values, expected)
+        assert torch.equal(MeanPooling()(nodes), gnn.global_mean_pool(expected, batch.batch, 6))
 
     def test_copies_and_pickles_run_alike(self) -> None:
         backbone = graph_backbone(*build("gat", "cat"))
@@ -196,12 +196,14 @@ class TestComposition:
             assert torch.equal(again(inputs), backbone(inputs))
             assert again.fingerprint() == backbone.fingerprint()
 
-    def test_fingerprints_tell_readouts_and_what_layers_are_given_apart(self) -> None:
+    def test_fingerprints_differ_by_readout_and_by_arguments_of_layers(self) -> None:
         network, head = build("gcn")
-        listed = [network.convs[0], nn.ReLU()]
-        told = gnn.Sequential("x, edge_index", [(listed[0], "x, edge_index -> x"), nn.ReLU()])
+        layers = [network.convs[0], nn.ReLU()]
+        sequential = gnn.Sequential("x, edge_index", [(layers[0], "x, edge_index -> x"), nn.ReLU()])
         backbones = [
-            graph_backbone(each, head, readout=way, name="a") for each in (listed, told) for way in ("add", "max")
+            graph_backbone(each, head, readout=readout, name="a")
+            for each in (layers, sequential)
+            for readout in ("add", "max")
         ]
         assert len({backbone.fingerprint() for backbone in backbones}) == 4
 
@@ -275,7 +277,7 @@ class TestSamples:
         expected = head(gnn.global_mean_pool(network(batch.x, batch.edge_index), batch.batch, 1))
         assert torch.equal(backbone(backbone.prepare(alone)), expected)
 
-    def test_what_inputs_may_be(self, backbone: GraphBackbone) -> None:
+    def test_accepted_inputs(self, backbone: GraphBackbone) -> None:
         expected = backbone.prepare(graphs())
         for inputs in (Batch.from_data_list(graphs()), tuple(graphs()), expected, [expected]):
             same(backbone.prepare(inputs), expected)
@@ -283,14 +285,14 @@ class TestSamples:
         plain |= {"nodes": plain["nodes"].astype("int32"), "edge_index": plain["edge_index"].astype("int16")}
         plain["x"] = plain["x"].astype("float64")
         same(backbone.prepare(plain), expected)
-        one = graphs()[0]
-        same(backbone.prepare(one), backbone.prepare([one]))
+        graph = graphs()[0]
+        same(backbone.prepare(graph), backbone.prepare([graph]))
         same(
-            backbone.prepare({"x": one.x, "edge_index": one.edge_index}),
-            backbone.prepare([Data(one.x, one.edge_index)]),
+            backbone.prepare({"x": graph.x, "edge_index": graph.edge_index}),
+            backbone.prepare([Data(graph.x, graph.edge_index)]),
         )
 
-    def test_what_inputs_may_not_be(self, backbone: GraphBackbone) -> None:
+    def test_refused_inputs(self, backbone: GraphBackbone) -> None:
         x, ends = torch.ones(3, 5), torch.tensor([[0, 1], [1, 2]])
         refused: list[tuple[Any, str]] = [
             ([], "expected graphs"),
@@ -308,7 +310,7 @@ class TestSamples:
             with pytest.raises(InputError, match=message):
                 backbone.prepare(inputs)
 
-    def test_choosing_refuses_what_does_not_fit(self, backbone: GraphBackbone) -> None:
+    def test_choosing_refuses_other_lengths(self, backbone: GraphBackbone) -> None:
         inputs = backbone.prepare(graphs())
         with pytest.raises(InputError, match="expected 6 booleans, one a graph, got 2"):
             backbone.select(inputs, torch.tensor([True, False]), 0)
@@ -324,23 +326,23 @@ class TestCosts:
     def test_stages_sum_to_the_network(self, kind: str, options: str) -> None:
         network, head = build(kind, options)
         backbone = graph_backbone(network, head)
-        # As many edges a node as there are, 2 on average: a graph of any size then costs what the polynomial says.
+        # 2 edges per node on average, so that the cost of a graph of any size follows the polynomial.
         inputs = backbone.prepare(graphs(nodes=(6, 1, 2)))
-        counted = count_backbone(backbone, inputs, AutoPooling())
+        mul_adds = count_backbone(backbone, inputs, AutoPooling())
         ring = backbone.with_size(inputs, 11)
         powers = torch.tensor([1.0, 11.0, 121.0], dtype=torch.float64)
-        assert float(powers @ counted.full) == count_mul_adds(backbone, ring)[0]
-        summed = counted.stage.sum(1) + counted.head.sum(1)
-        assert torch.equal(summed, counted.full)
-        assert (powers @ counted.stage > 0).all()
-        assert counted.full[2] == 0  # no attention over all pairs
+        assert float(powers @ mul_adds.full) == count_mul_adds(backbone, ring)[0]
+        summed = mul_adds.stage.sum(1) + mul_adds.head.sum(1)
+        assert torch.equal(summed, mul_adds.full)
+        assert (powers @ mul_adds.stage > 0).all()
+        assert mul_adds.full[2] == 0  # no attention over all pairs
 
     def test_gin_in_closed_form(self) -> None:
-        counted = count_backbone(graph_backbone(*build()), graph_backbone(*build()).prepare(graphs()), MeanPooling())
-        # Two linear modules a layer, for each node; the head once.
-        assert counted.stage.tolist() == [[0, 0, 0], [5 * 8 + 8 * 8, 2 * 8 * 8, 2 * 8 * 8], [0, 0, 0]]
-        assert counted.head.tolist() == [[0, 0, 8 * 8 + 8 * 3], [0, 0, 0], [0, 0, 0]]
-        assert counted.pooling.tolist() == [[0, 0, 0], [8, 8, 8], [0, 0, 0]]
+        mul_adds = count_backbone(graph_backbone(*build()), graph_backbone(*build()).prepare(graphs()), MeanPooling())
+        # Two linear modules per layer, for each node; the head once.
+        assert mul_adds.stage.tolist() == [[0, 0, 0], [5 * 8 + 8 * 8, 2 * 8 * 8, 2 * 8 * 8], [0, 0, 0]]
+        assert mul_adds.head.tolist() == [[0, 0, 8 * 8 + 8 * 3], [0, 0, 0], [0, 0, 0]]
+        assert mul_adds.pooling.tolist() == [[0, 0, 0], [8, 8, 8], [0, 0, 0]]
 
     def test_a_ring_has_the_degree_of_the_graphs(self) -> None:
         backbone = graph_backbone(*build("gat with edges"))
@@ -415,16 +417,16 @@ def test_a_cascade_of_two_is_each_run_alone() -> None:
     torch.manual_seed(0)
     both = cascade(*(graph_backbone(gnn.GIN(5, 8, num_layers=layers), nn.Linear(8, 3)) for layers in (2, 3)))
     first, second = (both.prepare(graphs(seed, nodes)) for seed, nodes in ((1, (2, 3, 4, 1, 2)), (4, (1, 2))))
-    check_backbone(both, first, second, network=lambda given: both.members[-1](both.inputs_of_members(given)[-1]))
-    counted = count_backbone(both, first, MeanPooling())
+    check_backbone(both, first, second, network=lambda inputs: both.members[-1](both.inputs_of_members(inputs)[-1]))
+    mul_adds = count_backbone(both, first, MeanPooling())
     each = [count_backbone(member, first, MeanPooling()) for member in both.members]
-    assert torch.equal(counted.stage, torch.cat([member.stage for member in each], dim=1))
-    assert torch.equal(counted.full, each[-1].full)
+    assert torch.equal(mul_adds.stage, torch.cat([member.stage for member in each], dim=1))
+    assert torch.equal(mul_adds.full, each[-1].full)
     assert both.varies_in_size
 
 
 class Rings:
-    """Rings of 4 to 12 nodes, which a node's features hardly tell, with as many chords as the class."""
+    """Rings of 4 to 12 nodes with as many chords as the class; features of nodes hardly show it."""
 
     def __init__(self, count: int, name: str) -> None:
         self.name, self._labels = name, np.arange(count) % 2
@@ -458,9 +460,9 @@ def test_from_lists_of_graphs_to_a_chosen_network() -> None:
         network = frontier.at(cost=cost)
         answer = network.predict(rows.inputs)
         alone = [network.predict([graph]) for graph in rows.inputs[:10]]
-        assert torch.equal(answer.exits[:10], torch.cat([one.exits for one in alone]))
-        torch.testing.assert_close(answer.probabilities[:10], torch.cat([one.probabilities for one in alone]))
-        # The network itself has learned nothing: the more graphs reach its end, the more answers are guesses.
+        assert torch.equal(answer.exits[:10], torch.cat([part.exits for part in alone]))
+        torch.testing.assert_close(answer.probabilities[:10], torch.cat([part.probabilities for part in alone]))
+        # The network itself is untrained: answers of its own head are guesses.
         assert (answer.labels.numpy() == rows.labels).mean() > (0.7 if cost == 0.6 else 0.5)
 
 

@@ -8,12 +8,12 @@ import torch
 from offramp.exits import LinearExits
 from offramp.methods import FittedExits
 from offramp.model._outcomes import Outcomes
-from offramp_bench.guarantees.default import Redraw, draw_once, summary, taken
+from offramp_bench.guarantees.default import Redraw, draw_once, summary, take_rows
 from tests.model.test_choose import costs
 
 
 def outcomes(count: int, *, early: float) -> Outcomes:
-    """The full network is right on 90 %; two exits agree with it but for a share that they are wrong on."""
+    """Return outcomes of a network that is right on 90 %, and of two exits that agree except on a share `early`."""
     draw = torch.Generator().manual_seed(0)
     labels = torch.zeros(count, dtype=torch.long)
     full = (torch.rand(count, generator=draw) < 0.1).long()
@@ -34,46 +34,46 @@ def outcomes(count: int, *, early: float) -> Outcomes:
     )
 
 
-def drawn(early: float, *, size: int = 1000) -> Redraw:
-    seen = outcomes(6000, early=early)
+def redraw(early: float, *, size: int = 1000) -> Redraw:
+    samples = outcomes(6000, early=early)
     fitted = FittedExits(LinearExits((3, 3, 3), (0, 1), 2))
-    given = fitted, torch.ones(1, 3), costs(), (0, 1, 2)
-    return draw_once(seen, *given, size=size, generator=torch.Generator().manual_seed(0))
+    shared = fitted, torch.ones(1, 3), costs(), (0, 1, 2)
+    return draw_once(samples, *shared, size=size, generator=torch.Generator().manual_seed(0))
 
 
 def test_exits_as_good_as_the_network_are_taken_and_guaranteed() -> None:
-    found = drawn(0.0)
-    assert found.guaranteed
-    assert found.drop == 0
-    assert found.cost == found.least == pytest.approx(1 / 3)
-    told = summary([found])
-    assert (told["broken"], told["ratio"], told["guaranteed"]) == (0, 1, 1)
+    result = redraw(0.0)
+    assert result.guaranteed
+    assert result.drop == 0
+    assert result.cost == result.least == pytest.approx(1 / 3)
+    figures = summary([result])
+    assert (figures["broken"], figures["ratio"], figures["guaranteed"]) == (0, 1, 1)
 
 
 def test_exits_that_lose_two_points_are_not() -> None:
-    found = drawn(0.022)
-    assert found.drop == 0
-    assert found.cost == pytest.approx(1)
-    assert not found.guaranteed  # what costs as much as the network is no guarantee
-    assert found.half_cost == pytest.approx(1)
+    result = redraw(0.022)
+    assert result.drop == 0
+    assert result.cost == pytest.approx(1)
+    assert not result.guaranteed  # a point that costs as much as the network needs no guarantee
+    assert result.half_cost == pytest.approx(1)
 
 
 def test_what_redraws_come_to() -> None:
     kept = Redraw(True, 0.005, 0.4, 0.2, 0.0, 0.5, 0.02, 0.3)
     broken = Redraw(True, 0.011, 0.2, 0.2, 0.0, 0.5, 0.0, 0.3)
     none = Redraw(False, 0.02, 0.6, 0.2, 0.02, 0.6, 0.0, 0.3)
-    told = summary([kept, broken, none, none])
-    assert (told["broken"], told["guaranteed"]) == (0.25, 0.5)
-    assert told["ratio"] == pytest.approx((2 + 1 + 3 + 3) / 4)
-    assert told["without a guarantee"]["more than one point lost"] == 0.5
-    assert told["within half a point on tune"]["more than one point lost"] == 0.25
-    assert math.isfinite(told["cost"])
+    figures = summary([kept, broken, none, none])
+    assert (figures["broken"], figures["guaranteed"]) == (0.25, 0.5)
+    assert figures["ratio"] == pytest.approx((2 + 1 + 3 + 3) / 4)
+    assert figures["without a guarantee"]["more than one point lost"] == 0.5
+    assert figures["within half a point on tune"]["more than one point lost"] == 0.25
+    assert math.isfinite(figures["cost"])
 
 
 def test_some_of_the_samples() -> None:
-    seen = outcomes(10, early=0.3)
-    some = taken(seen, torch.tensor([3, 3, 7]))
+    samples = outcomes(10, early=0.3)
+    some = take_rows(samples, torch.tensor([3, 3, 7]))
     assert some.labels.shape == (3,)
-    assert torch.equal(some.predictions[0, 1], seen.predictions[0, 3])
+    assert torch.equal(some.predictions[0, 1], samples.predictions[0, 3])
     assert some.probabilities is None
-    assert torch.equal(some.full, seen.full[[3, 3, 7]])
+    assert torch.equal(some.full, samples.full[[3, 3, 7]])

@@ -1,11 +1,11 @@
-"""What the dial's benchmark simulates, on samples whose costs are known."""
+"""Simulations of the dial's benchmark, on samples whose costs are known."""
 
 import pytest
 import torch
 
 from offramp.policy import OperatingPoint
 from offramp.runtime import Dial
-from offramp_bench.guarantees.dial import STREAM, Served, bound, harder_half_way, kept, spent_at
+from offramp_bench.guarantees.dial import STREAM, SampleCosts, bound, costs_at, draw_stream, run_controller
 from tests.cases import each
 
 
@@ -23,34 +23,34 @@ def dial(settings: int = 10) -> Dial:
     return Dial(points)
 
 
-def samples(count: int = 4000, settings: int = 10) -> Served:
-    """A sample goes on, for 1 instead of 0.1, where it is harder than the setting lets pass; sizes differ."""
+def samples(count: int = 4000, settings: int = 10) -> SampleCosts:
+    """Return samples that cost 1 instead of 0.1 where they are harder than the setting's limit; sizes differ."""
     hardness = torch.rand(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     limits = 1 - ((torch.arange(settings, dtype=torch.float64) + 1) / settings - 0.1) / 0.9
     full = 1 + torch.arange(count, dtype=torch.float64) % 3
     shares = torch.where(hardness >= limits[:, None], 1.0, 0.1).double()
-    return Served(shares * full, full, hardness >= limits[:, None])
+    return SampleCosts(shares * full, full, hardness >= limits[:, None])
 
 
 def test_one_setting_costs_what_is_spent_over_the_full_network() -> None:
-    seen = samples()
-    found = spent_at(seen, dial(), torch.tensor([0.1, 0.58, 3.0]))
-    expected = [float(seen.spent[row].sum() / seen.full.sum()) for row in (0, 4, 9)]
-    assert found.tolist() == pytest.approx(expected)
-    assert found.tolist() == pytest.approx([0.1, 0.5, 1.0], abs=0.02)
+    costs = samples()
+    relative = costs_at(costs, dial(), torch.tensor([0.1, 0.58, 3.0]))
+    expected = [float(costs.spent[row].sum() / costs.full.sum()) for row in (0, 4, 9)]
+    assert relative.tolist() == pytest.approx(expected)
+    assert relative.tolist() == pytest.approx([0.1, 0.5, 1.0], abs=0.02)
 
 
 @each("batch_size", [1, 64])
 def test_a_controller_keeps_a_stream_that_turns_harder(batch_size: int) -> None:
-    seen = samples()
-    stream = seen.of(harder_half_way(seen, seed=0))
+    costs = samples()
+    stream = costs.take(draw_stream(costs, seed=0))
     assert len(stream.full) == STREAM
     easier, harder = (stream.spent / stream.full)[4].tensor_split(2)
     assert float(easier.mean()) < 0.4 < 0.6 < float(harder.mean())
-    found = kept(stream, dial(), 0.5, batch_size=batch_size)
-    assert found["average"] == pytest.approx(0.5, rel=0.02)
-    assert found["largest debt"] <= found["its bound"]
-    fixed = kept(stream, dial(1), 1.0, batch_size=batch_size)  # a dial of one setting: nothing to move
+    controlled = run_controller(stream, dial(), 0.5, batch_size=batch_size)
+    assert controlled["average"] == pytest.approx(0.5, rel=0.02)
+    assert controlled["largest debt"] <= controlled["its bound"]
+    fixed = run_controller(stream, dial(1), 1.0, batch_size=batch_size)  # a dial of one setting: nothing to move
     assert fixed["average"] == pytest.approx(float((stream.spent / stream.full)[0].mean()))
     assert fixed["accuracy"] == pytest.approx(float(stream.correct[0].double().mean()))
     assert fixed["relative cost"] == pytest.approx(float(stream.spent[0].sum() / stream.full.sum()))

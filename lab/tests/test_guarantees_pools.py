@@ -1,4 +1,4 @@
-"""What is kept of a fit is found again by what it depends on, and by nothing less."""
+"""A kept fit is identified by everything that it depends on."""
 
 from dataclasses import replace
 

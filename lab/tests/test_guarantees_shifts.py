@@ -1,4 +1,4 @@
-"""Images are spoiled as is said, and streams are drawn as is said."""
+"""The corruptions of images, and the draws of streams."""
 
 import math
 

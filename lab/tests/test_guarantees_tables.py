@@ -48,7 +48,7 @@ def test_the_worst_share_of_broken_guarantees_is_of_all_cells() -> None:
     assert "in 60 % of CLINC150's draws" in text
 
 
-def test_a_debt_beyond_its_bound_is_told() -> None:
+def test_a_debt_beyond_its_bound_is_reported() -> None:
     beyond = {"beyond": 0.0005}
     budgets = {
         "settings": 91,

@@ -1,4 +1,4 @@
-"""A short attack on real servers, and what is read from it."""
+"""A short attack on real servers, and its figures."""
 
 import math
 from pathlib import Path

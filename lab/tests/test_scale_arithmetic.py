@@ -1,4 +1,4 @@
-"""The model of an extraction against sums done by hand."""
+"""Forecasts of extractions against sums done by hand."""
 
 import pytest
 
@@ -17,13 +17,13 @@ BASE = Constants(
 
 
 def test_by_hand() -> None:
-    found = forecast(BASE, 1000, 2, network_mb_s=1.0, core_hour_price=2.0)
-    assert found.worker_cpu_s == pytest.approx(2 * 3 + 10)
-    assert found.driver_cpu_s == pytest.approx(0.02)
-    assert found.hours == pytest.approx((3 + 5) / 3600)
-    assert found.price == pytest.approx(3 * 2 * 8 / 3600)
-    assert found.store_bytes == 1_000_000
-    assert found.bottleneck == "workers"
+    result = forecast(BASE, 1000, 2, network_mb_s=1.0, core_hour_price=2.0)
+    assert result.worker_cpu_s == pytest.approx(2 * 3 + 10)
+    assert result.driver_cpu_s == pytest.approx(0.02)
+    assert result.hours == pytest.approx((3 + 5) / 3600)
+    assert result.price == pytest.approx(3 * 2 * 8 / 3600)
+    assert result.store_bytes == 1_000_000
+    assert result.bottleneck == "workers"
 
 
 def test_what_limits() -> None:
@@ -32,7 +32,7 @@ def test_what_limits() -> None:
 
 
 def test_workers_beyond_the_shards_do_not_help() -> None:
-    """Ten shards are the work of ten."""
+    """Ten shards occupy ten workers."""
     assert forecast(BASE, 1000, 10).hours == forecast(BASE, 1000, 1000).hours == pytest.approx((3 + 1) / 3600)
     assert forecast(BASE, 1000, 1000).worker_cpu_s == forecast(BASE, 1000, 10).worker_cpu_s
 

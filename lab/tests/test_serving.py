@@ -1,4 +1,4 @@
-"""The load generator against a real server, and what the windows are summed up to."""
+"""The load generator against a real server, and the figures of windows."""
 
 import argparse
 import asyncio
@@ -16,16 +16,16 @@ from offramp_bench.serving.peer import sustained_times
 from offramp_bench.serving.windows import ratios, summarise
 
 
-class Answering(BaseHTTPRequestHandler):
-    """Refuses every fourth request."""
+class RefusingHandler(BaseHTTPRequestHandler):
+    """A handler that refuses every fourth request."""
 
     protocol_version = "HTTP/1.1"
-    asked = 0
+    count = 0
 
     def do_POST(self) -> None:
-        Answering.asked += 1
+        RefusingHandler.count += 1
         self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(503 if Answering.asked % 4 == 0 else 200)
+        self.send_response(503 if RefusingHandler.count % 4 == 0 else 200)
         self.send_header("Content-Length", "0")
         self.end_headers()
 
@@ -35,7 +35,7 @@ class Answering(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), RefusingHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server.server_address[1]
     server.shutdown()
@@ -46,19 +46,19 @@ def port() -> Iterator[int]:
 def test_requests_are_sent_and_counted(port: int, rate: float, connections: int, tmp_path: Path) -> None:
     bodies = tmp_path / "bodies"
     bodies.write_text('{"inputs": ["one"]}\n{"inputs": ["two"]}\n')
-    Answering.asked = 0
+    RefusingHandler.count = 0
     options = argparse.Namespace(
         port=port, bodies=bodies, seconds=1.0, rate=rate, connections=connections, seed=0, record=0
     )
     window = asyncio.run(generator.generate(options))
-    assert len(window["answers"]) == Answering.asked > 10
+    assert len(window["answers"]) == RefusingHandler.count > 10
     refused = sum(answer["status"] == 503 for answer in window["answers"])
-    assert refused == Answering.asked // 4
+    assert refused == RefusingHandler.count // 4
     if rate:
         assert 50 < len(window["answers"]) < 160  # 100 are expected: five standard deviations
     figures = summarise(window, in_time_s=60.0)
-    assert figures["in_time"] == pytest.approx(1 - refused / Answering.asked)
-    assert figures["served_per_s"] == pytest.approx((Answering.asked - refused) / window["seconds"])
+    assert figures["in_time"] == pytest.approx(1 - refused / RefusingHandler.count)
+    assert figures["served_per_s"] == pytest.approx((RefusingHandler.count - refused) / window["seconds"])
 
 
 def test_figures_of_a_window() -> None:
@@ -87,7 +87,7 @@ def test_the_sustained_multiple_has_the_peers_latency_and_enough_answers() -> No
 def test_the_drop_of_a_burst_counts_rows_once() -> None:
     answered = [{"row": row} for row in (0, 0, 0, 1, 2, 3)]
     full_right = np.array([True, True, True, False])
-    found = drop_bound(answered, {0: False, 1: False, 2: False, 3: True, 4: True, 5: True}, full_right)
+    drop = drop_bound(answered, {0: False, 1: False, 2: False, 3: True, 4: True, 5: True}, full_right)
     # Row 0 lost three times, row 3 won once: (3 - 1) / 6; deviations by rows: 3 - 1, -1/3, -1/3, -1 - 1/3.
-    assert found["mean"] == pytest.approx(1 / 3)
-    assert found["upper"] == pytest.approx(1 / 3 + 1.645 * (4 + 1 / 9 + 1 / 9 + 16 / 9) ** 0.5 / 6)
+    assert drop["mean"] == pytest.approx(1 / 3)
+    assert drop["upper"] == pytest.approx(1 / 3 + 1.645 * (4 + 1 / 9 + 1 / 9 + 16 / 9) ** 0.5 / 6)

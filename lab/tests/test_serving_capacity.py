@@ -31,15 +31,15 @@ def test_a_plan_by_hand() -> None:
 
 def test_limits_by_hand() -> None:
     plan = make_plan(1000, 100, BASE)
-    found = limits(
+    loads = limits(
         1000, 1250, plan, replace(BASE, gigabits=1.0, artifact_mb=100, start_s=32, series=100, most_series=4000)
     )
-    assert found["one proxy of Ray Serve, as shipped"] == pytest.approx(1000 / 213)
-    assert found["the proxy of each machine, with HAProxy"] == pytest.approx(500 / 2700)
-    assert found["one load balancer: bytes in"] == pytest.approx(0.01)  # 10 Mbit/s
-    assert found["reading the artifact in all replicas at once, within one start"] == pytest.approx(16 / 32)
-    assert found["one Prometheus: series"] == pytest.approx(0.5)
-    assert found["one Kubernetes cluster: machines"] == pytest.approx(2 / 5000)
+    assert loads["one proxy of Ray Serve, as shipped"] == pytest.approx(1000 / 213)
+    assert loads["the proxy of each machine, with HAProxy"] == pytest.approx(500 / 2700)
+    assert loads["one load balancer: bytes in"] == pytest.approx(0.01)  # 10 Mbit/s
+    assert loads["reading the artifact in all replicas at once, within one start"] == pytest.approx(16 / 32)
+    assert loads["one Prometheus: series"] == pytest.approx(0.5)
+    assert loads["one Kubernetes cluster: machines"] == pytest.approx(2 / 5000)
 
 
 def test_tables_replace_those_between_the_marks() -> None:

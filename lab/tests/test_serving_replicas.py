@@ -36,17 +36,17 @@ def test_failures_are_of_the_killed_replica_or_not() -> None:
     assert judge_kill([row(0, 1, 2), row(1, 1, 2, answers=2)], 10.0)["answered_twice"] == 1
 
 
-class Failing(BaseHTTPRequestHandler):
-    """Fails at the first attempt of every request."""
+class FailingHandler(BaseHTTPRequestHandler):
+    """A handler that fails at the first attempt of every request."""
 
     protocol_version = "HTTP/1.1"
-    known: ClassVar[set[str]] = set()
+    numbers: ClassVar[set[str]] = set()
 
     def do_POST(self) -> None:
         number = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["id"]
         answer = json.dumps({"id": number, "outputs": [{"name": "label", "data": ["a"]}]}).encode()
-        self.send_response(200 if number in self.known else 500)
-        self.known.add(number)
+        self.send_response(200 if number in self.numbers else 500)
+        self.numbers.add(number)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
@@ -58,7 +58,7 @@ class Failing(BaseHTTPRequestHandler):
 
 def test_a_failed_request_is_sent_again(tmp_path: Path) -> None:
     (tmp_path / "tensors").write_text('{"name": "image"}\n')
-    with ThreadingHTTPServer(("127.0.0.1", 0), Failing) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), FailingHandler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         options = {"port": server.server_address[1], "model": "m", "tensors": tmp_path / "tensors", "seconds": 0.5}
         rows = asyncio.run(tracked_load.generate(argparse.Namespace(**options, rate=40.0, seed=0)))

@@ -27,7 +27,7 @@ SHAPES = {7: (256, 4, 2), 14: (384, 6, 3)}
 
 
 def performer_mul_adds(tokens: int, width_in: int) -> int:
-    """To 64 numbers a token through 32 random features; norms 5 an element."""
+    """Return the Mul-Adds of a performer with 64 numbers per token, 32 random features, and 5 per element of a norm."""
     norms = 5 * tokens * (width_in + 64)
     linears = tokens * (width_in * 192 + 64 * 64 + 2 * 64 * 64)
     features, products, sums = 2 * tokens * 64 * 32, 2 * tokens * 64 * 32, tokens * 32
@@ -51,19 +51,19 @@ class TestCosts:
         width, _, ratio = SHAPES[depth]
         tokens = (side // 16) ** 2 + 1
         backbone = T2TViT(depth, num_classes=10, image_side=side)
-        found = count_backbone(backbone, torch.zeros(batch, 3, side, side), FirstPooling(), layer_norms=True)
+        mul_adds = count_backbone(backbone, torch.zeros(batch, 3, side, side), FirstPooling(), layer_norms=True)
         block, norm = block_mul_adds(tokens, width, ratio), 5 * tokens * width
-        assert found.stage.tolist() == [[stem_mul_adds(side, width) + block, *[block] * (depth - 1)]]
-        # Exits look through the final norm, every one of them; the network's own head has it inside.
-        assert found.pooling.tolist() == [[norm] * depth]
-        assert found.head.tolist() == [[0] * (depth - 1) + [norm + 10 * width]]
-        assert found.full.tolist() == [stem_mul_adds(side, width) + depth * block + norm + 10 * width]
+        assert mul_adds.stage.tolist() == [[stem_mul_adds(side, width) + block, *[block] * (depth - 1)]]
+        # Every exit applies the final norm; the network's own head contains it.
+        assert mul_adds.pooling.tolist() == [[norm] * depth]
+        assert mul_adds.head.tolist() == [[0] * (depth - 1) + [norm + 10 * width]]
+        assert mul_adds.full.tolist() == [stem_mul_adds(side, width) + depth * block + norm + 10 * width]
 
     @each(("depth", "published"), [(7, 1146.61e6), (14, 4783.08e6)])
     def test_without_norms(self, depth: int, published: float) -> None:
-        found = count_backbone(T2TViT(depth), torch.zeros(1, 3, 224, 224), FirstPooling())
-        assert found.stage.sum().item() == pytest.approx(published, abs=5e3)
-        assert not found.pooling.any()
+        mul_adds = count_backbone(T2TViT(depth), torch.zeros(1, 3, 224, 224), FirstPooling())
+        assert mul_adds.stage.sum().item() == pytest.approx(published, abs=5e3)
+        assert not mul_adds.pooling.any()
 
     @each("depth", SHAPES)
     def test_against_fvcore(self, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,13 +75,13 @@ class TestCosts:
         backbone, images = T2TViT(depth), torch.zeros(1, 3, 224, 224)
         analysis = FlopCountAnalysis(backbone, images)
         analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
-        found = count_backbone(backbone, images, FirstPooling(), layer_norms=True)
+        mul_adds = count_backbone(backbone, images, FirstPooling(), layer_norms=True)
         by_module = analysis.by_module()
-        assert found.full.item() == analysis.total()
-        for stage, mul_adds in enumerate(found.stage[0].tolist()):
-            assert mul_adds == by_module[f"stages.{stage}"]
-        assert found.head[0, -1] == by_module[f"heads.{depth - 1}"]
-        assert found.pooling[0, 0] == by_module[f"heads.{depth - 1}.norm"]
+        assert mul_adds.full.item() == analysis.total()
+        for stage, count in enumerate(mul_adds.stage[0].tolist()):
+            assert count == by_module[f"stages.{stage}"]
+        assert mul_adds.head[0, -1] == by_module[f"heads.{depth - 1}"]
+        assert mul_adds.pooling[0, 0] == by_module[f"heads.{depth - 1}.norm"]
 
 
 class TestStructure:
@@ -97,7 +97,7 @@ class TestStructure:
         assert sorted(fixed.values()) == [2048, 2048, 197 * SHAPES[depth][0]]
 
     @each(("depth", "width"), [(7, 256), (14, 384)])
-    def test_the_published_width_is_the_one_left_out(self, depth: int, width: int) -> None:
+    def test_the_default_width_is_the_published_one(self, depth: int, width: int) -> None:
         shapes = [
             {name: value.shape for name, value in backbone.state_dict().items()}
             for backbone in (T2TViT(depth, num_classes=5), T2TViT(depth, num_classes=5, width=width))
@@ -106,8 +106,8 @@ class TestStructure:
 
     def test_another_width(self) -> None:
         backbone = T2TViT(7, num_classes=5, image_side=32, width=128)
-        found = count_backbone(backbone, torch.zeros(1, 3, 32, 32), FirstPooling(), layer_norms=True)
-        assert found.stage[0, 1:].tolist() == [block_mul_adds(5, 128, 2)] * 6
+        mul_adds = count_backbone(backbone, torch.zeros(1, 3, 32, 32), FirstPooling(), layer_norms=True)
+        assert mul_adds.stage[0, 1:].tolist() == [block_mul_adds(5, 128, 2)] * 6
         state = backbone.state_dict()
         assert state["stages.0.0.attention2.kqv.weight"].shape == (3 * 32, 9 * 32)
         assert state["stages.0.0.attention2.w"].shape == (16, 32)
@@ -123,13 +123,13 @@ class TestStructure:
             T2TViT(7, width=width)
 
     def test_positions(self) -> None:
-        found = T2TViT(7, image_side=48).state_dict()["stages.0.0.pos_embed"]
-        assert found.shape == (1, 10, 256)
+        positions = T2TViT(7, image_side=48).state_dict()["stages.0.0.pos_embed"]
+        assert positions.shape == (1, 10, 256)
         for place in range(10):
             for column in range(256):
                 angle = place / 10_000 ** (2 * (column // 2) / 256)
                 expected = math.cos(angle) if column % 2 else math.sin(angle)
-                assert found[0, place, column].item() == pytest.approx(expected, abs=1e-7)
+                assert positions[0, place, column].item() == pytest.approx(expected, abs=1e-7)
 
     def test_random_features_are_orthogonal(self) -> None:
         for layer in ("attention1", "attention2"):
@@ -137,7 +137,7 @@ class TestStructure:
             torch.testing.assert_close(w @ w.T, 32 * torch.eye(32), rtol=0, atol=1e-4)
 
     @each(("depth", "side"), [(10, 224), (0, 224), (7, 30), (7, 0), (7, -16)])
-    def test_refuses_what_there_is_not(self, depth: int, side: int) -> None:
+    def test_refuses_unknown_depths_and_sides(self, depth: int, side: int) -> None:
         with pytest.raises(InputError, match="7 or 14 and a multiple of 16"):
             T2TViT(depth, image_side=side)
 
@@ -180,7 +180,7 @@ def official(depth: int, *, num_classes: int, side: int, seed: int = 0) -> dict[
 
 
 def reference(state: dict[str, Tensor], images: Tensor, depth: int) -> list[Tensor]:
-    """The network written out: the tokens after every block, then the logits."""
+    """Return the tokens after every block, then the logits, computed step by step."""
     width, heads, _ = SHAPES[depth]
     state = {name: value.double() for name, value in state.items()}
 
@@ -197,7 +197,7 @@ def reference(state: dict[str, Tensor], images: Tensor, depth: int) -> list[Tens
         return x * (1 + torch.erf(x / math.sqrt(2))) / 2
 
     def windows(maps: Tensor, size: int, step: int, border: int) -> Tensor:
-        """One window after the other, channels outermost inside each."""
+        """Return the windows one after the other, channels outermost within each."""
         padded = F.pad(maps, (border,) * 4)
         starts = range(0, padded.shape[-1] - size + 1, step)
         cut = [padded[:, :, row : row + size, column : column + size].flatten(1) for row in starts for column in starts]
@@ -230,7 +230,7 @@ def reference(state: dict[str, Tensor], images: Tensor, depth: int) -> list[Tens
     x = performer("tokens_to_token.attention2", windows(square(x), 3, 2, 1))
     x = linear("tokens_to_token.project", windows(square(x), 3, 2, 1))
     x = torch.cat([state["cls_token"].repeat(len(x), 1, 1), x], dim=1) + state["pos_embed"]
-    found = []
+    outputs = []
     for block in range(depth):
         name = f"blocks.{block}"
         qkv = linear(f"{name}.attn.qkv", norm(f"{name}.norm1", x))
@@ -241,8 +241,8 @@ def reference(state: dict[str, Tensor], images: Tensor, depth: int) -> list[Tens
             mixed.append((q @ k.mT / math.sqrt(size)).softmax(-1) @ v)
         x = x + linear(f"{name}.attn.proj", torch.cat(mixed, dim=-1))
         x = x + linear(f"{name}.mlp.fc2", gelu(linear(f"{name}.mlp.fc1", norm(f"{name}.norm2", x))))
-        found.append(x)
-    return [*found, linear("head", norm("norm", x)[:, 0])]
+        outputs.append(x)
+    return [*outputs, linear("head", norm("norm", x)[:, 0])]
 
 
 def pictures(count: int, side: int = 32, *, seed: int = 0) -> Tensor:
@@ -275,12 +275,12 @@ class TestLoading:
             torch.testing.assert_close(hidden.double(), expected, rtol=1e-4, atol=1e-4)
 
     @each("wrapping", WRAPPINGS)
-    def test_however_the_weights_are_wrapped(self, wrapping: str, tmp_path: Path) -> None:
+    def test_all_wrappings_of_weights(self, wrapping: str, tmp_path: Path) -> None:
         state = official(7, num_classes=5, side=32)
         torch.save(WRAPPINGS[wrapping](state), tmp_path / "weights.pth")
         backbone = load_t2t_vit(tmp_path / "weights.pth", 7, num_classes=5, image_side=32)
-        found = sorted(value.double().sum().item() for value in backbone.state_dict().values())
-        assert found == sorted(value.double().sum().item() for value in state.values())
+        sums = sorted(value.double().sum().item() for value in backbone.state_dict().values())
+        assert sums == sorted(value.double().sum().item() for value in state.values())
         assert not any(parameter.requires_grad for parameter in backbone.parameters())
 
     def test_refuses_another_network(self, tmp_path: Path) -> None:
@@ -336,7 +336,7 @@ class TestBackbone:
             {"depth": 7, "num_classes": 10**9},
         ],
     )
-    def test_options_that_make_no_backbone(self, options: dict[str, Any]) -> None:
+    def test_invalid_options(self, options: dict[str, Any]) -> None:
         with pytest.raises(InputError, match="'t2t_vit' cannot make a backbone"):
             build(Factory("t2t_vit", options))
 
@@ -352,15 +352,15 @@ class TestBackbone:
         hidden: Any = pictures(3)
         for index, stage in enumerate(backbone.stages):
             hidden = stage(hidden)
-            seen = backbone.representation(hidden, index)
-            assert isinstance(seen, Tokens)
-            assert seen.prefix == 1
-            assert seen.mask is None
+            tokens = backbone.representation(hidden, index)
+            assert isinstance(tokens, Tokens)
+            assert tokens.prefix == 1
+            assert tokens.mask is None
             state = backbone.state_dict()
             expected = F.layer_norm(hidden, (256,), state["heads.6.norm.weight"], state["heads.6.norm.bias"])
-            torch.testing.assert_close(seen.values, expected)
-        # The network's own answer is a linear layer on what the last exit would see.
-        linear = F.linear(FirstPooling()(seen), state["heads.6.head.weight"], state["heads.6.head.bias"])
+            torch.testing.assert_close(tokens.values, expected)
+        # The network's own head is a linear layer on the input of an exit after the last stage.
+        linear = F.linear(FirstPooling()(tokens), state["heads.6.head.weight"], state["heads.6.head.bias"])
         torch.testing.assert_close(linear, backbone(pictures(3)))
 
     def test_a_batch_of_one_and_of_none(self, backbone: T2TViT) -> None:
@@ -377,16 +377,16 @@ class TestBackbone:
     def test_half_precision(self, backbone: T2TViT) -> None:
         torch.manual_seed(0)
         half = T2TViT(7, num_classes=5, image_side=32).bfloat16()
-        found = half(pictures(3).bfloat16())
-        assert found.dtype == torch.bfloat16
-        torch.testing.assert_close(found.float(), backbone(pictures(3)), rtol=0.1, atol=0.1)
+        logits = half(pictures(3).bfloat16())
+        assert logits.dtype == torch.bfloat16
+        torch.testing.assert_close(logits.float(), backbone(pictures(3)), rtol=0.1, atol=0.1)
 
     def test_performers_of_long_keys_in_half_precision(self) -> None:
         # The longer the keys, the smaller their features; with 1e-8 rounded to nothing this would be 0 / 0.
         performer = T2TViT(7, image_side=32).half().get_submodule("stages.0.0.attention2")
         performer.get_parameter("kqv.weight").mul_(8)
-        found = performer(torch.randn(1, 16, 576, generator=torch.Generator().manual_seed(0)).half())
-        assert torch.isfinite(found).all()
+        tokens = performer(torch.randn(1, 16, 576, generator=torch.Generator().manual_seed(0)).half())
+        assert torch.isfinite(tokens).all()
 
     def test_linear_time(self) -> None:
         performer = T2TViT(7).get_submodule("stages.0.0.attention1")

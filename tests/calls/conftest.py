@@ -10,7 +10,7 @@ import pytest
 from offramp.calls._answers import AnswerStore
 
 Opener: TypeAlias = Callable[[Path], AnswerStore]
-"""What opens a file of answers."""
+"""A function that opens a file of answers."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What is printed, whatever is in it."""
+"""Printed text, tables and errors, with any characters in them."""
 
 import io
 import sys

@@ -1,4 +1,4 @@
-"""How a network is cut, as a table and as JSON."""
+"""`offramp inspect`: the stages of a network, as a table and as JSON."""
 
 from pathlib import Path
 

@@ -25,7 +25,7 @@ from tests.cli.workshop import Shell
 COMMAND: Any = typer.main.get_command(app)
 NAMES = [command.__name__ for command in COMMANDS]
 SLOW = ("torch", "numpy", "pydantic", "rich.console")
-"""What help has no need of, each a noticeable part of a second."""
+"""Modules that the help must not import: each takes a noticeable part of a second."""
 
 
 def test_the_package_gives_the_same_command() -> None:
@@ -63,7 +63,7 @@ def test_run_as_a_module() -> None:
 
 
 class TestUsage:
-    """What typer finds: told with the usage, and status 2."""
+    """Errors that typer detects: printed with the usage, status 2."""
 
     @each(
         ("line", "told"),

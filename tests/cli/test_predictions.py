@@ -107,7 +107,7 @@ def test_a_disk_that_fills_up(tmp_path: Path) -> None:
 
 
 class TestTraffic:
-    """What is read back of answers, for a monitor."""
+    """Answers that are read from a file for a monitor."""
 
     @each("suffix", [".csv", ".jsonl"])
     def test_read_back(self, tmp_path: Path, suffix: str) -> None:

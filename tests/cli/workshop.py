@@ -29,6 +29,7 @@ from offramp.model._model import EarlyExitModel
 
 MODELS = "workshop_models"
 QUICK = replace(library.DEFAULT, cost_weights=(0.1, 1.0), least_steps=10)
+"""Settings of the fits in these tests; the defaults take longer."""
 
 
 def quick(
@@ -37,8 +38,6 @@ def quick(
     """The default method with settings that take little time."""
     return fit_joint(fit, tune, costs, settings, checkpoint=checkpoint, on_epoch=on_epoch)
 
-
-"""What commands fit by in these tests; the defaults take longer, and have nothing else to them here."""
 
 SOURCE = '''
 import sys
@@ -195,7 +194,7 @@ def furnish(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command ended with."""
+    """The exit status and the output of a command."""
 
     status: int
     out: str
@@ -203,7 +202,7 @@ class Ran:
 
     @property
     def told(self) -> str:
-        """What was said on stderr, without frames and line breaks."""
+        """The message on stderr, without frames and line breaks."""
         return " ".join("".join(" " if letter in "│╭╮╰╯─" else letter for letter in self.err).split())
 
     @property
@@ -226,7 +225,7 @@ class Shell:
         return Ran(status, out, err)
 
     def json(self, *arguments: object) -> Any:
-        """What a command that must succeed prints with `--json`."""
+        """Run a command that must succeed with `--json`, and return its output."""
         ran = self(*arguments, "--json")
         assert ran.status == 0, ran.err
         return ran.json

@@ -24,7 +24,7 @@ def table(*, carries_state: bool, full: float = 100.4) -> CostTable:
 
 
 def by_hand(exit: int, active: list[int], *, carries_state: bool) -> float:
-    """What a sample has paid once it has passed stage `exit`, piece by piece."""
+    """Return the cost of a sample that leaves after stage `exit`, summed piece by piece."""
     paid = 0.0
     for stage in range(exit + 1):
         paid += STAGE[stage]

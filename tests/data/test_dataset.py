@@ -1,4 +1,4 @@
-"""What every format keeps to."""
+"""Properties of datasets in every format."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""What docs/how-to/command-line.md says to type."""
+"""The commands in docs/how-to/command-line.md."""
 
 import re
 import shlex

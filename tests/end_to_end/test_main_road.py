@@ -117,7 +117,7 @@ def first_tokens(model: Any, tokenizer: Any, texts: list[str]) -> Any:
 
 @torch.no_grad()
 def answers_of(network: Any, texts: list[str]) -> list[str]:
-    """What the library itself answers."""
+    """Return the answers of transformers itself."""
     model, tokenizer = network
     found = []
     for start in range(0, len(texts), 100):

@@ -33,7 +33,7 @@ def made(kind: type[LinearExits], stacked: int = W, seed: int = 1) -> LinearExit
 
 
 def read_by_hand(kind: type[LinearExits], rows: Tensor, stage: int) -> Tensor:
-    """What the exit after `stage` looks at; a stage without an exit (1, here) is pooled for nobody."""
+    """Return the features that the exit after `stage` reads; no exit reads stage 1, which has none of its own."""
     parts = {0: rows[:, :6], 2: rows[:, 11:15], 3: rows[:, 15:22]}
     if kind is LinearExits:
         return parts[stage]

@@ -312,7 +312,7 @@ def test_other_data_passes_without_a_word(command: Shell, artifact: Path) -> Non
 
 
 def test_files_and_arrays_meet(shop: Path, artifact: Path) -> None:
-    """What the command line fitted from a CSV file is known again in an array, in Python."""
+    """Python recognises samples in an array that the command line fitted from a CSV file."""
     with contextlib.chdir(shop):
         sys.path.insert(0, str(shop))
         found = offramp.load(artifact, trust=[f"{MODELS}:make"])
@@ -366,6 +366,6 @@ def test_saved_ids_out_of_range_are_refused(
 
 
 def test_an_artifact_without_saved_ids_is_read(fitted: EarlyExitModel, tmp_path: Path) -> None:
-    """Who does not want to give hashes away saves none."""
+    """A model can be saved without hashes of its samples, and loaded again."""
     replace(fitted, splits={}).save(tmp_path)
     assert not offramp.load(tmp_path, backbone=fitted.backbone).splits

@@ -1,4 +1,4 @@
-"""Whether networks answer better together, found by likelihood."""
+"""The averaging of networks, whose shares are chosen by likelihood."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""How many samples a step takes, and settings that are none."""
+"""The number of samples per step, and invalid settings."""
 
 from dataclasses import replace
 from typing import Any

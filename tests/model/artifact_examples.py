@@ -93,10 +93,10 @@ MADE_BY_NAME: dict[str, tuple[Callable[[], EarlyExitModel], Any]] = {
     "cascade": (linked, PICTURES),
     "cascade of other preprocessing": (linked_apart, PICTURES),
 }
-"""Those whose network knows its factory."""
+"""Models whose network has a known factory, with inputs."""
 
 GIVEN: dict[str, tuple[Callable[[], EarlyExitModel], Any]] = {
     "averaged": (averaged, VECTORS),
     "texts": (of_texts, TEXTS),
 }
-"""Those whose network the caller has to give, or to name what makes it."""
+"""Models whose network, or the function that makes it, the caller has to pass, with inputs."""

@@ -176,7 +176,7 @@ class TestNumbers:
 
 
 class Counting:
-    """How many rows were prepared, each time."""
+    """A descriptor that records the number of rows of each call of `prepare`."""
 
     def __init__(self, prepare: Any) -> None:
         self.prepare, self.rows = prepare, list[int]()

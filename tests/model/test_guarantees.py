@@ -1,4 +1,4 @@
-"""What points lose, which of them a promise is made of, and promises that come back from a folder."""
+"""Losses of points, the point that a guarantee selects, and guarantees that are saved and loaded."""
 
 from dataclasses import replace
 from pathlib import Path

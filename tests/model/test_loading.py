@@ -299,7 +299,7 @@ CHANGED: dict[str, dict[str, Change]] = {
         "another shape": to(STEM, lambda weight: weight[:, :2].contiguous()),
     },
 }
-"""What tensors must not be, though everything that vouches for them does."""
+"""Changes of tensors that must be refused although all checksums match."""
 
 
 @each(("file", "change"), [(file, change) for file, ways in CHANGED.items() for change in ways.values()])

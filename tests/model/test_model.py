@@ -87,7 +87,7 @@ def test_unknown_names_are_told() -> None:
 
 
 def same(one: offramp.Answer, other: offramp.Answer) -> bool:
-    """Whether two answers are alike, up to what rounding does to batches of other sizes."""
+    """Return True if two answers are equal, up to the rounding differences between batch sizes."""
     torch.testing.assert_close(one.probabilities, other.probabilities, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(one.relative_cost, other.relative_cost)
     assert list(one.prediction_sets) == list(other.prediction_sets)

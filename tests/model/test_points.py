@@ -24,7 +24,7 @@ from tests.model.cascade_examples import assert_answers, cached, check_predictio
 
 STRENGTHS = (0.3, 0.6, 1.0, 1.6)
 STAGES = (0.04, 0.04, 1.0, 1.0, 1.0, 1.0)
-"""What stages cost; the first two together less than the smallest budget that counts, 0.1 of all."""
+"""Costs of the stages; the first two together are below 0.1 of all, the smallest budget that counts."""
 
 
 def answers(strengths: tuple[float | None, ...], *, count: int = 1500) -> Outcomes:

@@ -158,7 +158,7 @@ class TestBookkeeping:
 
 
 def told(frontier: EarlyExitModel) -> list[tuple[str, Any, bool]]:
-    """What is said of members, which come before the exits."""
+    """Return name, gain and fate of the members, which come before the exits."""
     first = len(frontier.contributions) - (frontier.backbone.num_exits - 1)
     assert [one.name for one in frontier.contributions[first:]] == list(
         map(str, range(frontier.backbone.num_exits - 1))

@@ -1,4 +1,4 @@
-"""What is saved is what is loaded: every kind of exits, networks and costs, here and in another process."""
+"""Saved models equal the loaded ones: every kind of exits, networks and costs, here and in another process."""
 
 import json
 import random

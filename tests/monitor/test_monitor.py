@@ -1,4 +1,4 @@
-"""What is recommended of which traffic, and that nothing but the traffic decides it."""
+"""The recommendations for different traffic, which depend on the traffic alone."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What is known of answers: taken in any form, refused where it cannot be."""
+"""Traffic from arrays and tensors of many kinds, and values that are refused."""
 
 import math
 from typing import Any

@@ -69,7 +69,7 @@ def at(policy: Policy, parameters: Mapping[str, Tensor], exit: int) -> dict[str,
 
 
 def observed(policy: Policy, count: int, classes: int, *, seed: int, keep: Tensor | None = None) -> Observation:
-    """What the policy declares it reads of some samples, and nothing else."""
+    """Return an observation with the fields that the policy reads, and no others."""
     draw = torch.Generator().manual_seed(seed)
     everything = {
         "confidence": torch.rand(count, generator=draw),

@@ -21,7 +21,7 @@ from offramp.report import find
 from offramp.report._findings import Findings
 
 STAGE, ANSWER, DECIDE = 10.0, 1.0, 0.5
-"""What a stage, an exit's answer and a decision cost in every example."""
+"""Costs of a stage, of an exit's answer and of a decision in every example."""
 
 
 def drawn(samples: int, exits: int, classes: int, *, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from offramp.runtime import BudgetController
 from tests.cases import each, refuses
 
 Spend = Callable[[float, int], list[float]]
-"""What a batch of so many samples costs, asked for a setting."""
+"""A function from a setting's cost and a batch size to the costs of the samples."""
 
 
 def spread(cheapest: float, dearest: float) -> list[float]:

@@ -1,4 +1,4 @@
-"""Which setting a budget picks."""
+"""The setting that a budget selects."""
 
 import math
 from dataclasses import replace

@@ -59,7 +59,7 @@ def example(kind: str) -> Example:
 
 
 def _seen(frontier: EarlyExitModel, inputs: Tensor, labels: Tensor) -> Outcomes:
-    """What exits say of features in full precision."""
+    """Return the outcomes of the exits on features in full precision."""
     from offramp.features._batch import MemorySource
 
     features, own = [], {}

@@ -1,8 +1,8 @@
-"""What is claimed holds exactly: of n + 1 samples, each is left out once and predicted from the others.
+"""Exact checks of the coverage claims: of n + 1 samples, each is left out once and predicted from the others.
 
-If the samples are exchangeable, each is equally likely to be the one that is not known. So a claim of coverage holds
-for every distribution if and only if, in every bag of n + 1 samples, at least (1 - alpha) of those that the claim is
-about are covered when it is their turn. No draw, no tolerance.
+If the samples are exchangeable, each is equally likely to be the new one. So a claim of coverage holds for every
+distribution if and only if, in every bag of n + 1 samples, a share of at least 1 - alpha of those that the claim is
+about are covered when they are left out. No random draw and no tolerance is needed.
 """
 
 import pytest
@@ -20,7 +20,7 @@ LEVELS = st.integers(3, 60)
 
 
 def covered(variant: ConformalVariant, bag: Bag, percent: int, minimum: int, *, by_class: bool = False) -> Tensor:
-    """Whether each sample is covered by thresholds from all others."""
+    """Return a boolean per sample, true if thresholds from all others cover it."""
     scores, exits, labels = bag
     num_exits, num_classes = int(exits.max()) + 1, int(labels.max()) + 1
     found = []

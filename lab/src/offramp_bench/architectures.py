@@ -1,10 +1,10 @@
-"""Which networks can be cut into stages, and whether the stages keep the backbone contract.
+"""Cut many networks into stages, and check that the stages keep the backbone contract.
 
     python -m offramp_bench.architectures [--check] [--quick]
 
-Random weights: the contract is about structure. For each network, `blocks` is how many blocks its authors repeat, from
-its paper or configuration; the backbone must have at least as many stages. The lists of what passes and what is refused
-go into docs/reference/networks.md through `python -m offramp_bench.evidence`.
+Weights are random, as the contract is about structure. For each network, `blocks` is the number of blocks that its
+authors repeat, from its paper or configuration; the backbone must have at least as many stages. The lists of networks
+that pass and that are refused go into docs/reference/networks.md through `python -m offramp_bench.evidence`.
 """
 
 import sys
@@ -82,8 +82,8 @@ TIMM = {
     "xception41": 13,
     "xcit_nano_12_p16_224": 12,
 }
-"""timm models, one a model file but for a few, with the blocks of each; modules that come once (the grid reductions of
-Inception) are not counted."""
+"""Models of timm, mostly one per model file, with the number of their blocks; modules that occur once (the grid
+reductions of Inception) are not counted."""
 
 REFUSED = {
     "dla34": "its trees join values of several blocks: fewer cuts than blocks",
@@ -91,7 +91,7 @@ REFUSED = {
     "gcvit_xxtiny": "its answer for a sample depends on the others in its batch",
     "nystromformer": "its landmarks depend on how far a text is padded",
 }
-"""What is expected not to pass, and why."""
+"""Networks that are expected to fail, and the reasons."""
 
 TORCHVISION = {
     "alexnet": 5,
@@ -112,7 +112,7 @@ TORCHVISION = {
     "vgg11": 8,
     "vit_b_32": 12,
 }
-"""Families of torchvision."""
+"""Models of torchvision, one per family, with the number of their blocks."""
 
 LAYERS = 4
 
@@ -136,7 +136,7 @@ TEXT: dict[str, dict[str, Any]] = {
     "xlm": {"emb_dim": 64, "n_layers": LAYERS, "n_heads": 4},
     "xlm-roberta": {},
 }
-"""Architectures of transformers, each small: four layers of width 64."""
+"""Small architectures of transformers, four layers of width 64, with their options."""
 
 QUICK = (
     "resnet18",
@@ -158,12 +158,12 @@ class Network:
     name: str
     blocks: int
     make: Callable[[], tuple[Backbone, Callable[[Hidden], Tensor] | None, Hidden, Hidden]]
-    """Its backbone, the network itself, and two batches."""
+    """Function that returns its backbone, the network itself, and two batches."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it."""
+    """The result for one network."""
 
     library: str
     name: str
@@ -173,11 +173,11 @@ class Outcome:
     largest_share: float
     passed: bool
     reason: str
-    """Why it was refused, or what of the contract does not hold."""
+    """The refusal, or the part of the contract that does not hold; empty if it passed."""
 
 
 def networks() -> Iterator[Network]:
-    """Everything that is tried."""
+    """Yield all networks."""
     for name, blocks in TIMM.items():
         yield Network("timm", name, blocks, partial(_timm, name))
     for name, blocks in TORCHVISION.items():
@@ -204,7 +204,7 @@ def _timm(name: str) -> Any:
 
     network: Any = timm.create_model(name, num_classes=CLASSES)
     for parameter in network.parameters():
-        if not parameter.any():  # heads that start at zero would agree with anything
+        if not parameter.any():  # heads of zeros would hide differences
             nn.init.normal_(parameter, std=0.02)
     side = network.pretrained_cfg["input_size"][-1]
     return _split(network, _images(side), _images(side, 2))
@@ -256,14 +256,14 @@ def _graph(name: str) -> Any:
     head = nn.Linear(16, CLASSES)
     generator = torch.Generator().manual_seed(0)
     graphs = []
-    for nodes in (4, 9, 2, 6):
-        edges = torch.randint(0, nodes, (2, 3 * nodes), generator=generator)
-        graphs.append(pyg.data.Data(x=torch.randn(nodes, 5, generator=generator), edge_index=edges))
+    for count in (4, 9, 2, 6):
+        edges = torch.randint(0, count, (2, 3 * count), generator=generator)
+        graphs.append(pyg.data.Data(x=torch.randn(count, 5, generator=generator), edge_index=edges))
     backbone = graph_backbone(network, head)
 
     def whole(inputs: Hidden) -> Tensor:
-        seen = network(inputs["x"], inputs["edge_index"])
-        logits: Tensor = head(pyg.nn.global_mean_pool(seen, inputs["batch"], backbone.batch_size(inputs, 0)))
+        nodes = network(inputs["x"], inputs["edge_index"])
+        logits: Tensor = head(pyg.nn.global_mean_pool(nodes, inputs["batch"], backbone.batch_size(inputs, 0)))
         return logits
 
     return backbone, whole, backbone.prepare(graphs[:3]), backbone.prepare(graphs[2:])
@@ -296,7 +296,7 @@ def _by_hand() -> Any:
 
 
 def try_network(network: Network) -> Outcome:
-    """Cut a network and hold its backbone to the contract."""
+    """Cut a network into stages, and check the contract."""
     torch.manual_seed(0)
     stages, captured_by, share, reason = 0, "", 0.0, ""
     try:
@@ -325,18 +325,18 @@ def main() -> int:
     options.add_argument("--quick", action="store_true", help="a few of them")
     options.add_argument("--only", nargs="*", help="networks by name")
     arguments = options.parse_args()
-    wanted = arguments.only or (QUICK if arguments.quick else None)
+    names = arguments.only or (QUICK if arguments.quick else None)
     outcomes = []
     for network in networks():
-        if wanted is not None and network.name not in wanted:
+        if names is not None and network.name not in names:
             continue
         began = time.monotonic()
         outcome = try_network(network)
         outcomes.append(outcome)
-        took = time.monotonic() - began
+        seconds = time.monotonic() - began
         say(
             f"{'passes ' if outcome.passed else 'REFUSED'} {outcome.library} {outcome.name}: {outcome.stages} stages "
-            f"for {outcome.blocks} blocks, largest {outcome.largest_share:.2f}, {outcome.captured_by}, {took:.0f} s "
+            f"for {outcome.blocks} blocks, largest {outcome.largest_share:.2f}, {outcome.captured_by}, {seconds:.0f} s "
             f"{outcome.reason}"
         )
     passing = {
@@ -346,7 +346,7 @@ def main() -> int:
     fewest = {"timm": 25, "torchvision": 10, "transformers": 8, "torch_geometric": 2, "offramp": 2, "by hand": 1}
     bars = [Bar(f"{lib}: networks missing of {fewest[lib]}", fewest[lib] - count, 0) for lib, count in passing.items()]
     unexpected = [outcome.name for outcome in outcomes if outcome.passed == (outcome.name in REFUSED)]
-    bars = [Bar("networks that pass or fail against expectation", len(unexpected), 0), *(bars if not wanted else [])]
+    bars = [Bar("networks that pass or fail against expectation", len(unexpected), 0), *(bars if not names else [])]
     return report({"networks": [asdict(outcome) for outcome in outcomes]}, bars, check=arguments.check)
 
 

@@ -1,13 +1,12 @@
-"""The artifact's promise: whatever is in the folder, `load` refuses it by name or gives the same answers.
+"""Check that `load` refuses a changed artifact with an error that names it, or gives the same answers.
 
     python -m offramp_bench.artifact [--check] [--quick]
 
-Frontiers of six networks are saved, loaded in a new process and asked there, and so are those of 50 random
-architectures with 2, 11, 77 and 1,000 classes each (`offramp_bench.catalogue`). Then a small network's artifact is
-changed in thousands of ways, everything that vouches for it made right again where the kind says so, and loaded. A
-value of the manifest changed to another valid one of the same field is another artifact, as good as any; whom to take
-artifacts from is the caller's to decide. Flipped bytes of a manifest may do that: such an artifact must be refused or
-give answers.
+Models of six networks are saved, and loaded and run in a new process, and so are those of 50 random architectures with
+2, 11, 77 and 1,000 classes each (`offramp_bench.catalogue`). Then the artifacts of two small networks are changed in
+thousands of ways and loaded; for most kinds of change, hashes and sizes are corrected to match. If a value of the
+manifest is replaced by another valid value of the same field, the result is another valid artifact; callers must decide
+whose artifacts they trust. Flipped bytes of a manifest may do that: such an artifact must be refused or give answers.
 
 Results go to stdout as JSON, progress to stderr.
 """
@@ -52,9 +51,11 @@ MUTATIONS = 10_000
 QUICK = replace(offramp.DEFAULT, warmup_epochs=1, epochs=1, cost_weights=(0.1, 1.0))
 LINEAR = replace(offramp.PAPER, warmup_epochs=1, epochs=1, cost_weights=(0.03, 0.3))
 COSTS = (0.5, 0.7, 0.9, 2.0)
-"""Points at which answers are compared."""
+"""Budgets at which answers are compared."""
 
 Files = dict[str, bytes]
+Keys = tuple[Any, ...]
+"""Keys and indices that lead to a value of the manifest."""
 
 
 # Round trips
@@ -62,7 +63,7 @@ Files = dict[str, bytes]
 
 @dataclass(frozen=True)
 class Case:
-    """A frontier to save, what makes its network elsewhere, and inputs to ask it."""
+    """A model to save, the factory of its network, and inputs to predict."""
 
     fit: Callable[[], offramp.EarlyExitModel]
     inputs: Callable[[], Any]
@@ -80,7 +81,7 @@ class _Residual(nn.Module):
 
 
 def own_backbone(width: int = 12, blocks: int = 4) -> Backbone:
-    """A user's own module, cut by `offramp.split`, with weights that come out the same every time."""
+    """Return a user's own module, cut by `offramp.split`, with the same random weights every time."""
     torch.manual_seed(0)
     layers = [nn.Conv2d(3, width, 3, stride=2), *(_Residual(width) for _ in range(blocks))]
     module = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
@@ -90,8 +91,8 @@ def own_backbone(width: int = 12, blocks: int = 4) -> Backbone:
 
 
 def _pictures(split: str, rows: int) -> tuple[Any, Any]:
-    read = cifar10(split, rows=rows).read(0, rows)
-    return read.inputs, read.labels
+    images = cifar10(split, rows=rows).read(0, rows)
+    return images.inputs, images.labels
 
 
 def _fit_pictures(backbone: Backbone) -> offramp.EarlyExitModel:
@@ -102,8 +103,8 @@ def _fit_pictures(backbone: Backbone) -> offramp.EarlyExitModel:
 def _texts(split: str, rows: int) -> tuple[Any, Any]:
     source = intents("clinc150", split)
     places = np.random.default_rng(0).permutation(len(source))[:rows]
-    read = source.read(0, len(source))
-    return read.inputs[places], read.labels[places]
+    texts = source.read(0, len(source))
+    return texts.inputs[places], texts.labels[places]
 
 
 def _fit_texts() -> offramp.EarlyExitModel:
@@ -134,17 +135,17 @@ CASES = {
 
 
 def answers(frontier: offramp.EarlyExitModel, inputs: Any) -> dict[str, Tensor]:
-    """Everything a frontier says of inputs, at some points of each policy."""
-    torch.set_num_threads(1)  # how work is shared between threads may show in a last bit on a busy machine
-    found: dict[str, Tensor] = {}
+    """Return all answers of a model for the inputs, at some points of each policy."""
+    torch.set_num_threads(1)  # with more threads, the last bits of sums may vary
+    tensors: dict[str, Tensor] = {}
     for policy in frontier.points:
         cheapest = frontier.points[policy][0].tune_metrics["cost"]
         for cost in (cheapest, *(cost for cost in COSTS if cost > cheapest)):
-            found |= _said(frontier.at(cost=cost, policy=policy), inputs, f"{policy} {cost}")
-    return found
+            tensors |= _answers_at(frontier.at(cost=cost, policy=policy), inputs, f"{policy} {cost}")
+    return tensors
 
 
-def _said(network: offramp.EarlyExitModel, inputs: Any, name: str) -> dict[str, Tensor]:
+def _answers_at(network: offramp.EarlyExitModel, inputs: Any, name: str) -> dict[str, Tensor]:
     answer = network.predict(inputs)
     return {
         f"{name} probabilities": answer.probabilities,
@@ -154,20 +155,20 @@ def _said(network: offramp.EarlyExitModel, inputs: Any, name: str) -> dict[str, 
     }
 
 
-def _equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+def _equal(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def round_trip(name: str, folder: Path) -> dict[str, Any]:
-    """Fit, save, load and predict in a new process, compare."""
+    """Fit and save a model, load it and predict in a new process, and compare the answers."""
     case = CASES[name]
     frontier = case.fit()
     frontier.save(folder / "saved", factory=case.factory, weights=case.weights)
     expected = answers(frontier, case.inputs())
     command = [sys.executable, "-m", "offramp_bench.artifact", "--answer", name, str(folder)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    same = done.returncode == 0 and _equal(expected, load_file(folder / "answers.safetensors"))
-    say(f"round trip: {name}: {'identical' if same else 'DIFFERENT ' + done.stderr[-500:]}")
+    process = subprocess.run(command, check=False, capture_output=True, text=True)
+    same = process.returncode == 0 and _equal(expected, load_file(folder / "answers.safetensors"))
+    say(f"round trip: {name}: {'identical' if same else 'DIFFERENT ' + process.stderr[-500:]}")
     size_mb = sum(file.stat().st_size for file in (folder / "saved").iterdir()) / 1e6
     return {
         "name": name,
@@ -178,82 +179,82 @@ def round_trip(name: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def answer_there(name: str, folder: Path) -> None:
-    """The other process's part."""
+def save_answers(name: str, folder: Path) -> None:
+    """Load a model in the new process, and save its answers."""
     case = CASES[name]
     trust = [case.factory.name] if case.factory else []
-    said = answers(offramp.load(folder / "saved", trust=trust), case.inputs())
-    save_file({key: tensor.contiguous() for key, tensor in said.items()}, folder / "answers.safetensors")
+    tensors = answers(offramp.load(folder / "saved", trust=trust), case.inputs())
+    save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, folder / "answers.safetensors")
 
 
 # Mutations
 
 
 def _manifest(files: Files) -> dict[str, Any]:
-    whole: dict[str, Any] = json.loads(files["manifest.json"])
-    return whole
+    manifest: dict[str, Any] = json.loads(files["manifest.json"])
+    return manifest
 
 
-def _with_manifest(files: Files, whole: dict[str, Any]) -> Files:
-    return {**files, "manifest.json": json.dumps(whole, sort_keys=True, indent=1).encode()}
+def _with_manifest(files: Files, manifest: dict[str, Any]) -> Files:
+    return {**files, "manifest.json": json.dumps(manifest, sort_keys=True, indent=1).encode()}
 
 
 def _with_file(files: Files, name: str, raw: bytes) -> Files:
-    """Other bytes in a file, under the name of their hash."""
-    whole, known, digest = _manifest(files), _known_as(name), hashlib.sha256(raw).hexdigest()
-    whole["files"][known] = {"bytes": len(raw), "sha256": digest}
+    """Replace the bytes of a file, with matching name and manifest entry."""
+    manifest, entry_name, digest = _manifest(files), _entry_name(name), hashlib.sha256(raw).hexdigest()
+    manifest["files"][entry_name] = {"bytes": len(raw), "sha256": digest}
     others = {other: content for other, content in files.items() if other != name}
-    return _with_manifest({**others, f"{known}-{digest[:16]}.safetensors": raw}, whole)
+    return _with_manifest({**others, f"{entry_name}-{digest[:16]}.safetensors": raw}, manifest)
 
 
-def _known_as(name: str) -> str:
-    """The manifest's name of a file."""
+def _entry_name(name: str) -> str:
+    """Return the name of a file in the manifest."""
     return name.rpartition("-")[0]
 
 
-def _places(value: Any, way: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The ways to every value."""
+def _paths(value: Any, path: Keys = ()) -> list[Keys]:
+    """Return the path of every value within a value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [place for key, one in inner for place in [(*way, key), *_places(one, (*way, key))]]
+    return [below for key, child in inner for below in [(*path, key), *_paths(child, (*path, key))]]
 
 
-def _at(whole: Any, way: tuple[Any, ...]) -> Any:
-    for key in way:
-        whole = whole[key]
-    return whole
+def _at(value: Any, path: Keys) -> Any:
+    for key in path:
+        value = value[key]
+    return value
 
 
-def _replaced(files: Files, way: tuple[Any, ...], value: Any) -> Files:
-    whole = _manifest(files)
-    _at(whole, way[:-1])[way[-1]] = value
-    return _with_manifest(files, whole)
+def _replace_value(files: Files, path: Keys, value: Any) -> Files:
+    manifest = _manifest(files)
+    _at(manifest, path[:-1])[path[-1]] = value
+    return _with_manifest(files, manifest)
 
 
-def _any_place(files: Files, draw: random.Random) -> tuple[tuple[Any, ...], Any]:
-    """A place of the manifest, mostly in its content, at any depth alike: else nearly all would be of points."""
-    whole = _manifest(files)
-    way: tuple[Any, ...] = ("content",) if draw.random() < 0.9 else ()
+def _draw_value(files: Files, draw: random.Random) -> tuple[Keys, Any]:
+    """Draw a value of the manifest, mostly of its content, step by step: of all values, most belong to points."""
+    manifest = _manifest(files)
+    path: Keys = ("content",) if draw.random() < 0.9 else ()
     while True:
-        here = _at(whole, way)
-        keys = list(here) if isinstance(here, dict) else list(range(len(here))) if isinstance(here, list) else []
-        if not keys or (len(way) > 1 and draw.random() < 0.15):
-            return way, here
-        way = (*way, draw.choice(keys))
+        value = _at(manifest, path)
+        keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+        if not keys or (len(path) > 1 and draw.random() < 0.15):
+            return path, value
+        path = (*path, draw.choice(keys))
 
 
-def _tensor_file(files: Files, draw: random.Random) -> str:
+def _draw_tensor_file(files: Files, draw: random.Random) -> str:
     return draw.choice([name for name in files if name.endswith(".safetensors")])
 
 
-def flipped(files: Files, draw: random.Random) -> Files:
-    """Some bytes of a tensor file flipped."""
-    return _flipped(files, _tensor_file(files, draw), draw)
+def flip_tensor_bytes(files: Files, draw: random.Random) -> Files:
+    """Flip some bytes of a tensor file."""
+    return _flip_bytes(files, _draw_tensor_file(files, draw), draw)
 
 
-def manifest_flipped(files: Files, draw: random.Random) -> Files:
-    """Some bytes of the manifest flipped, or a digit of it changed."""
+def flip_manifest_bytes(files: Files, draw: random.Random) -> Files:
+    """Flip some bytes of the manifest, or change one of its digits."""
     if draw.random() < 0.5:
-        return _flipped(files, "manifest.json", draw)
+        return _flip_bytes(files, "manifest.json", draw)
     raw = bytearray(files["manifest.json"])
     raw[draw.choice([place for place, byte in enumerate(raw) if chr(byte).isdigit()])] = ord(
         draw.choice("0123456789-e.")
@@ -261,55 +262,57 @@ def manifest_flipped(files: Files, draw: random.Random) -> Files:
     return {**files, "manifest.json": bytes(raw)}
 
 
-def _flipped(files: Files, name: str, draw: random.Random) -> Files:
+def _flip_bytes(files: Files, name: str, draw: random.Random) -> Files:
     raw = bytearray(files[name])
     for _ in range(draw.choice((1, 1, 2, 8))):
         raw[draw.randrange(len(raw))] ^= draw.randrange(1, 256)
     return {**files, name: bytes(raw)}
 
 
-def removed(files: Files, draw: random.Random) -> Files:
-    """A field taken out."""
-    whole = _manifest(files)
-    objects = [way for way in [(), *_places(whole)] if isinstance(_at(whole, way), dict) and _at(whole, way)]
-    holder = _at(whole, draw.choice(objects[:20] if draw.random() < 0.5 else objects))
+def remove_field(files: Files, draw: random.Random) -> Files:
+    """Remove a field of the manifest."""
+    manifest = _manifest(files)
+    objects = [
+        path for path in [(), *_paths(manifest)] if isinstance(_at(manifest, path), dict) and _at(manifest, path)
+    ]
+    holder = _at(manifest, draw.choice(objects[:20] if draw.random() < 0.5 else objects))
     del holder[draw.choice(list(holder))]
-    return _with_manifest(files, whole)
+    return _with_manifest(files, manifest)
 
 
-def retyped(files: Files, draw: random.Random) -> Files:
-    """A field of another type."""
-    way, value = _any_place(files, draw)
+def change_field_type(files: Files, draw: random.Random) -> Files:
+    """Replace a field by a value of another type."""
+    path, value = _draw_value(files, draw)
     kinds = {type(value)} | ({int} if isinstance(value, float) else set())
-    other = [None, True, "text", "", [], [[1]], {}, {"a": 1}, 1, 1.5, -1]
-    return _replaced(files, way, draw.choice([one for one in other if type(one) not in kinds]))
+    values = [None, True, "text", "", [], [[1]], {}, {"a": 1}, 1, 1.5, -1]
+    return _replace_value(files, path, draw.choice([other for other in values if type(other) not in kinds]))
 
 
-def huge(files: Files, draw: random.Random) -> Files:
-    """A field far too large."""
-    way, value = _any_place(files, draw)
+def enlarge_field(files: Files, draw: random.Random) -> Files:
+    """Make a field far too large."""
+    path, value = _draw_value(files, draw)
     if isinstance(value, list):
-        return _replaced(files, way, (value or [0]) * 300)
+        return _replace_value(files, path, (value or [0]) * 300)
     if isinstance(value, dict):
-        return _replaced(files, way, {**value, **{f"key{index}": index for index in range(2000)}})
+        return _replace_value(files, path, {**value, **{f"key{index}": index for index in range(2000)}})
     if isinstance(value, str):
-        return _replaced(files, way, "x" * draw.choice((2_000, 100_000)))
+        return _replace_value(files, path, "x" * draw.choice((2_000, 100_000)))
     if isinstance(value, float):
-        return _replaced(files, way, draw.choice((1e308, -1e308, 10**400)))
-    return _replaced(files, way, draw.choice((10**9, 2**31, 2**63, 10**18, 10**400, -(10**9), -(10**400))))
+        return _replace_value(files, path, draw.choice((1e308, -1e308, 10**400)))
+    return _replace_value(files, path, draw.choice((10**9, 2**31, 2**63, 10**18, 10**400, -(10**9), -(10**400))))
 
 
-def nested(files: Files, draw: random.Random) -> Files:
-    """Lists within lists in place of a field, or of the whole manifest."""
+def nest_field(files: Files, draw: random.Random) -> Files:
+    """Replace a field, or the whole manifest, by deeply nested lists and objects."""
     levels = draw.choice((6, 20, 40, 300, 100_000))
     if levels > 1000:
         opening = draw.choice(("[", '{"a":'))
         return {**files, "manifest.json": (opening * levels).encode()}
-    way, value = _any_place(files, draw)
-    made: Any = 1
+    path, value = _draw_value(files, draw)
+    nested: Any = 1
     for _ in range(levels):
-        made = [made] if not isinstance(value, list) or draw.random() < 0.5 else {"a": made}
-    return _replaced(files, way, made if not isinstance(value, list) else {"a": made})
+        nested = [nested] if not isinstance(value, list) or draw.random() < 0.5 else {"a": nested}
+    return _replace_value(files, path, nested if not isinstance(value, list) else {"a": nested})
 
 
 OUTSIDE = (
@@ -327,34 +330,34 @@ OUTSIDE = (
 )
 
 
-def named(files: Files, draw: random.Random) -> Files:
-    """Names of files outside the folder."""
-    whole = _manifest(files)
-    name = draw.choice(list(whole["files"]))
-    entry = whole["files"].pop(name) if draw.random() < 0.5 else whole["files"][name]
-    whole["files"][draw.choice(OUTSIDE).format(name)] = entry
-    return _with_manifest(files, whole)
+def name_files_outside(files: Files, draw: random.Random) -> Files:
+    """Name files outside the folder."""
+    manifest = _manifest(files)
+    name = draw.choice(list(manifest["files"]))
+    entry = manifest["files"].pop(name) if draw.random() < 0.5 else manifest["files"][name]
+    manifest["files"][draw.choice(OUTSIDE).format(name)] = entry
+    return _with_manifest(files, manifest)
 
 
-def truncated(files: Files, draw: random.Random) -> Files:
-    """A tensor file cut short or too long, vouched for or not."""
-    name = _tensor_file(files, draw)
+def change_file_length(files: Files, draw: random.Random) -> Files:
+    """Cut or lengthen a tensor file, with a matching hash or not."""
+    name = _draw_tensor_file(files, draw)
     raw = files[name]
     raw = draw.choice((raw[: draw.randrange(len(raw))], raw + bytes(draw.randrange(1, 1000)), b""))
     return _with_file(files, name, raw) if draw.random() < 0.7 else {**files, name: raw}
 
 
-def swapped(files: Files, draw: random.Random) -> Files:
-    """One tensor file in place of another, vouched for or not."""
-    one, other = draw.sample([name for name in files if name.endswith(".safetensors")], 2)
+def swap_files(files: Files, draw: random.Random) -> Files:
+    """Put one tensor file in place of another, with matching hashes or not."""
+    first, second = draw.sample([name for name in files if name.endswith(".safetensors")], 2)
     if draw.random() < 0.3:
-        return {**files, one: files[other], other: files[one]}
-    made = _with_file(files, one, files[other])
-    return made if draw.random() < 0.5 else _with_file(made, other, files[one])
+        return {**files, first: files[second], second: files[first]}
+    changed = _with_file(files, first, files[second])
+    return changed if draw.random() < 0.5 else _with_file(changed, second, files[first])
 
 
-def _changed(files: Files, draw: random.Random, change: Callable[[Tensor], Tensor]) -> Files:
-    name = _tensor_file(files, draw)
+def _change_tensors(files: Files, draw: random.Random, change: Callable[[Tensor], Tensor]) -> Files:
+    name = _draw_tensor_file(files, draw)
     tensors = load(files[name])
     real = sorted(key for key, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel())
     for key in real if draw.random() < 0.1 else [draw.choice(real)]:
@@ -362,48 +365,50 @@ def _changed(files: Files, draw: random.Random, change: Callable[[Tensor], Tenso
     return _with_file(files, name, save(tensors))
 
 
-def reshaped(files: Files, draw: random.Random) -> Files:
-    """Tensors of another shape, vouched for."""
+def change_shapes(files: Files, draw: random.Random) -> Files:
+    """Change shapes of tensors, with a matching hash."""
 
     def change(tensor: Tensor) -> Tensor:
-        ways = [tensor[None], tensor[..., None], tensor[:0], torch.cat([tensor, tensor]), tensor.sum(), tensor[0]]
-        return draw.choice([way for way in ways if way.shape != tensor.shape])
+        choices = [tensor[None], tensor[..., None], tensor[:0], torch.cat([tensor, tensor]), tensor.sum(), tensor[0]]
+        return draw.choice([choice for choice in choices if choice.shape != tensor.shape])
 
-    return _changed(files, draw, change)
+    return _change_tensors(files, draw, change)
 
 
-def recast(files: Files, draw: random.Random) -> Files:
-    """Tensors of another type, vouched for."""
+def change_types(files: Files, draw: random.Random) -> Files:
+    """Change types of tensors, with a matching hash."""
     types = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
     types += [torch.complex64, torch.float8_e4m3fn]
 
     def change(tensor: Tensor) -> Tensor:
         return tensor.to(draw.choice([dtype for dtype in types if dtype != tensor.dtype]))
 
-    return _changed(files, draw, change)
+    return _change_tensors(files, draw, change)
 
 
-def poisoned(files: Files, draw: random.Random) -> Files:
-    """Numbers that are none, vouched for."""
+def insert_nan(files: Files, draw: random.Random) -> Files:
+    """Put NaN or infinity into tensors, with a matching hash."""
 
     def change(tensor: Tensor) -> Tensor:
         tensor = tensor.clone()
         tensor.view(-1)[draw.randrange(tensor.numel())] = draw.choice((float("nan"), float("-inf")))
         return tensor
 
-    return _changed(files, draw, change)
+    return _change_tensors(files, draw, change)
 
 
-def bombs(files: Files, draw: random.Random) -> Files:
-    """Sizes that nothing has, in the header of a tensor file or in the manifest, vouched for."""
-    name = _tensor_file(files, draw)
+def forge_sizes(files: Files, draw: random.Random) -> Files:
+    """State impossible sizes, in the header of a tensor file with a matching hash, or in the manifest."""
+    name = _draw_tensor_file(files, draw)
     if draw.random() < 0.3:
-        return _replaced(files, ("files", _known_as(name), "bytes"), draw.choice((0, 2**30, 2**40, 2**62, 10**30)))
+        return _replace_value(
+            files, ("files", _entry_name(name), "bytes"), draw.choice((0, 2**30, 2**40, 2**62, 10**30))
+        )
     raw = files[name]
     length = struct.unpack("<Q", raw[:8])[0]
     if draw.random() < 0.3:
-        lied = draw.choice((0, 2**20, 2**40, 2**63, 2**64 - 1))
-        return _with_file(files, name, struct.pack("<Q", lied) + raw[8:])
+        forged = draw.choice((0, 2**20, 2**40, 2**63, 2**64 - 1))
+        return _with_file(files, name, struct.pack("<Q", forged) + raw[8:])
     header = json.loads(raw[8 : 8 + length])
     entry = header[draw.choice([key for key in header if key != "__metadata__"])]
     size = draw.choice((2**31, 2**40, 2**62))
@@ -418,20 +423,20 @@ def bombs(files: Files, draw: random.Random) -> Files:
 CODE = ("os:system", "builtins:eval", "builtins:exec", "subprocess:Popen", "runpy:run_path", "importlib:import_module")
 
 
-def factories(files: Files, draw: random.Random) -> Files:
-    """Somebody's code in place of the network's factory."""
-    whole = _manifest(files)
-    factory = whole["content"]["backbone"]["factory"]
+def insert_code(files: Files, draw: random.Random) -> Files:
+    """Put third-party code in place of the network's factory."""
+    manifest = _manifest(files)
+    factory = manifest["content"]["backbone"]["factory"]
     factory = draw.choice([factory, *factory["members"]])
     factory["name"] = draw.choice((*CODE, "offramp_bench.artifact:own_backbone", "nobody:nothing", ":", "unknown"))
     factory["options"] = draw.choice(
         (factory["options"], {"command": "touch ../touched"}, {"args": ["touch", "../touched"]}, {"path_name": "x.py"})
     )
-    return _with_manifest(files, whole)
+    return _with_manifest(files, manifest)
 
 
-def missing(files: Files, draw: random.Random) -> Files:
-    """A file taken away, or one more that nobody lists."""
+def remove_or_add_file(files: Files, draw: random.Random) -> Files:
+    """Remove a file, or add one that is not in the manifest."""
     name = draw.choice(list(files))
     if draw.random() < 0.2:
         return {**files, draw.choice(("more.safetensors", "setup.py", "exits.pkl")): files[name]}
@@ -439,39 +444,39 @@ def missing(files: Files, draw: random.Random) -> Files:
 
 
 KINDS: dict[str, Callable[[Files, random.Random], Files]] = {
-    "bytes of tensors flipped": flipped,
-    "bytes of the manifest flipped": manifest_flipped,
-    "field removed": removed,
-    "field of another type": retyped,
-    "field far too large": huge,
-    "field nested deeply": nested,
-    "files named outside": named,
-    "tensor file cut or too long": truncated,
-    "tensor files swapped": swapped,
-    "tensors of another shape": reshaped,
-    "tensors of another type": recast,
-    "tensors with NaN": poisoned,
-    "sizes that nothing has": bombs,
-    "somebody's code": factories,
-    "files missing or more": missing,
+    "bytes of tensors flipped": flip_tensor_bytes,
+    "bytes of the manifest flipped": flip_manifest_bytes,
+    "field removed": remove_field,
+    "field of another type": change_field_type,
+    "field far too large": enlarge_field,
+    "field nested deeply": nest_field,
+    "files named outside": name_files_outside,
+    "tensor file cut or too long": change_file_length,
+    "tensor files swapped": swap_files,
+    "tensors of another shape": change_shapes,
+    "tensors of another type": change_types,
+    "tensors with NaN": insert_nan,
+    "sizes that nothing has": forge_sizes,
+    "somebody's code": insert_code,
+    "files missing or more": remove_or_add_file,
 }
 
 
 MAY_DIFFER = ("bytes of the manifest flipped",)
-"""Kinds that may make another valid artifact, which gives answers of its own."""
+"""Kinds that may result in another valid artifact, with other answers."""
 
 
 class Watch:
-    """Counts what loading must not do: open a file elsewhere or for writing, start a process, run new code."""
+    """A record of what loading must not do: open a file elsewhere or for writing, start a process, run new code."""
 
-    EVENTS = tuple(
+    FORBIDDEN = tuple(
         "os.system os.exec os.spawn os.posix_spawn os.fork subprocess. exec compile import os.remove os.rename "
         "os.mkdir os.rmdir os.link os.symlink shutil. socket. ctypes.".split()
     )
 
     def __init__(self, folder: Path) -> None:
         self.on = False
-        self.seen: list[str] = []
+        self.events: list[str] = []
         self._inside = str(folder) + os.sep
         sys.addaudithook(self._hook)
 
@@ -482,22 +487,22 @@ class Watch:
             path, mode, flags = arguments
             writing = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT) or set(str(mode)) & set("wax+")
             if writing or not str(path).startswith(self._inside):
-                self.seen.append(f"open {path} {mode}")
-        elif event.startswith(self.EVENTS):
-            self.seen.append(f"{event} {str(arguments)[:200]}")
+                self.events.append(f"open {path} {mode}")
+        elif event.startswith(self.FORBIDDEN):
+            self.events.append(f"{event} {str(arguments)[:200]}")
 
 
 def _small(folder: Path) -> list[tuple[Files, Any]]:
-    """The artifacts that are changed: a ladder on a small ResNet, the paper's exits on a cascade of two."""
+    """Return the artifacts to change: a ladder on a small ResNet, and the paper's exits on a cascade of two."""
     torch.manual_seed(0)
     images = torch.randint(0, 256, (120, 32, 32, 3), dtype=torch.uint8)
     labels = torch.arange(120) % 3
-    made = []
+    artifacts = []
     for backbone, settings in (
         (CifarResNet(8, num_classes=3), replace(QUICK, ladder_width=8)),
         (cascade(CifarResNet(8, num_classes=3), CifarResNet(8, num_classes=3), name="two"), LINEAR),
     ):
-        # Not by `offramp.fit`, which would drop a member as useless as these.
+        # Not by `offramp.fit`: it would drop such untrained members.
         source = ArraySource(images.numpy(), labels.numpy(), name="small")
         store = extract(backbone, source, folder / backbone.name, views=(PREPROCESSING,), progress=False)
         frontier = fit_features(
@@ -510,53 +515,53 @@ def _small(folder: Path) -> list[tuple[Files, Any]]:
             preprocessing=PREPROCESSING,
             settings=settings,
         )
-        points = {policy: listed[:: max(1, len(listed) // 3)][:4] for policy, listed in frontier.points.items()}
+        points = {policy: own[:: max(1, len(own) // 3)][:4] for policy, own in frontier.points.items()}
         replace(frontier, points=points).save(folder / "base", weights=True)
-        written = [file for file in (folder / "base").iterdir() if file.name != ".lock"]
-        made.append(({file.name: file.read_bytes() for file in written}, images[:6]))
+        paths = [file for file in (folder / "base").iterdir() if file.name != ".lock"]
+        artifacts.append(({file.name: file.read_bytes() for file in paths}, images[:6]))
         shutil.rmtree(folder / "base")
-    return made
+    return artifacts
 
 
 def _outcome(folder: Path, inputs: Any, expected: dict[str, Tensor] | None) -> tuple[str, Any]:
     try:
         frontier = offramp.load(folder)
-        said = {
+        tensors = {
             name: value
             for policy, points in sorted(frontier.points.items())
-            for name, value in _said(replace(frontier, chosen=points[1]), inputs, policy).items()
+            for name, value in _answers_at(replace(frontier, chosen=points[1]), inputs, policy).items()
         }
     except OfframpError as error:
         return ("refused", None) if str(folder) in str(error) else ("other", f"names no file: {error}")
     except Exception as error:
         return "other", f"{type(error).__name__}: {str(error)[:300]}"
     if expected is None:
-        return "identical", said
-    return ("identical", None) if _equal(said, expected) else ("different", "other answers")
+        return "identical", tensors
+    return ("identical", None) if _equal(tensors, expected) else ("different", "other answers")
 
 
 def mutate(count: int, folder: Path) -> dict[str, Any]:
-    """Load changed artifacts and count what comes of it."""
+    """Load changed artifacts and count the outcomes."""
     base = _small(folder)
     place = folder / "mutated"
     expected = []
     for files, inputs in base:
         _write(place, files)
-        outcome, said = _outcome(place, inputs, None)
-        assert outcome == "identical", said
-        expected.append(said)
+        outcome, tensors = _outcome(place, inputs, None)
+        assert outcome == "identical", tensors
+        expected.append(tensors)
     watch = Watch(place)
     rows: dict[str, Counter[str]] = {kind: Counter() for kind in KINDS}
     bad: list[dict[str, Any]] = []
     touched: list[dict[str, Any]] = []
     slowest_s, before_kb = 0.0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for index in range(-len(KINDS), count):  # the first of each kind warms up: what is imported on first use
+    for index in range(-len(KINDS), count):  # the first of each kind warms up: it may import modules
         kind = list(KINDS)[index % len(KINDS)]
         draw = random.Random(index)
         which = draw.randrange(len(base))
         files, inputs = base[which]
         _write(place, KINDS[kind](files, draw))
-        watch.seen.clear()
+        watch.events.clear()
         watch.on = index >= 0
         began = time.perf_counter()
         outcome, detail = _outcome(place, inputs, expected[which])
@@ -569,15 +574,15 @@ def mutate(count: int, folder: Path) -> dict[str, Any]:
         if outcome == "other" or (outcome == "different" and kind not in MAY_DIFFER):
             bad.append({"index": index, "kind": kind, "detail": detail})
             say(f"mutation {index}, {kind}: {outcome}: {detail}")
-        if watch.seen:
-            touched.append({"index": index, "kind": kind, "events": watch.seen[:5]})
-            say(f"mutation {index}, {kind}: {watch.seen[:5]}")
+        if watch.events:
+            touched.append({"index": index, "kind": kind, "events": watch.events[:5]})
+            say(f"mutation {index}, {kind}: {watch.events[:5]}")
         if (index + 1) % 1000 == 0:
             say(f"mutations: {index + 1} of {count}")
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb) / 1e3
     kinds = {
-        kind: {name: found[name] for name in ("refused", "identical", "different", "other")}
-        for kind, found in rows.items()
+        kind: {name: counts[name] for name in ("refused", "identical", "different", "other")}
+        for kind, counts in rows.items()
     }
     return {
         "count": count,
@@ -603,36 +608,36 @@ def main() -> int:
     arguments = _arguments()
     torch.set_num_threads(1)  # the same order of sums in both processes
     if arguments.answer:
-        answer_there(arguments.answer[0], Path(arguments.answer[1]))
+        save_answers(arguments.answer[0], Path(arguments.answer[1]))
         return 0
     trips = []
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
             trips.append(round_trip(name, Path(folder)))
     with tempfile.TemporaryDirectory() as folder:
-        drawn = round_trips(range(ARCHITECTURES // 10 if arguments.quick else ARCHITECTURES), CLASSES, Path(folder))
+        catalogue = round_trips(range(ARCHITECTURES // 10 if arguments.quick else ARCHITECTURES), CLASSES, Path(folder))
     with tempfile.TemporaryDirectory() as folder:
         mutations = mutate(MUTATIONS // 20 if arguments.quick else MUTATIONS, Path(folder).resolve())
     kinds = mutations["kinds"].items()
-    errors = sum(found["other"] for _, found in kinds)
-    different = sum(found["different"] for kind, found in kinds if kind not in MAY_DIFFER)
+    errors = sum(counts["other"] for _, counts in kinds)
+    different = sum(counts["different"] for kind, counts in kinds if kind not in MAY_DIFFER)
     bars = [
         Bar("round trips with other answers", sum(not trip["identical"] for trip in trips), 0),
-        Bar("random architectures that did not come back the same", sum(bool(row["wrong"]) for row in drawn), 0),
+        Bar("random architectures that did not come back the same", sum(bool(row["wrong"]) for row in catalogue), 0),
         Bar("changed artifacts that end in another error", errors, 0),
         Bar("changed artifacts that give other answers", different, 0),
         Bar("changed artifacts that touch anything outside", mutations["touched"], 0),
     ]
-    return report({"round_trips": trips, "drawn": drawn, "mutations": mutations}, bars, check=arguments.check)
+    return report({"round_trips": trips, "drawn": catalogue, "mutations": mutations}, bars, check=arguments.check)
 
 
 def _arguments() -> argparse.Namespace:
-    made = parser(__doc__)
-    made.add_argument(
+    options = parser(__doc__)
+    options.add_argument(
         "--quick", action="store_true", help="a tenth of the architectures and a twentieth of the mutations"
     )
-    made.add_argument("--answer", nargs=2, help=argparse.SUPPRESS)
-    return made.parse_args()
+    options.add_argument("--answer", nargs=2, help=argparse.SUPPRESS)
+    return options.parse_args()
 
 
 if __name__ == "__main__":

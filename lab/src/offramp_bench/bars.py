@@ -1,4 +1,4 @@
-"""What a benchmark must show, and how it says so: figures as JSON on stdout, one line a bar on stderr."""
+"""Bars of a benchmark, and their report: figures as JSON on stdout, one line per bar on stderr."""
 
 import argparse
 import json
@@ -12,7 +12,7 @@ __all__ = ["Bar", "parser", "report", "say"]
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure and the most it may be."""
+    """A figure and its upper limit."""
 
     name: str
     figure: float
@@ -20,27 +20,27 @@ class Bar:
 
     @property
     def held(self) -> bool:
-        """Whether the figure stays below the bar; NaN does not."""
+        """True if the figure is at most the limit; false for NaN."""
         return bool(self.figure <= self.at_most)
 
 
 def say(text: str) -> None:
-    """Tell how far a benchmark has come."""
+    """Report the progress of a benchmark."""
     print(text, file=sys.stderr, flush=True)
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """The options every benchmark has."""
-    made = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--check", action="store_true", help="exit with 1 if a bar is missed")
-    return made
+    """Return a parser with the options that every benchmark has."""
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--check", action="store_true", help="exit with 1 if a bar is missed")
+    return options
 
 
 def report(figures: Mapping[str, Any], bars: Sequence[Bar], *, check: bool) -> int:
     """Print figures and bars.
 
     Returns:
-        The exit code: 1 if a bar was missed and `check` asked for it.
+        The exit code: 1 if a bar was missed and `check` is set.
     """
     for bar in bars:
         say(f"{'holds ' if bar.held else 'MISSED'}  {bar.name}: {bar.figure:.4f} (at most {bar.at_most:g})")

@@ -1,11 +1,11 @@
-"""What a cheaper network first brings, and what exits bring to a text encoder.
+"""Gain from a cheaper network in front, and gain from exits in a text encoder.
 
     python -m offramp_bench.cascade [--check] [--rotations 5]
 
 CIFAR-10: ResNet-20 before ResNet-56, same data and rotations as offramp_bench.frontier_quality; costs are relative to
-ResNet-56 alone, changes of accuracy to its own. Texts: all-MiniLM-L6-v2 tuned to CLINC150 and Banking77. Its deltas
-were fitted on two thirds of the train rows; of the third it has not seen, half joins them to fit exits, the rest is
-split into tune and calibrate, in rotations. Figures are on the official test rows.
+ResNet-56 alone, and so are changes of accuracy. Texts: all-MiniLM-L6-v2 tuned to CLINC150 and Banking77. It was tuned
+on two thirds of the train samples; exits are fitted on these and on half of the last third. The other half is split
+into tune and calibrate, in rotations. Figures are on the official test samples.
 """
 
 import sys
@@ -28,29 +28,29 @@ from offramp.model._fitting import prune_members
 from offramp.model._model import EarlyExitModel
 from offramp.pooling import POOLINGS
 from offramp_bench.bars import Bar, parser, report, say
-from offramp_bench.cifar import AUGMENTED, PREPROCESSING, cached, cifar10, resnet, store_of
+from offramp_bench.cifar import AUGMENTED, PREPROCESSING, cifar10, resnet, resnet_store, store_of
 from offramp_bench.frontier_quality import CURVE, SIZES, at_costs, spread, summary
 from offramp_bench.texts import intents, minilm, split_unseen
 
 STATIC = (20, 32, 44)
-"""The smaller networks somebody would take instead."""
+"""Layers of the smaller networks that are the alternative."""
 
 TEXT = replace(DEFAULT, ladder_width=256, dropout=0.3, batch_size=256)
 """The default, wider: a text has 77 or 150 classes here, and its vectors have 1,152 numbers."""
 
-TEXT_ASKED = 0.15
-"""What both text networks are asked to cost at the bar. Budgets are set on train rows; test rows may cost more."""
+TEXT_COST = 0.15
+"""Requested cost of both text networks at the bar. Budgets are set on train samples; test samples may cost more."""
 
-TEXT_CURVE = (0.05, 0.1, 0.12, TEXT_ASKED, 0.17, 0.2, 0.3, 0.5)
+TEXT_CURVE = (0.05, 0.1, 0.12, TEXT_COST, 0.17, 0.2, 0.3, 0.5)
 
 
 def images_cascade() -> Cascade:
-    """ResNet-20, then ResNet-56."""
+    """Return ResNet-20, then ResNet-56."""
     return cascade(resnet(20), resnet(56))
 
 
 def images_sources(backbone: Backbone, rotation: int) -> list[StoreSource]:
-    """Features of the cascade for fit, tune, calibrate and test of one rotation."""
+    """Return features of the cascade for fit, tune, calibrate and test of one rotation."""
     train = store_of("resnet20-resnet56-train", backbone, cifar10("train"), PREPROCESSING, AUGMENTED)
     store = store_of("resnet20-resnet56-test", backbone, cifar10("test"), PREPROCESSING)
     rows = split_by_id(store.ids(), SIZES, seed=0, rotation=rotation * SIZES[0])
@@ -59,24 +59,24 @@ def images_sources(backbone: Backbone, rotation: int) -> list[StoreSource]:
 
 
 def fit_images(rotation: int, *, members: bool) -> tuple[EarlyExitModel, StoreSource]:
-    """The cascade's frontier of one rotation and its test split; with `members`, also fitted without ResNet-20."""
+    """Fit the cascade on one rotation, with `members` also without ResNet-20; return it and the test split."""
     backbone = images_cascade()
     fit, tune, calibrate, test = images_sources(backbone, rotation)
     sources = fit, tune, calibrate
     example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
 
-    def fit_one(part: Backbone, parts: Any) -> EarlyExitModel:
+    def fit_part(part: Backbone, parts: Any) -> EarlyExitModel:
         return fit_features(part, *parts, example=example, preprocessing=PREPROCESSING, pooling="auto")
 
-    model = fit_one(backbone, sources)
-    return (prune_members(model, sources, fit_one) if members else model), test
+    model = fit_part(backbone, sources)
+    return (prune_members(model, sources, fit_part) if members else model), test
 
 
 def static_networks(test: StoreSource) -> list[dict[str, float]]:
-    """Cost and change of accuracy of each smaller network on the test rows, relative to ResNet-56."""
+    """Return cost and change of accuracy of each smaller network on test, relative to ResNet-56."""
     example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
     costs = {layers: count_backbone(resnet(layers), example, POOLINGS.get("mean")).full[0] for layers in (*STATIC, 56)}
-    right = {layers: _accuracy(cached(layers, "test", "mean"), test) for layers in (*STATIC, 56)}
+    right = {layers: _accuracy(resnet_store(layers, "test", "mean"), test) for layers in (*STATIC, 56)}
     return [
         {"layers": layers, "cost": float(costs[layers] / costs[56]), "change": right[layers] - right[56]}
         for layers in STATIC
@@ -84,17 +84,17 @@ def static_networks(test: StoreSource) -> list[dict[str, float]]:
 
 
 def _accuracy(store: Store, test: BatchSource) -> float:
-    """Share of the test rows a network's own last head gets right."""
-    wanted = np.isin(store.ids(), test.ids())
-    source = StoreSource(store, pooling="mean", rows=np.flatnonzero(wanted))
+    """Return the share of the test samples that a network's own last head gets right."""
+    is_test = np.isin(store.ids(), test.ids())
+    source = StoreSource(store, pooling="mean", rows=np.flatnonzero(is_test))
     hits = [
         (b.own_logits[store.own_heads[-1]].argmax(1) == b.labels).double() for b in source.in_order(batch_size=1000)
     ]
     return float(torch.cat(hits).mean())
 
 
-def one_rotation(rotation: int) -> dict[str, Any]:
-    """All figures of the cascade of one rotation."""
+def measure_rotation(rotation: int) -> dict[str, Any]:
+    """Return all figures of the cascade of one rotation."""
     frontier, test = fit_images(rotation, members=rotation == 0)
     static = static_networks(test)
     instead = at_costs(frontier, test, tuple(row["cost"] for row in static), None)
@@ -107,12 +107,14 @@ def one_rotation(rotation: int) -> dict[str, Any]:
         "preferred": frontier.policy,
         "share of ResNet-20 in the average": float(frontier.exits.averaging.shares[-1:].sum()),
         "active exits": len(frontier.points["threshold"][0].active),
-        "contributions": [[one.name, one.gain, one.kept] for one in frontier.contributions],
+        "contributions": [
+            [contribution.name, contribution.gain, contribution.kept] for contribution in frontier.contributions
+        ],
     }
 
 
 def text_sources(task: str, backbone: Backbone, rotation: int) -> list[StoreSource]:
-    """What a text encoder saw of fit, tune, calibrate and test of one rotation."""
+    """Return features of a text encoder for fit, tune, calibrate and test of one rotation."""
     train, test = (
         store_of(f"minilm-{task}-{part}", backbone, intents(task, part), backbone.preprocessing)
         for part in ("train", "test")
@@ -121,12 +123,12 @@ def text_sources(task: str, backbone: Backbone, rotation: int) -> list[StoreSour
     unseen = rows[rows % 3 == 2]  # the backbone was tuned on the others
     more, tune, calibrate = (unseen[part] for part in split_unseen(train.ids()[unseen], rotation))
     fit = np.sort(np.concatenate([rows[rows % 3 != 2], more]))
-    held = [StoreSource(train, pooling="auto", rows=part) for part in (fit, tune, calibrate)]
-    return [*held, StoreSource(test, pooling="auto")]
+    parts = [StoreSource(train, pooling="auto", rows=part) for part in (fit, tune, calibrate)]
+    return [*parts, StoreSource(test, pooling="auto")]
 
 
 def fit_texts(task: str, rotation: int) -> tuple[EarlyExitModel, StoreSource]:
-    """A text encoder's frontier of one rotation, and the test rows."""
+    """Fit exits to a text encoder on one rotation; return the model and the test split."""
     backbone = minilm(task)
     *sources, test = text_sources(task, backbone, rotation)
     example = backbone.prepare(backbone.preprocessing(intents(task, "train").read(0, 1).inputs))
@@ -135,9 +137,9 @@ def fit_texts(task: str, rotation: int) -> tuple[EarlyExitModel, StoreSource]:
 
 
 def bars(curves: dict[str, Any], rotations: list[dict[str, Any]], texts: dict[str, Any]) -> list[Bar]:
-    """What must hold."""
+    """Return the bars."""
     cheap, better = curves["cascade"][:2]
-    made = [
+    all_bars = [
         Bar("cascade at ResNet-56's accuracy: relative cost", cheap["cost"]["mean"], 0.47),
         Bar("cascade at ResNet-56's accuracy: points lost", -100 * cheap["change"]["mean"], 0.0),
         Bar("cascade above ResNet-56: relative cost", better["cost"]["mean"], 0.65),
@@ -146,16 +148,16 @@ def bars(curves: dict[str, Any], rotations: list[dict[str, Any]], texts: dict[st
     for index, layers in enumerate(STATIC):
         static = fmean(rotation["static"][index]["change"] for rotation in rotations)
         row = curves["cascade instead of static"][index]
-        made.append(
+        all_bars.append(
             Bar(f"ResNet-{layers} above the cascade at its cost, points", 100 * (static - row["change"]["mean"]), 0)
         )
         spent = row["cost"]["mean"] - rotations[0]["static"][index]["cost"]
-        made.append(Bar(f"cascade costs more there than ResNet-{layers}", spent, 0.005))
+        all_bars.append(Bar(f"cascade costs more there than ResNet-{layers}", spent, 0.005))
     for task, rows in texts.items():
-        row = next(row for row in rows if row["asked"] == TEXT_ASKED)
-        made.append(Bar(f"{task} at the full accuracy: relative cost", row["cost"]["mean"], 0.2))
-        made.append(Bar(f"{task} at the full accuracy: points lost", -100 * row["change"]["mean"], 0.0))
-    return made
+        row = next(row for row in rows if row["asked"] == TEXT_COST)
+        all_bars.append(Bar(f"{task} at the full accuracy: relative cost", row["cost"]["mean"], 0.2))
+        all_bars.append(Bar(f"{task} at the full accuracy: points lost", -100 * row["change"]["mean"], 0.0))
+    return all_bars
 
 
 def main() -> int:
@@ -164,17 +166,17 @@ def main() -> int:
     arguments = options.parse_args()
     texts: dict[str, list[dict[str, Any]]] = {}
     for task in ("clinc150", "banking77"):
-        found = []
+        curves_by_rotation = []
         for rotation in range(arguments.rotations):
             frontier, test = fit_texts(task, rotation)
             cheapest = frontier.points[frontier.policy][0].tune_metrics["cost"]
             rows = at_costs(frontier, test, (cheapest + 1e-6, *TEXT_CURVE), None)
-            found.append({task: [{**rows[0], "asked": 0.0}, *rows[1:]]})  # 0: the cheapest there is
+            curves_by_rotation.append({task: [{**rows[0], "asked": 0.0}, *rows[1:]]})  # 0: the cheapest point
             say(f"{task}: rotation {rotation + 1} of {arguments.rotations} done")
-        texts |= summary(found)
+        texts |= summary(curves_by_rotation)
     rotations = []
     for rotation in range(arguments.rotations):
-        rotations.append(one_rotation(rotation))
+        rotations.append(measure_rotation(rotation))
         say(f"cascade: rotation {rotation + 1} of {arguments.rotations} done")
     curves = summary([{k: v for k, v in r.items() if k.startswith("cascade")} for r in rotations])
     static = [

@@ -1,9 +1,9 @@
-"""Random architectures of the backbone catalogue, saved, loaded in a new process and asked there.
+"""Save random architectures of the backbone catalogue, and load and run them in a new process.
 
     python -m offramp_bench.catalogue [--check] [--architectures 50] [--classes 2 11 77 1000]
 
-Weights and exits are random: what is measured is that nothing of a network, its exits and its points is lost or changed
-on the way, names of classes under integer keys among them. `offramp_bench.artifact` runs it too.
+Weights and exits are random. The benchmark checks that nothing of a network, its exits and its points is lost or
+changed, names of classes under integer keys included. `offramp_bench.artifact` runs it too.
 
 Results go to stdout as JSON, progress to stderr.
 """
@@ -46,7 +46,7 @@ CLASSES = (2, 11, 77, 1000)
 SAMPLES = 4
 
 TIMM = ("test_byobnet", "test_convnext", "test_efficientnet", "test_resnet", "test_vit", "test_vit2", "test_vit3")
-"""Models that timm has for tests: whole architectures, few channels."""
+"""Models of timm for tests: whole architectures with few channels."""
 
 TORCHVISION = ("mnasnet0_5", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeezenet1_1")
 """Small models of torchvision."""
@@ -54,21 +54,21 @@ TORCHVISION = ("mnasnet0_5", "mobilenet_v3_small", "shufflenet_v2_x0_5", "squeez
 
 @dataclass(frozen=True)
 class Architecture:
-    """A network that can be made for any number of classes."""
+    """An architecture for any number of classes."""
 
     name: str
     make: Callable[[int], Backbone]
-    """The backbone for so many classes."""
+    """Function from the number of classes to the backbone."""
     inputs: Any
-    """Some samples, as the backbone takes them."""
+    """Some inputs of the backbone."""
 
 
 def architectures(count: int, *, seed: int = 0) -> list[Architecture]:
     """Draw architectures.
 
     Args:
-        count: How many.
-        seed: Of the draw; the first ones stay the same, however many there are.
+        count: Number of architectures.
+        seed: Seed of the draw; the first architectures do not depend on the count.
     """
     families = (_text, _text, _timm, _torchvision, _own, _composed)
     return [families[index % len(families)](random.Random(f"{seed} {index}")) for index in range(count)]
@@ -79,7 +79,7 @@ def _images(side: int) -> Tensor:
 
 
 def named_text() -> Architecture:
-    """A small BERT with names of classes under integer keys, in an order of their own."""
+    """Return a small BERT with names of classes under integer keys, in another order than the classes."""
     sizes = {"vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     return Architecture("bert", partial(_text_backbone, "bert", sizes, False, True), _token_ids())
 
@@ -163,7 +163,7 @@ def _own(draw: random.Random) -> Architecture:
 
 
 def _composed(draw: random.Random) -> Architecture:
-    """A cascade of two networks, or one of fewer stages."""
+    """Return a cascade of two networks, or a network with merged stages."""
     small, large = (6 * draw.randrange(*sizes) + 2 for sizes in ((1, 3), (3, 6)))
     if draw.random() < 0.5:
         return Architecture(
@@ -181,12 +181,12 @@ def _composed(draw: random.Random) -> Architecture:
 
 
 def frontier_of(backbone: Backbone, inputs: Any, draw: random.Random) -> offramp.EarlyExitModel:
-    """Put exits and points of random numbers on a network.
+    """Return a model with random exits and points on a network.
 
     Args:
         backbone: The network.
-        inputs: Some samples, as it takes them.
-        draw: Where choices come from.
+        inputs: Some inputs of the backbone.
+        draw: Source of random choices.
     """
     pooling = POOLINGS.get(draw.choice(("auto", "mean", "rich")))
     hidden, widths = backbone.prepare(inputs), []
@@ -225,29 +225,29 @@ def frontier_of(backbone: Backbone, inputs: Any, draw: random.Random) -> offramp
 
 
 def _answers(frontier: offramp.EarlyExitModel, inputs: Any) -> dict[str, Tensor]:
-    said: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for index, point in enumerate(frontier.points["threshold"]):
         answer = replace(frontier, chosen=point).predict(inputs)
-        said |= {f"{index} probabilities": answer.probabilities, f"{index} exits": answer.exits}
-        said |= {f"{index} labels": answer.labels, f"{index} cost": answer.relative_cost}
-    return {name: tensor.contiguous() for name, tensor in said.items()}
+        tensors |= {f"{index} probabilities": answer.probabilities, f"{index} exits": answer.exits}
+        tensors |= {f"{index} labels": answer.labels, f"{index} cost": answer.relative_cost}
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
 
 
 def round_trips(places: Sequence[int], classes: Sequence[int], folder: Path) -> list[dict[str, Any]]:
     """Save frontiers of architectures, load them in one new process, and compare the answers bit by bit.
 
     Args:
-        places: Which architectures, by their places in `architectures(...)`.
-        classes: Numbers of classes that each is made for.
-        folder: Where files go.
+        places: Indices of the architectures in `architectures(...)`.
+        classes: Numbers of classes of each architecture.
+        folder: The folder for all files.
 
     Returns:
-        For each frontier its architecture, its classes, and why it did not come back, if it did not.
+        For each frontier its architecture, its number of classes, and an error or "other answers" if it changed.
     """
     rows: list[dict[str, Any]] = []
-    drawn = architectures(max(places) + 1)
+    candidates = architectures(max(places) + 1)
     for index in places:
-        architecture = drawn[index]
+        architecture = candidates[index]
         for count in classes:
             place = folder / f"{index}-{count}"
             torch.manual_seed(1000 * index + count)
@@ -257,23 +257,25 @@ def round_trips(places: Sequence[int], classes: Sequence[int], folder: Path) -> 
             rows.append({"architecture": architecture.name, "classes": count, "place": place.name})
         say(f"saved {architecture.name}")
     command = [sys.executable, "-m", "offramp_bench.catalogue", "--answer", str(folder)]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
-    wrong = dict(line.split("\t", 1) for line in done.stdout.splitlines() if "\t" in line)
+    process = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    wrong = dict(line.split("\t", 1) for line in process.stdout.splitlines() if "\t" in line)
     for row in rows:
         row["wrong"] = wrong.get(row.pop("place"), "was not loaded")
     return rows
 
 
-def answer_there(folder: Path) -> None:
-    """Load all frontiers, and print for each what is wrong with it, if anything."""
-    drawn: list[Architecture] = []
+def check_answers(folder: Path) -> None:
+    """Load all frontiers in this process, and print what is wrong with each, if anything."""
+    candidates: list[Architecture] = []
     for place in sorted(folder.iterdir()):
         index = int(place.name.partition("-")[0])
-        drawn = drawn if index < len(drawn) else architectures(index + 1)
+        candidates = candidates if index < len(candidates) else architectures(index + 1)
         try:
             expected = load_file(place / "answers.safetensors")
-            said = _answers(offramp.load(place / "saved"), drawn[index].inputs)
-            same = expected.keys() == said.keys() and all(torch.equal(said[name], expected[name]) for name in said)
+            answers = _answers(offramp.load(place / "saved"), candidates[index].inputs)
+            same = expected.keys() == answers.keys() and all(
+                torch.equal(answers[name], expected[name]) for name in answers
+            )
             wrong = "" if same else "other answers"
         except Exception as error:
             wrong = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
@@ -290,7 +292,7 @@ def main() -> int:
     arguments = options.parse_args()
     torch.set_num_threads(1)  # the same order of sums in both processes
     if arguments.answer:
-        answer_there(Path(arguments.answer))
+        check_answers(Path(arguments.answer))
         return 0
     with tempfile.TemporaryDirectory() as folder:
         rows = round_trips(range(arguments.architectures), arguments.classes, Path(folder))

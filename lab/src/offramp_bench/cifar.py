@@ -1,4 +1,4 @@
-"""CIFAR-10 and its pretrained ResNets, from the folder named by OFFRAMP_DATA: what the benchmarks share."""
+"""CIFAR-10 and its pretrained ResNets, from the folder named by OFFRAMP_DATA, for all benchmarks."""
 
 import os
 from pathlib import Path
@@ -18,13 +18,13 @@ from offramp.preprocessing._images import image_preprocessing
 from offramp_bench import places
 from offramp_bench.row_ids import row_ids
 
-__all__ = ["AUGMENTED", "PREPROCESSING", "Sheets", "cached", "cifar10", "data_folder", "resnet", "store_of"]
+__all__ = ["AUGMENTED", "PREPROCESSING", "Sheets", "cifar10", "data_folder", "resnet", "resnet_store", "store_of"]
 
 PREPROCESSING = image_preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-"""What the ResNets were trained with."""
+"""The preprocessing that the ResNets were trained with."""
 
 AUGMENTED = Preprocessing((PREPROCESSING.steps[0], ("shift_and_flip", {"shift": 4}), *PREPROCESSING.steps[1:]))
-"""The same, each image moved by up to 4 pixels and half of them mirrored."""
+"""The same, with each image shifted by up to 4 pixels and half of the images mirrored."""
 
 SHEET_SIDE = 50
 """Images along each side of a sheet."""
@@ -38,24 +38,24 @@ def data_folder() -> Path:
     Raises:
         InputError: If OFFRAMP_DATA is not set, or names no folder.
     """
-    named = os.environ.get("OFFRAMP_DATA")
-    if not named or not Path(named).is_dir():
+    folder = os.environ.get("OFFRAMP_DATA")
+    if not folder or not Path(folder).is_dir():
         raise InputError(
             "OFFRAMP_DATA",
             expected="the folder of datasets and pretrained weights",
-            got=f"{named}, which is no folder" if named else "nothing",
+            got=f"{folder}, which is no folder" if folder else "nothing",
             hint="set OFFRAMP_DATA to that folder; `offramp-bench data` says how to fill it",
         )
-    return Path(named)
+    return Path(folder)
 
 
 class Sheets:
-    """Images from sheets of 50 x 50. One is kept decoded, 7.7 MB: meant to be read in order.
+    """Images from sheets of 50 x 50. Read them in order: only one sheet is kept decoded, 7.7 MB.
 
     Args:
-        folder: Of the sheets and their labels.
-        split: What their names begin with: "train" or "test".
-        rows: Only so many of the first rows; needed where there are more labels than images.
+        folder: Folder of the sheets and their labels.
+        split: "train" or "test", the beginning of the names of files.
+        rows: Number of first rows to keep; needed where there are more labels than images.
     """
 
     def __init__(self, folder: Path, split: str, rows: int | None = None) -> None:
@@ -70,7 +70,7 @@ class Sheets:
         return len(self.labels)
 
     def read(self, start: int, stop: int) -> Rows:
-        """Byte images `n x 32 x 32 x 3`."""
+        """Read byte images `n x 32 x 32 x 3`."""
         parts = []
         for sheet in range(start // SHEET_ROWS, (stop - 1) // SHEET_ROWS + 1):
             first = sheet * SHEET_ROWS
@@ -88,33 +88,33 @@ class Sheets:
 
 
 def cifar10(split: str, *, rows: int | None = None) -> Source:
-    """CIFAR-10 in its official order, byte images `n x 32 x 32 x 3`.
+    """Return CIFAR-10 in its official order, byte images `n x 32 x 32 x 3`.
 
     Args:
         split: "train" (50,000 rows, which the ResNets have seen) or "test" (10,000).
-        rows: Only so many of the first rows.
+        rows: Number of first rows to keep.
     """
     return Sheets(data_folder() / "cifar10", split, rows)
 
 
 def resnet(layers: int) -> Backbone:
-    """A pretrained ResNet: 20, 32, 44 or 56 layers."""
-    found = sorted((data_folder() / "resnet_cifar10").glob(f"resnet{layers}-*.th"))
-    if not found:
+    """Return a pretrained ResNet of 20, 32, 44 or 56 layers."""
+    files = sorted((data_folder() / "resnet_cifar10").glob(f"resnet{layers}-*.th"))
+    if not files:
         raise InputError(f"no weights of a ResNet with {layers} layers in {data_folder()}; there are 20, 32, 44 and 56")
-    backbone = load_cifar_resnet(found[0], layers)
+    backbone = load_cifar_resnet(files[0], layers)
     backbone.preprocessing = PREPROCESSING
     return backbone
 
 
-def cached(layers: int, split: str, pooling: str, *, augmented: bool = False) -> Store:
-    """The features of a split under `lab/.cache`, extracted on first use: a pass of the network for each view.
+def resnet_store(layers: int, split: str, pooling: str, *, augmented: bool = False) -> Store:
+    """Return the features of a split under `lab/.cache`, extracted on first use: one pass of the network per view.
 
     Args:
-        layers: Of the ResNet.
+        layers: Number of layers of the ResNet.
         split: "train" or "test".
         pooling: Name of a pooling.
-        augmented: Whether a second view, moved and mirrored, stands beside the clean one.
+        augmented: True to add a second view, shifted and mirrored.
     """
     name = f"resnet{layers}-{split}-{pooling}" + ("-augmented" if augmented else "")
     views = (PREPROCESSING, AUGMENTED) if augmented else (PREPROCESSING,)
@@ -122,13 +122,13 @@ def cached(layers: int, split: str, pooling: str, *, augmented: bool = False) ->
 
 
 def store_of(name: str, backbone: Backbone, source: Source, *views: Preprocessing, pooling: str = "auto") -> Store:
-    """Features under `lab/.cache`, extracted on first use.
+    """Return features under `lab/.cache`, extracted on first use.
 
     Args:
-        name: Of the folder.
+        name: Name of the folder.
         backbone: The network.
-        source: What it runs over.
-        *views: How each view is prepared; inputs as they are if left out.
+        source: The samples.
+        *views: Preprocessing of each view; none if left out.
         pooling: Name of a pooling.
     """
     folder = places.CACHE / name

@@ -1,14 +1,14 @@
-"""Conformal thresholds of the paper's appendix that the library does not offer: they do not claim coverage overall.
+"""Conformal thresholds of the paper's appendix that the library does not offer, as they do not claim overall coverage.
 
 * `per_exit` (the paper's "IMs"): each exit's threshold from all samples' scores there, wherever they left. Ignores that
-  the samples leaving at an exit are a selection, so it claims nothing, neither for an exit nor overall (only what would
-  hold if everybody left there).
+  the samples leaving at an exit are a selection, so it claims nothing, neither for an exit nor overall (only for the
+  case that all samples leave there).
 * `strict`: each exit's threshold from the samples that left there. Claims coverage for every exit that any calibration
-  sample left at. At an exit nobody left at the threshold is 0, as in the paper, whose set is empty unless a class has
-  probability 1; overall it lacks what leaves there. With fewer than 1/alpha - 1 samples the set is all classes.
+  sample left at. At other exits the threshold is 0, as in the paper, so sets are empty unless a class has probability
+  1; samples that leave there lack coverage overall. With fewer than 1/alpha - 1 samples the set is all classes.
 * `gated` (the paper's choice): as `strict`, but `general` at exits with fewer than `minimum` samples. Claims coverage
-  for each of the other exits; nothing where samples are few, and so nothing overall but $(1-\\alpha)(1-q)$, with q the
-  share of samples leaving at such exits.
+  for each of the other exits, none where samples are few, and so only $(1-\\alpha)(1-q)$ overall, with q the share of
+  samples leaving at such exits.
 """
 
 from typing import Literal, cast, get_args
@@ -21,24 +21,24 @@ from offramp.uncertainty._conformal import ConformalVariant, class_thresholds
 __all__ = ["PaperVariant", "variant_class_thresholds", "variant_thresholds"]
 
 PaperVariant = Literal["general", "per_exit", "strict", "gated", "pooled"]
-"""Those of the paper, and those of the library."""
+"""Variants of the paper and of the library."""
 
 
 def variant_thresholds(
     variant: PaperVariant, scores_at_exits: Tensor, exits: Tensor, *, miscoverage: float, minimum: int = 20
 ) -> Tensor:
-    """Thresholds `L` of each exit, as `offramp.uncertainty.conformal_thresholds` gives those of its variants.
+    """Return thresholds `L` of each exit; `offramp.uncertainty.conformal_thresholds` returns those of its variants.
 
     Args:
-        variant: Which.
+        variant: The variant.
         scores_at_exits: `N x L` scores of the true class at every exit.
         exits: `N` exits where the samples left.
         miscoverage: alpha.
         minimum: Fewest samples for a threshold of an exit's own; `gated` and `pooled` only.
     """
-    alike = torch.zeros(len(exits), dtype=torch.long)
+    one_class = torch.zeros(len(exits), dtype=torch.long)
     return variant_class_thresholds(
-        variant, scores_at_exits, exits, alike, num_classes=1, miscoverage=miscoverage, minimum=minimum
+        variant, scores_at_exits, exits, one_class, num_classes=1, miscoverage=miscoverage, minimum=minimum
     ).squeeze(1)
 
 
@@ -52,10 +52,10 @@ def variant_class_thresholds(
     miscoverage: float,
     minimum: int = 20,
 ) -> Tensor:
-    """Thresholds `L x K` of each class at each exit, the variant within the samples of each class.
+    """Return thresholds `L x K` of each class at each exit, by the variant within the samples of each class.
 
     Args:
-        variant: Which.
+        variant: The variant.
         scores_at_exits: `N x L` scores of the true class at every exit.
         exits: `N` exits where the samples left.
         labels: `N` true classes.
@@ -79,11 +79,11 @@ def variant_class_thresholds(
             miscoverage=miscoverage,
             minimum=minimum,
         )
-    everybody, num_exits = torch.arange(len(exits)), scores_at_exits.shape[1]
+    all_rows, num_exits = torch.arange(len(exits)), scores_at_exits.shape[1]
     if variant == "per_exit":
-        return torch.stack([from_rows(everybody, torch.full_like(exits, exit))[exit] for exit in range(num_exits)])
-    # Where nobody of a class left there are no scores: 0 at strict, the general threshold at gated.
-    general = from_rows(everybody, exits)
+        return torch.stack([from_rows(all_rows, torch.full_like(exits, exit))[exit] for exit in range(num_exits)])
+    # Where no sample of a class left there are no scores: the threshold is 0 for strict, the general one for gated.
+    general = from_rows(all_rows, exits)
     fallback, fewest = (torch.zeros_like(general), 1) if variant == "strict" else (general, max(1, minimum))
     thresholds = fallback.clone()
     for exit in range(num_exits):

@@ -1,9 +1,9 @@
-"""The paper's two tables of Mul-Adds, counted anew.
+"""Count the Mul-Adds of the paper's two tables again, and compare them.
 
     python -m offramp_bench.costs [--check]
 
-T2T-ViT-7 on CIFAR-10 and T2T-ViT-14 on CIFAR-100 at 224 x 224, by the paper's rule: one a multiply-add, layer norms 5
-an element, the final one at every exit. Results go to stdout as JSON, what differs to stderr.
+T2T-ViT-7 on CIFAR-10 and T2T-ViT-14 on CIFAR-100 at 224 x 224, by the paper's rule: one per multiply-add, 5 per element
+of a layer norm, and the final layer norm at every exit. Results go to stdout as JSON, differences to stderr.
 """
 
 import sys
@@ -22,41 +22,41 @@ from offramp_bench.backbones.t2t_vit import T2TViT
 from offramp_bench.bars import Bar, parser, report, say
 
 FVCORE_SURPLUS = 7_020
-"""fvcore, the paper's counter, takes einsums from what numpy prints of them, four digits: the T2T module's come out
-this much too high. It decides one cell, 947.7M (947.648 counted, 947.655 with it)."""
+"""Excess of fvcore, the paper's counter, on the T2T module: it reads the counts of einsums from text that numpy prints,
+with four digits. It decides one cell, 947.7M (947.648 counted, 947.655 with the excess)."""
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedTable:
     """A table of the paper (appendix "Inference cost"), cells as printed: M is a million, K a thousand."""
 
     depth: int
     width: int
     num_classes: int
     base: str
-    """The network, its final norm at every exit."""
+    """Mul-Adds of the network, with its final norm at every exit."""
     classifiers: str
-    """What the exits' classifiers add up to."""
+    """Mul-Adds of the exits' classifiers, summed up to each exit."""
     gates: str
-    """What the gates add up to."""
+    """Mul-Adds of the gates, summed up to each exit."""
     total: str
-    """All of it."""
+    """Mul-Adds of everything."""
     trainable: int
     """Parameters of classifiers and gates."""
 
     @property
     def name(self) -> str:
-        """The network's."""
+        """Name of the network."""
         return f"T2T-ViT-{self.depth}"
 
     @property
     def rows(self) -> dict[str, list[str]]:
-        """The table's cells."""
+        """Cells of each row of the table."""
         return {row: getattr(self, row).split() for row in ("base", "classifiers", "gates", "total")}
 
 
 TABLES = (
-    Published(
+    PublishedTable(
         7,
         256,
         10,
@@ -66,7 +66,7 @@ TABLES = (
         total="414.3M 538.2M 662.1M 786M 909.9M 1034M 1158M",
         trainable=15_450,
     ),
-    Published(
+    PublishedTable(
         14,
         384,
         100,
@@ -88,8 +88,8 @@ KNOWN = {
 """Cells that do not follow from the rest of their own table, by network, row and exit (from 1)."""
 
 
-def printed(number: float, cell: str) -> str:
-    """A number as a cell writes it: millions to four digits, thousands to two behind the point, no trailing zeros."""
+def format_like(number: float, cell: str) -> str:
+    """Format a number like a cell: millions with four digits, thousands with two decimals, no trailing zeros."""
     if cell.endswith("M"):
         return f"{number / 1e6:.4g}M"
     if cell.endswith("K"):
@@ -97,32 +97,32 @@ def printed(number: float, cell: str) -> str:
     return f"{number:.0f}"
 
 
-def counted(published: Published) -> dict[str, Any]:
-    """The same rows, counted."""
+def count_table(published: PublishedTable) -> dict[str, Any]:
+    """Count the Mul-Adds of all rows of a table."""
     depth, num_classes = published.depth, published.num_classes
     backbone = T2TViT(depth, num_classes=num_classes)
-    found = count_backbone(backbone, torch.zeros(1, 3, 224, 224), FirstPooling(), layer_norms=True)
+    mul_adds = count_backbone(backbone, torch.zeros(1, 3, 224, 224), FirstPooling(), layer_norms=True)
     exits = LinearExits((published.width,) * depth, tuple(range(depth - 1)), num_classes)
-    (table,) = price(found, exits, decision=GatePolicy().mul_adds(num_classes)).tables
-    own = found.head[0]
-    trained = [*exits.parameters(), *Gates(depth).parameters()]
+    (table,) = price(mul_adds, exits, decision=GatePolicy().mul_adds(num_classes)).tables
+    own = mul_adds.head[0]
+    parameters = [*exits.parameters(), *Gates(depth).parameters()]
     return {
         "base": (table.stage + table.carry + own).cumsum(0).tolist(),
         "classifiers": (table.answer - own).cumsum(0).tolist(),
         "gates": table.decide.cumsum(0).tolist(),
         "total": table.cumulative_costs().tolist(),
-        "trainable": sum(parameter.numel() for parameter in trained),
+        "trainable": sum(parameter.numel() for parameter in parameters),
         "network": sum(parameter.numel() for parameter in T2TViT(depth).parameters()),
     }
 
 
-def differing(published: Published, found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Cells of a table that are not what was counted, as the paper would print it."""
+def find_differences(published: PublishedTable, counts: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the cells of a table that differ from the counts, formatted as in the paper."""
     differences = []
     for row, cells in published.rows.items():
         surplus = FVCORE_SURPLUS if row in ("base", "total") else 0
-        for exit, (cell, number) in enumerate(zip(cells, found[row], strict=True), start=1):
-            if printed(number + surplus, cell) != cell:
+        for exit, (cell, number) in enumerate(zip(cells, counts[row], strict=True), start=1):
+            if format_like(number + surplus, cell) != cell:
                 reason = KNOWN.get((published.name, row, exit))
                 place = {"network": published.name, "row": row, "exit": exit}
                 differences.append({**place, "paper": cell, "counted": number, "reason": reason})
@@ -131,17 +131,17 @@ def differing(published: Published, found: dict[str, Any]) -> list[dict[str, Any
 
 def main() -> int:
     arguments = parser(__doc__).parse_args()
-    found = {published.name: counted(published) for published in TABLES}
-    differences = [cell for published in TABLES for cell in differing(published, found[published.name])]
+    counts = {published.name: count_table(published) for published in TABLES}
+    differences = [cell for published in TABLES for cell in find_differences(published, counts[published.name])]
     for cell in differences:
         say(f"{cell['network']} {cell['row']} {cell['exit']}: {cell['counted']:,.0f}, in the paper {cell['paper']}")
     unexplained = [cell for cell in differences if cell["reason"] is None]
     bars = [Bar("table cells that differ, and not for a known reason", len(unexplained), 0)]
     for published in TABLES:
-        off = abs(found[published.name]["trainable"] - published.trainable)
+        off = abs(counts[published.name]["trainable"] - published.trainable)
         bars.append(Bar(f"{published.name}: trainable parameters away from the paper's", off, 0))
     cells = sum(len(row) for published in TABLES for row in published.rows.values())
-    return report({**found, "cells": cells, "differing": differences}, bars, check=arguments.check)
+    return report({**counts, "cells": cells, "differing": differences}, bars, check=arguments.check)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,8 @@ FOLDERS = {
         "safetensors, float16, keys of the state dict of EfficientNet.from_name('efficientnet-lite0', num_classes=100) "
         "in PyPI package efficientnet_lite_pytorch 0.1.0. Fitted to the train rows of cifar100 with (i // 100) % 5 != "
         "4, input resized bilinearly to 64 pixels, (x - 127) / 128; stem and first five blocks as pretrained. "
-        "offramp_bench.backbones.lite0.fitted fits such a network: the weights, the hash and the figures will differ.",
+        "offramp_bench.backbones.lite0.fit_network fits such a network: the weights, the hash and the figures will "
+        "differ.",
         7_109_392,
     ),
     "minilm_lora": DataFolder(

@@ -1,24 +1,26 @@
-"""What earlyon 0.3.0, an early-exit toolkit for PyTorch, makes of the same networks, images and splits as ours.
+"""Measure earlyon 0.3.0, an early-exit toolkit for PyTorch, on the same networks, images and splits as ours.
 
     python -m offramp_bench.earlyon_exits [--rotation 0] [--images 192] [--repeats 5]
 
-Needs the package: pip install --no-deps earlyon==0.3.0 (what it depends on is there). What was chosen, and why:
+This needs the package: pip install --no-deps earlyon==0.3.0 (its dependencies are installed). The choices, and their
+reasons:
 
-* Network. Our ResNet-56, its weights untouched, through `custom_ee`. Its own `cifar_resnet_ee` has projections where
-  our weights have padding, so "thirds" takes over what that preset says of exits: after each third, 64 hidden units,
-  its loss weights. "late" and "every third block" are better and more places, with the defaults of `custom_ee`. In
-  "cascade" and "cascade, late" a ResNet-20 runs first, as in offramp_bench.cascade: its documentation does not think of
-  that, its hooks allow it.
-* Heads. Its two-stage trainer with its defaults (20 epochs, Adam, batches of 128) on the train images and views that
-  our exits get. Its head begins with a mean over the map, so it is trained on cached means: the same numbers.
-* Thresholds. Its two calibrators on our tune images, both policies, its default grids; each head's temperature on our
-  calibrate images, since it asks for other images there. Of the points of one set of exits, those stay that no other
-  beats on tune in both accuracy and its own estimate of compute, and that lose at most 1 point there.
-* Running. One image goes through the wrapper; `staged_model` does the same for networks that are one sequence. For
-  batches there is `forward_inference_batched`, where all leave together once the hardest may: hardly ever at 64. The
-  staged deployment it documents, a graph a stage in ONNX Runtime, is here too: users have to write the loop between the
-  graphs, it takes one image at a time, and the full network gains from that engine as well, so it is timed there, too.
-  The single graph that `export_to_onnx` writes computes every exit for every image: never faster than the full network.
+* Network: our ResNet-56, its weights untouched, through `custom_ee`. Its own `cifar_resnet_ee` has projections where
+  our weights have padding, so "thirds" takes the exits of that preset: after each third, 64 hidden units, its loss
+  weights. "late" and "every third block" have exits at better places and at more places, with the defaults of
+  `custom_ee`. In "cascade" and "cascade, late" a ResNet-20 runs first, as in offramp_bench.cascade: its documentation
+  does not mention that, but its hooks allow it.
+* Heads: its two-stage trainer with its defaults (20 epochs, Adam, batches of 128), on the train images and views of our
+  exits. Its head begins with a mean over the map, so it is trained on cached means: the same numbers.
+* Thresholds: its two calibrators on our tune images, both policies, its default grids; each head's temperature on our
+  calibrate images, since it requires other images there. Of each set of exits, the points on the Pareto front of
+  accuracy and its own estimate of compute are kept, measured on tune, if they lose at most 1 percentage point there.
+* Running: one image goes through the wrapper; `staged_model` does the same for networks that are one sequence. For
+  batches there is `forward_inference_batched`, where all images leave together once the hardest may: hardly ever at 64.
+  The staged deployment that it documents, with one graph per stage in ONNX Runtime, is measured too. Users have to
+  write the loop between the graphs, and it takes one image at a time. ONNX Runtime speeds up the full network as well,
+  so the full network is also timed there. The single graph that `export_to_onnx` writes computes every exit for every
+  image: never faster than the full network.
 """
 
 import argparse
@@ -42,15 +44,15 @@ from torch import Tensor
 from offramp.features import split_by_id
 from offramp_bench.cifar import PREPROCESSING, cifar10, resnet
 from offramp_bench.earlyon_graphs import Graphs
-from offramp_bench.earlyon_heads import SETS, Exits, Loader, outcomes, standing_in, trained, wrapped
+from offramp_bench.earlyon_heads import SETS, Exits, Loader, cached_model, load_or_train, outcomes, wrap_network
 from offramp_bench.frontier_quality import SIZES
 
-__all__ = ["Point", "full_runs", "points", "speedup", "table", "turns", "undominated"]
+__all__ = ["Point", "full_runs", "pareto_front", "points", "speeds_in_turns", "speedup", "table"]
 
 DROPS = (0.0, 0.0025, 0.005, 0.01)
-"""Of accuracy, asked of its first calibrator; 0.01 is its default."""
+"""Losses of accuracy that its first calibrator may accept; 0.01 is its default."""
 BUDGETS = (0.8, 0.6, 0.4)
-"""Of compute, asked of its second one; 0.8 is its default."""
+"""Shares of compute for its second calibrator; 0.8 is its default."""
 LARGEST_DROP = 0.01
 TOGETHER = 64
 
@@ -65,30 +67,30 @@ class Point:
     wrapper: Any
     """earlyon's, with the thresholds of this point."""
     accuracy: float
-    """On test, each image routed by itself."""
+    """Accuracy on test, with each image routed by itself."""
     accuracy_of_batches: float
-    """On test, 64 images leaving together."""
+    """Accuracy on test, with 64 images leaving together."""
     shares: Mapping[str, float]
-    """Of test images that leave at each exit by themselves."""
+    """Share of test images that leave at each exit when routed by themselves."""
     compute: float
-    """On test, by earlyon's estimate, as a share of the network; of a cascade, of both its networks."""
+    """Compute on test by earlyon's estimate, as a share of the network; for a cascade, of both members."""
 
     def run(self, images: Tensor) -> Tensor:
-        """Logits of prepared images `N x 3 x 32 x 32`, the way earlyon has for one image or for a batch."""
-        found = self.wrapper(images) if len(images) == 1 else self.wrapper.forward_inference_batched(images)
-        logits: Tensor = found.prediction if len(images) == 1 else found.predictions
+        """Return logits of prepared images `N x 3 x 32 x 32`, by earlyon's function for one image or for a batch."""
+        output = self.wrapper(images) if len(images) == 1 else self.wrapper.forward_inference_batched(images)
+        logits: Tensor = output.prediction if len(images) == 1 else output.predictions
         return logits
 
     def run_singly(self, images: Tensor) -> Tensor:
-        """Logits of images that are routed one after another."""
+        """Return logits of images that are routed one by one."""
         return torch.cat([self.run(image) for image in torch.split(images, 1)])
 
     def run_staged(self, images: Tensor) -> Tensor:
-        """The same by `staged_model`, which takes a network that is one sequence."""
+        """Return the same logits by `staged_model`, for networks that are one sequence."""
         return torch.cat([self._staged.infer(image).prediction for image in torch.split(images, 1)])
 
     def run_graphs(self, images: Tensor) -> Tensor:
-        """The same by ONNX Runtime, a graph a stage."""
+        """Return the same logits by ONNX Runtime, with one graph per stage."""
         return torch.cat([self._graphs.run(image) for image in torch.split(images, 1)])
 
     @cached_property
@@ -101,45 +103,45 @@ class Point:
 
 
 def points(names: Sequence[str] = tuple(SETS), *, rotation: int = 0) -> list[Point]:
-    """Calibrated operating points, in each set of exits the dearest first.
+    """Return calibrated operating points, in each set of exits the dearest first.
 
     Args:
-        names: Of `SETS`.
-        rotation: Which of the five splits of the test images into tune, calibrate and test.
+        names: Names of sets of exits, in `SETS`.
+        rotation: Number of the split of the test images into tune, calibrate and test, 0 to 4.
     """
     return [point for name in names for point in _points_of(name, SETS[name], rotation)]
 
 
 def _points_of(name: str, exits: Exits, rotation: int) -> list[Point]:
-    wrapper = trained(exits)
-    model = standing_in(wrapper, exits)
+    wrapper = load_or_train(exits)
+    model = cached_model(wrapper, exits)
     rows, labels, ids = outcomes("test", exits.stages)
     parts = [torch.from_numpy(part) for part in split_by_id(ids, SIZES, seed=0, rotation=rotation * SIZES[0])]
     tune, calibrate, test = (Loader(rows[part], labels[part]) for part in parts)
     configs, figures = {}, {}
     for policy in ("confidence", "entropy"):
         model.config.routing_policy = policy
-        asked = {f"drop {drop:g}": (thresholds.calibrate_thresholds, drop) for drop in DROPS}
-        asked |= {f"budget {budget:g}": (thresholds.calibrate_thresholds_for_budget, budget) for budget in BUDGETS}
-        for target, (calibrated, value) in asked.items():
+        targets = {f"drop {drop:g}": (thresholds.calibrate_thresholds, drop) for drop in DROPS}
+        targets |= {f"budget {budget:g}": (thresholds.calibrate_thresholds_for_budget, budget) for budget in BUDGETS}
+        for target, (calibrator, value) in targets.items():
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*is unattainable")
-                found = calibrated(model, tune, value, fit_temperature=True, temperature_loader=calibrate)
+                calibration = calibrator(model, tune, value, fit_temperature=True, temperature_loader=calibrate)
             key = f"{name}: {policy}, {target}"
-            configs[key] = replace(model.config)  # a copy: the calibrators put new lists in place of the old
-            figures[key] = found.avg_computation_used, found.accuracy_delta
-    seen = thresholds.collect_head_logits(model, test, "cpu")
-    return [_point(key, configs[key], exits, wrapper, model, seen, test) for key in undominated(figures)]
+            configs[key] = replace(model.config)  # a copy, as the calibrators replace its lists
+            figures[key] = calibration.avg_computation_used, calibration.accuracy_delta
+    head_logits = thresholds.collect_head_logits(model, test, "cpu")
+    return [_point(key, configs[key], exits, wrapper, model, head_logits, test) for key in pareto_front(figures)]
 
 
-def _point(key: str, config: Any, exits: Exits, wrapper: Any, model: Any, seen: Any, test: Loader) -> Point:
+def _point(key: str, config: Any, exits: Exits, wrapper: Any, model: Any, head_logits: Any, test: Loader) -> Point:
     model.config = config
-    alone = thresholds.simulate_policy(seen, model)
+    alone = thresholds.simulate_policy(head_logits, model)
     batches = [model.forward_inference_batched(rows).predictions for rows in torch.split(test.rows[:, 0], TOGETHER)]
-    own = wrapped(exits)
+    own = wrap_network(exits)
     own.exit_heads.load_state_dict(wrapper.exit_heads.state_dict())
     own.config = replace(config, exit_points=own.config.exit_points)
-    own._flops_estimate = wrapper.flops_estimate  # or the first image would have to wait for it
+    own._flops_estimate = wrapper.flops_estimate  # otherwise the first image would wait for it
     return Point(
         key,
         own,
@@ -150,8 +152,8 @@ def _point(key: str, config: Any, exits: Exits, wrapper: Any, model: Any, seen: 
     )
 
 
-def undominated(figures: Mapping[str, tuple[float, float]]) -> list[str]:
-    """Which points to keep, by their compute and the accuracy they lose: those that no other beats in both."""
+def pareto_front(figures: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Return the names of the points that no other beats in both compute and lost accuracy, the dearest first."""
     kept: list[str] = []
     for name in sorted(figures, key=lambda name: figures[name]):
         lost = figures[name][1]
@@ -160,44 +162,47 @@ def undominated(figures: Mapping[str, tuple[float, float]]) -> list[str]:
     return kept[::-1]
 
 
-def turns(runs: Mapping[str, Run], images: Tensor, *, batch_size: int, repeats: int) -> dict[str, list[float]]:
-    """Images a second of each run in each turn; within a turn they follow one another.
+def speeds_in_turns(
+    runs: Mapping[str, Run], images: Tensor, *, batch_size: int, repeats: int
+) -> dict[str, list[float]]:
+    """Return the images per second of each run in each turn; a turn times all runs one after the other.
 
-    Seconds of the processor, for runs on one thread: work of others on the same machine hardly shows.
+    Seconds are processor time, for runs on one thread, so that other work on the machine hardly shows.
 
     Args:
-        runs: What to time.
+        runs: The functions to time.
         images: `N x 3 x 32 x 32`, prepared.
-        batch_size: Images of a call.
-        repeats: Turns, after one to warm up.
+        batch_size: Number of images per call.
+        repeats: Number of turns, after one to warm up.
     """
     batches = torch.split(images, batch_size)
-    found: dict[str, list[float]] = {name: [] for name in runs}
+    speeds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(repeats + 1):
         for name, run in runs.items():
             began = time.process_time()
             for batch in batches:
                 run(batch)
-            found[name].append(len(images) / (time.process_time() - began))
-    return {name: speeds[1:] for name, speeds in found.items()}
+            speeds[name].append(len(images) / (time.process_time() - began))
+    return {name: own[1:] for name, own in speeds.items()}
 
 
-def speedup(found: Mapping[str, Sequence[float]], name: str, over: str) -> float:
-    """How many times as fast one run is as another: the median over the turns."""
-    return median(one / other for one, other in zip(found[name], found[over], strict=True))
+def speedup(speeds: Mapping[str, Sequence[float]], name: str, over: str) -> float:
+    """Return the speed of a run as a multiple of another's: the median over the turns."""
+    return median(speed / other for speed, other in zip(speeds[name], speeds[over], strict=True))
 
 
 def full_runs() -> dict[str, Run]:
-    """ResNet-56 alone, in PyTorch and in ONNX Runtime."""
+    """Return functions that run ResNet-56 alone, in PyTorch and in ONNX Runtime."""
     backbone = resnet(56)
-    graph = Graphs(wrapped(SETS["thirds"]), exits=False)
+    graph = Graphs(wrap_network(SETS["thirds"]), exits=False)
     return {"full": torch.inference_mode()(backbone.forward), "full graph": graph.run}
 
 
-def table(made: Sequence[Point], images: Tensor, repeats: int) -> Iterator[str]:
-    """A line for each point: how many times as fast as full ResNet-56, fed alike and on the same engine where not said.
+def table(operating_points: Sequence[Point], images: Tensor, repeats: int) -> Iterator[str]:
+    """Yield a line per point: its speed as a multiple of full ResNet-56's.
 
-    One by one beside the full network in batches: what is left where 64 images wait and each is routed by itself.
+    Unless the heading says otherwise, both have the same batch size and engine. "One by one beside batches of 64" is
+    the speed when 64 images wait and each is routed by itself.
     """
     yield (
         "point | accuracy alone, in batches | leave at each exit | one by one | in batches of 64 | "
@@ -205,9 +210,11 @@ def table(made: Sequence[Point], images: Tensor, repeats: int) -> Iterator[str]:
     )
     runs = full_runs()
     full = {"full": runs["full"]}
-    for point in made:
-        alone = turns({**runs, "one": point.run, "graphs": point.run_graphs}, images, batch_size=1, repeats=repeats)
-        batched = turns({**full, "batches": point.run}, images, batch_size=TOGETHER, repeats=repeats)
+    for point in operating_points:
+        alone = speeds_in_turns(
+            {**runs, "one": point.run, "graphs": point.run_graphs}, images, batch_size=1, repeats=repeats
+        )
+        batched = speeds_in_turns({**full, "batches": point.run}, images, batch_size=TOGETHER, repeats=repeats)
         figures = [
             point.name,
             f"{point.accuracy:.4f} {point.accuracy_of_batches:.4f}",

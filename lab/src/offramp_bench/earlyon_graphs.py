@@ -1,4 +1,4 @@
-"""The staged deployment that earlyon 0.3.0 documents: a graph a stage in ONNX Runtime, its rule between them."""
+"""The staged deployment that earlyon 0.3.0 documents: one graph per stage in ONNX Runtime, its rule between them."""
 
 import tempfile
 import warnings
@@ -13,7 +13,7 @@ import torch
 from earlyon.staged import Stage
 from torch import Tensor, nn
 
-from offramp_bench.earlyon_heads import InARow
+from offramp_bench.earlyon_heads import InSequence
 
 __all__ = ["Graphs"]
 
@@ -22,21 +22,21 @@ class Graphs:
     """An earlyon wrapper as graphs, cut after its enabled exits.
 
     Args:
-        wrapper: Calibrated.
-        exits: Whether it has any; without them it is the full network.
+        wrapper: A calibrated wrapper of earlyon.
+        exits: False to run the full network alone.
     """
 
     def __init__(self, wrapper: Any, *, exits: bool = True) -> None:
         self._config = wrapper.config
         enabled = [index for index, on in enumerate(self._config.enabled_exits) if on and exits]
-        self._stretches = list(zip([*enabled, None], sessions(wrapper, enabled), strict=True))
+        self._parts = list(zip([*enabled, None], open_sessions(wrapper, enabled), strict=True))
 
     def run(self, image: Tensor) -> Tensor:
-        """Logits of one prepared image, `1 x K`."""
+        """Return the `1 x K` logits of one prepared image."""
         pixels = features = image.numpy()
-        for exit, (anew, session) in self._stretches:
-            features, found = session.run(None, {"input": pixels if anew else features})
-            logits = torch.from_numpy(found)
+        for exit, (from_image, session) in self._parts:
+            features, answer = session.run(None, {"input": pixels if from_image else features})
+            logits = torch.from_numpy(answer)
             if exit is not None and self._leaves(logits, exit):
                 break
         return logits
@@ -49,13 +49,14 @@ class Graphs:
         return bool(-(log.exp() * log).sum().item() <= config.entropy_thresholds[exit])
 
 
-def sessions(wrapper: Any, enabled: list[int]) -> list[tuple[bool, Any]]:
-    """A session of ONNX Runtime for the way to each enabled exit, and for the rest.
+def open_sessions(wrapper: Any, enabled: list[int]) -> list[tuple[bool, Any]]:
+    """Open a session of ONNX Runtime for the part up to each enabled exit, and for the rest.
 
-    With each: whether it reads the image, and not what the one before has left. What no exit reads is left out.
+    Each comes with a boolean: true if it reads the image, false if it reads the features of the session before. Layers
+    whose output nothing reads are left out.
     """
     network, exits = wrapper.backbone, [wrapper.config.exit_points[index] for index in enabled]
-    parts = {"first.": network.first, "second.": network.second} if isinstance(network, InARow) else {"": network}
+    parts = {"first.": network.first, "second.": network.second} if isinstance(network, InSequence) else {"": network}
     modules = {prefix + name: child for prefix, part in parts.items() for name, child in part.named_children()}
     names = list(modules)
     ends = [*(names.index(exit.layer_name) for exit in exits), len(names) - 1]
@@ -64,22 +65,22 @@ def sessions(wrapper: Any, enabled: list[int]) -> list[tuple[bool, Any]]:
     image = features = torch.zeros(wrapper._input_shape)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    made, start = [], 0
+    sessions, start = [], 0
     for end, head in zip(ends, heads, strict=True):
         start = max(place for place in {start, *begins} if place <= end)
-        anew = start in begins
+        from_image = start in begins
         stage = Stage(nn.Sequential(*(modules[name] for name in names[start : end + 1])), head).eval()
-        graph, features = exported(stage, image if anew else features)
-        made.append((anew, onnxruntime.InferenceSession(graph, options)))
+        graph, features = export_stage(stage, image if from_image else features)
+        sessions.append((from_image, onnxruntime.InferenceSession(graph, options)))
         start = end + 1
-    return made
+    return sessions
 
 
-def exported(stage: nn.Module, inputs: Tensor) -> tuple[bytes, Tensor]:
-    """A stage as a graph, and the features it leaves."""
+def export_stage(stage: nn.Module, inputs: Tensor) -> tuple[bytes, Tensor]:
+    """Return a stage as a graph, and its features."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.no_grad():
         file = Path(folder) / "stage.onnx"
-        warnings.simplefilter("ignore")  # the exporter that traces, which earlyon uses, is deprecated
+        warnings.simplefilter("ignore")  # earlyon uses the tracing exporter, which is deprecated
         torch.onnx.export(
             stage,
             (inputs,),

@@ -18,27 +18,37 @@ from offramp_bench.bars import say
 from offramp_bench.cascade import images_cascade
 from offramp_bench.cifar import AUGMENTED, PREPROCESSING, cifar10, resnet, store_of
 
-__all__ = ["SETS", "Cached", "Exits", "InARow", "Loader", "outcomes", "standing_in", "trained", "wrapped"]
+__all__ = [
+    "SETS",
+    "Cached",
+    "Exits",
+    "InSequence",
+    "Loader",
+    "cached_model",
+    "load_or_train",
+    "outcomes",
+    "wrap_network",
+]
 
 CACHE = places.CACHE / "earlyon"
 CLASSES = 10
 CELLS = 16
-"""Of the cached grids. They are equally large: the mean of their means is the map's."""
+"""Cells of the cached grids, all of one size, so that the mean of their means is the mean of the map."""
 SMALL = 9
-"""Stages of ResNet-20, the first of the cascade; the other 27 are ResNet-56."""
+"""Stages of ResNet-20, the first member of the cascade; the other 27 stages are ResNet-56."""
 EPOCHS = 20
 BATCH = 128
 
 
 @dataclass(frozen=True)
 class Exits:
-    """Where earlyon's exits stand and what they are."""
+    """Places and settings of earlyon's exits."""
 
     stages: tuple[int, ...]
-    """Stages of the cascade they stand after; ResNet-20 runs only if one of its own is among them."""
+    """Stages of the cascade with an exit; ResNet-20 runs only if one of its stages is among them."""
     hidden_dim: int = 128
     loss_weights: tuple[float, ...] | None = None
-    """Of each exit and the network's own head; equal if left out."""
+    """Weights of each exit and of the network's own head in the loss; equal if left out."""
 
 
 SETS = {
@@ -50,8 +60,8 @@ SETS = {
 }
 
 
-class InARow(nn.Module):
-    """A network whose answer is not asked for, then the one that answers: earlyon's hooks stop either."""
+class InSequence(nn.Module):
+    """A network without its head, then the one that answers; earlyon's hooks can stop both."""
 
     def __init__(self, first: nn.Sequential, second: nn.Sequential) -> None:
         super().__init__()
@@ -59,16 +69,16 @@ class InARow(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         unread = self.first(images)
-        # Read after all: what nobody reads is not in the trace from which earlyon estimates compute.
+        # Add 0 times its output: earlyon estimates compute from a trace, which leaves out unused values.
         logits: Tensor = self.second(images) + 0 * unread.mean()
         return logits
 
 
 class Cached(nn.Module):
-    """Stands in for a network whose outcomes are known: its layers hand out the means of the maps.
+    """A substitute for a network with cached features: its layers return the cached means of the maps.
 
     Args:
-        widths: Channels of the map before each exit. A row holds their means side by side, then the network's logits.
+        widths: Channels of the map at each exit. An input row holds all means, then the network's logits.
     """
 
     def __init__(self, widths: Sequence[int]) -> None:
@@ -83,41 +93,41 @@ class Cached(nn.Module):
         return logits
 
 
-def wrapped(exits: Exits) -> Any:
-    """Our networks with earlyon's exits, untrained."""
+def wrap_network(exits: Exits) -> Any:
+    """Return our networks with untrained exits of earlyon."""
     large = resnet(56)
     answering = nn.Sequential(*large.stages, large.heads["26"])
     network: nn.Module = answering
     layers = [str(stage - SMALL) for stage in exits.stages]
     if min(exits.stages) < SMALL:
-        network = InARow(nn.Sequential(*resnet(20).stages), answering)
+        network = InSequence(nn.Sequential(*resnet(20).stages), answering)
         layers = [f"first.{stage}" if stage < SMALL else f"second.{stage - SMALL}" for stage in exits.stages]
     return custom_ee(network, layers, CLASSES, input_shape=(1, 3, 32, 32), hidden_dim=exits.hidden_dim).eval()
 
 
-def standing_in(wrapper: Any, exits: Exits) -> Any:
-    """A wrapper with the same heads over cached means, and the same estimate of what leaving costs."""
+def cached_model(wrapper: Any, exits: Exits) -> Any:
+    """Return a wrapper with the same heads over cached means, and the same estimate of the cost of each exit."""
     points = wrapper.config.exit_points
     widths = [point.in_channels for point in points]
     layers = [f"layers.{index}" for index in range(len(widths))]
     shape = (1, sum(widths) + CLASSES)
-    made = custom_ee(Cached(widths), layers, CLASSES, input_shape=shape, hidden_dim=exits.hidden_dim).eval()
+    model = custom_ee(Cached(widths), layers, CLASSES, input_shape=shape, hidden_dim=exits.hidden_dim).eval()
     if exits.loss_weights is not None:
-        made.config.loss_weights = list(exits.loss_weights)
-    made.exit_heads = wrapper.exit_heads
+        model.config.loss_weights = list(exits.loss_weights)
+    model.exit_heads = wrapper.exit_heads
     costs = [wrapper.flops_estimate.fractions[point.layer_name] for point in points]
-    made._flops_estimate = replace(wrapper.flops_estimate, fractions=dict(zip(layers, costs, strict=True)))
-    return made
+    model._flops_estimate = replace(wrapper.flops_estimate, fractions=dict(zip(layers, costs, strict=True)))
+    return model
 
 
 @dataclass(frozen=True)
 class Loader:
-    """Batches of rows as earlyon's functions read them.
+    """Batches of rows for earlyon's functions.
 
     Args:
         rows: `N x views x D`.
         labels: `N` classes.
-        generator: Draws order and views; in order and the first view if left out.
+        generator: Source of random order and views; in order and the first view if left out.
     """
 
     rows: Tensor
@@ -126,16 +136,16 @@ class Loader:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         count, views = self.rows.shape[:2]
-        order, drawn = torch.arange(count), torch.zeros(count, dtype=torch.long)
+        order, choices = torch.arange(count), torch.zeros(count, dtype=torch.long)
         if self.generator is not None:
             order = torch.randperm(count, generator=self.generator)
-            drawn = torch.randint(views, (count,), generator=self.generator)
+            choices = torch.randint(views, (count,), generator=self.generator)
         for part in torch.split(order, BATCH):
-            yield self.rows[part, drawn[part]], self.labels[part]
+            yield self.rows[part, choices[part]], self.labels[part]
 
 
 def outcomes(split: str, stages: Sequence[int]) -> tuple[Tensor, Tensor, Any]:
-    """Means after some stages of the cascade and the last logits, `N x views x D`; labels and ids."""
+    """Return means after some stages of the cascade with the last logits, `N x views x D`; labels; and ids."""
     views = (PREPROCESSING, AUGMENTED) if split == "train" else (PREPROCESSING,)
     store = store_of(f"resnet20-resnet56-{split}", images_cascade(), cifar10(split), *views)
     rows = []
@@ -147,10 +157,10 @@ def outcomes(split: str, stages: Sequence[int]) -> tuple[Tensor, Tensor, Any]:
     return torch.cat(rows), torch.from_numpy(store.labels()), store.ids()
 
 
-def trained(exits: Exits) -> Any:
-    """Our networks with heads trained by earlyon, or loaded if they were before."""
+def load_or_train(exits: Exits) -> Any:
+    """Return our networks with heads trained by earlyon, on first use, or loaded."""
     torch.manual_seed(0)
-    wrapper = wrapped(exits)
+    wrapper = wrap_network(exits)
     weights = "equal" if exits.loss_weights is None else "-".join(map(str, exits.loss_weights))
     name = f"after-{'-'.join(map(str, exits.stages))}-hidden-{exits.hidden_dim}-weights-{weights}-epochs-{EPOCHS}"
     file = CACHE / f"{name}.safetensors"
@@ -158,7 +168,7 @@ def trained(exits: Exits) -> Any:
         rows, labels, _ = outcomes("train", exits.stages)
         loader = Loader(rows, labels, torch.Generator().manual_seed(0))
         stage2_train_exits(
-            standing_in(wrapper, exits),
+            cached_model(wrapper, exits),
             loader,
             epochs=EPOCHS,
             on_epoch_end=lambda log: say(f"earlyon after {exits.stages}: epoch {log.epoch + 1}, loss {log.loss:.4f}"),

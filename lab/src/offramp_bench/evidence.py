@@ -1,8 +1,8 @@
-"""Writes docs/evidence/tables.md, its pictures and the figures of README and other pages from the committed results.
+"""Write docs/evidence/tables.md, its pictures and the figures of README and other pages from the committed results.
 
     python -m offramp_bench.evidence
 
-The results are what `python -m offramp_bench.NAME > lab/results/NAME.json` printed.
+The results were written by `python -m offramp_bench.NAME > lab/results/NAME.json`.
 """
 
 import json
@@ -43,24 +43,24 @@ CURVES = {
 
 
 def results(name: str) -> dict[str, Any]:
-    """What a benchmark printed."""
+    """Return the results of a benchmark."""
     loaded: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
     return loaded
 
 
-def bars(found: dict[str, Any]) -> list[str]:
-    """The bars of a benchmark as a table."""
+def bars(figures: dict[str, Any]) -> list[str]:
+    """Return the bars of a benchmark as a table."""
     rows = ["| what | measured | at most | |", "|---|---|---|---|"]
-    for bar in found["bars"]:
+    for bar in figures["bars"]:
         rows.append(
             f"| {bar['name']} | {bar['figure']:.3f} | {bar['at_most']:g} | {'held' if bar['held'] else '**missed**'} |"
         )
     return rows
 
 
-def quality(found: dict[str, Any]) -> list[str]:
-    """Change of accuracy at a cost, every curve a row."""
-    curves = found["curves"]
+def quality(figures: dict[str, Any]) -> list[str]:
+    """Return the table of changes of accuracy by cost, one row per curve."""
+    curves = figures["curves"]
     names = [name for name in curves if name != "budgets"]
     costs = [row["asked"] for row in curves["default threshold"]]
     lines = [
@@ -70,15 +70,15 @@ def quality(found: dict[str, Any]) -> list[str]:
     for name in names:
         by_cost = {row["asked"]: row["change"] for row in curves[name]}
         cells = [f"{100 * by_cost[cost]['mean']:+.2f}" for cost in costs]
-        if "with L2" not in name:  # those are of one rotation
+        if "with L2" not in name:  # these have one rotation only
             cells = [f"{cell} ± {100 * by_cost[cost]['sd']:.2f}" for cell, cost in zip(cells, costs, strict=True)]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return lines
 
 
-def budgets(found: dict[str, Any]) -> list[str]:
-    """Where the budgets asked for ended up."""
-    rows = found["curves"]["budgets"]
+def budgets(figures: dict[str, Any]) -> list[str]:
+    """Return the table of costs on test by budget."""
+    rows = figures["curves"]["budgets"]
     return [
         "| `choose(cost=...)` | " + " | ".join(f"{row['asked']:g}" for row in rows) + " |",
         "|---|" + "---|" * len(rows),
@@ -88,17 +88,17 @@ def budgets(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def times(found: dict[str, Any]) -> list[str]:
-    """Fits in passes of the full network."""
+def times(figures: dict[str, Any]) -> list[str]:
+    """Return the table of times of fits, in passes of the full network."""
     lines = ["| fit | passes, median | range |", "|---|---|---|"]
-    for name, ratios in found["in_passes"].items():
+    for name, ratios in figures["in_passes"].items():
         lines.append(f"| {name} | {median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f} |")
     return lines
 
 
-def store(found: dict[str, Any]) -> list[str]:
-    """What the store was put through."""
-    memory, resuming, corruption = found["memory"], found["resuming"], found["corruption"]
+def store(figures: dict[str, Any]) -> list[str]:
+    """Return the tests of the feature store."""
+    memory, resuming, corruption = figures["memory"], figures["resuming"], figures["corruption"]
     small, large = memory["rows"]
     lines = [f"| peak anonymous memory, MB | {small:,} rows | {large:,} rows | growth |", "|---|---|---|---|"]
     for name in ("extract", "shuffle", "fit"):
@@ -114,11 +114,11 @@ def store(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def costs(found: dict[str, Any]) -> list[str]:
-    """The paper's two tables, counted."""
-    names = [name for name in found if name.startswith("T2T-ViT")]
+def costs(figures: dict[str, Any]) -> list[str]:
+    """Return the paper's two tables of costs as counted, and the cells that differ."""
+    names = [name for name in figures if name.startswith("T2T-ViT")]
     lines = ["| | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
-    tables = [found[name] for name in names]
+    tables = [figures[name] for name in names]
     rows = {
         "parameters at 1,000 classes": [table["network"] for table in tables],
         "leaving at the first exit, Mul-Adds": [table["base"][0] for table in tables],
@@ -133,35 +133,35 @@ def costs(found: dict[str, Any]) -> list[str]:
     ]
     lines += [
         "",
-        f"{found['cells'] - len(found['differing'])} of the {found['cells']} cells of the paper's tables are these "
-        "figures as it prints them. The others:",
+        f"{figures['cells'] - len(figures['differing'])} of the {figures['cells']} cells of the paper's tables are "
+        "these figures as it prints them. The others:",
         "",
         "| cell | paper | counted | why |",
         "|---|---|---|---|",
     ]
-    for cell in found["differing"]:
+    for cell in figures["differing"]:
         place = f"{cell['network']}, {cell['row']}, exit {cell['exit']}"
         lines.append(f"| {place} | {cell['paper']} | {cell['counted']:,.0f} | {cell['reason'] or '**unknown**'} |")
     return lines
 
 
-def few(found: dict[str, Any], cascade: dict[str, Any]) -> list[str]:
-    """Change of accuracy of the cascade with few exits at a cost, beside all exits."""
-    rows = {"four exits": found["curves"]["few exits"], "all exits": cascade["curves"]["cascade"]}
-    costs = [row["asked"] for row in found["curves"]["few exits"]]
+def few(figures: dict[str, Any], cascade: dict[str, Any]) -> list[str]:
+    """Return the table of changes of accuracy of the cascade, with few exits and with all."""
+    curves = {"four exits": figures["curves"]["few exits"], "all exits": cascade["curves"]["cascade"]}
+    costs = [row["asked"] for row in figures["curves"]["few exits"]]
     lines = [
         "| relative cost asked | " + " | ".join(f"{cost:g}" for cost in costs) + " |",
         "|---|" + "---|" * len(costs),
     ]
-    for name, listed in rows.items():
-        by_cost = {row["asked"]: row for row in listed}
+    for name, rows in curves.items():
+        by_cost = {row["asked"]: row for row in rows}
         lines.append(f"| {name} | " + " | ".join(_change(by_cost[cost]) for cost in costs) + " |")
     return lines
 
 
-def cascades(found: dict[str, Any]) -> list[str]:
-    """Change of accuracy of the cascade at a cost, and the smaller networks alone."""
-    curves = found["curves"]
+def cascades(figures: dict[str, Any]) -> list[str]:
+    """Return the tables of changes of accuracy of the cascade and of the smaller networks alone."""
+    curves = figures["curves"]
     costs = [row["asked"] for row in curves["cascade threshold"]]
     lines = [
         "| relative cost asked | " + " | ".join(f"{cost:g}" for cost in costs) + " |",
@@ -171,14 +171,14 @@ def cascades(found: dict[str, Any]) -> list[str]:
         by_cost = {row["asked"]: row for row in curves[name]}
         lines.append(f"| {name} | " + " | ".join(_change(by_cost[cost]) for cost in costs) + " |")
     lines += ["", "| network | its relative cost | its change | the cascade's at that cost |", "|---|---|---|---|"]
-    for static, row in zip(found["static"], curves["cascade instead of static"], strict=True):
+    for static, row in zip(figures["static"], curves["cascade instead of static"], strict=True):
         cells = [f"{static['cost']:.3f}", _change(static), f"{_change(row)} (spends {row['cost']['mean']:.3f})"]
         lines.append(f"| ResNet-{static['layers']} | " + " | ".join(cells) + " |")
-    first = found["rotations"][0]
+    first = figures["rotations"][0]
     gains = {name: gain for name, gain, _ in first["contributions"]}
     member = next(iter(gains))
-    shares = sorted({rotation["share of ResNet-20 in the average"] for rotation in found["rotations"]})
-    kept = sorted({rotation["active exits"] for rotation in found["rotations"]})
+    shares = sorted({rotation["share of ResNet-20 in the average"] for rotation in figures["rotations"]})
+    kept = sorted({rotation["active exits"] for rotation in figures["rotations"]})
     lines += [
         "",
         f"In the final answer ResNet-20 has a share of {' or '.join(f'{share:.1f}' for share in shares)}, as tune says."
@@ -189,19 +189,19 @@ def cascades(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def texts(found: dict[str, Any]) -> list[str]:
-    """What the text encoders spend and lose."""
+def texts(figures: dict[str, Any]) -> list[str]:
+    """Return the table of costs and changes of accuracy of the text encoders."""
     lines = ["| | asked | spends on test | change of accuracy |", "|---|---|---|---|"]
-    for task, rows in found["texts"].items():
+    for task, rows in figures["texts"].items():
         for row in rows:
-            asked = f"{row['asked']:g}" if row["asked"] else "the cheapest"
-            lines.append(f"| {task} | {asked} | {row['cost']['mean']:.3f} | {_change(row)} |")
+            requested = f"{row['asked']:g}" if row["asked"] else "the cheapest"
+            lines.append(f"| {task} | {requested} | {row['cost']['mean']:.3f} | {_change(row)} |")
     return lines
 
 
-def artifacts(found: dict[str, Any]) -> list[str]:
-    """What was done to artifacts, and what came of it."""
-    trips, mutations = found["round_trips"], found["mutations"]
+def artifacts(figures: dict[str, Any]) -> list[str]:
+    """Return the tests of artifacts: loading in new processes, and changed files."""
+    trips, mutations = figures["round_trips"], figures["mutations"]
     same = [trip["name"] for trip in trips if trip["identical"]]
     lines = [
         f"Loaded in a new process, {len(same)} of {len(trips)} frontiers gave identical answers ({'; '.join(same)}).",
@@ -219,11 +219,11 @@ def _change(row: dict[str, Any]) -> str:
     return f"{100 * row['change']['mean']:+.2f} ± {100 * row['change']['sd']:.2f}"
 
 
-def networks(found: dict[str, Any]) -> str:
-    """The page of networks that were cut."""
+def networks(figures: dict[str, Any]) -> str:
+    """Return the page of networks that can be cut."""
     lines = [NETWORKS]
     for passed, title in ((True, "Cut, and true to the contract"), (False, "Not")):
-        rows = [row for row in found["networks"] if row["passed"] == passed]
+        rows = [row for row in figures["networks"] if row["passed"] == passed]
         lines += [f"## {title} ({len(rows)})", ""]
         if passed:
             lines += [
@@ -254,16 +254,16 @@ embeddings. A stage may cost more than 30 % where no cut inside it was found. Wh
 
 
 @in_style
-def draw(found: dict[str, Any], cascade: dict[str, Any]) -> Figure:
+def draw(frontier: dict[str, Any], cascade: dict[str, Any]) -> Figure:
     """Draw accuracy against cost."""
     figure = Figure(figsize=(9.3, 5.6), layout="constrained")
     axes = figure.add_subplot()
-    full = [rotation["full accuracy"] for rotation in found["rotations"]]
+    full = [rotation["full accuracy"] for rotation in frontier["rotations"]]
     level = 100 * sum(full) / len(full)
     ink = PALETTE["ink"].light
     axes.axhline(level, color=PALETTE["muted"].light, linewidth=0.8)
     for name, (label, colour, style) in CURVES.items():
-        curves = cascade["curves"] if name == "cascade" else found["curves"]
+        curves = cascade["curves"] if name == "cascade" else frontier["curves"]
         rows = sorted(curves[name], key=lambda row: row["asked"])
         costs = [row["cost"]["mean"] for row in rows]
         accuracies = [level + 100 * row["change"]["mean"] for row in rows]
@@ -374,8 +374,8 @@ cells are compared with that added.
 
 
 def page() -> str:
-    """The page."""
-    found = {
+    """Return docs/evidence/tables.md."""
+    figures = {
         name: results(name)
         for name in (
             "frontier_quality",
@@ -390,44 +390,44 @@ def page() -> str:
             "scale",
         )
     }
-    rotations = found["frontier_quality"]["rotations"]
+    rotations = figures["frontier_quality"]["rotations"]
     return PAGE.format(
         full=100 * fmean(rotation["full accuracy"] for rotation in rotations),
-        quality="\n".join(quality(found["frontier_quality"])),
+        quality="\n".join(quality(figures["frontier_quality"])),
         preferred=", ".join(sorted({rotation["preferred"] for rotation in rotations})),
-        budgets="\n".join(budgets(found["frontier_quality"])),
-        quality_bars="\n".join(bars(found["frontier_quality"])),
-        cascades="\n".join(cascades(found["cascade"])),
-        texts="\n".join(texts(found["cascade"])),
-        cascade_bars="\n".join(bars(found["cascade"])),
-        few="\n".join(few(found["few_exits"], found["cascade"])),
-        few_bars="\n".join(bars(found["few_exits"])),
-        runtime=runtime.section(found["runtime"], bars(found["runtime"])),
+        budgets="\n".join(budgets(figures["frontier_quality"])),
+        quality_bars="\n".join(bars(figures["frontier_quality"])),
+        cascades="\n".join(cascades(figures["cascade"])),
+        texts="\n".join(texts(figures["cascade"])),
+        cascade_bars="\n".join(bars(figures["cascade"])),
+        few="\n".join(few(figures["few_exits"], figures["cascade"])),
+        few_bars="\n".join(bars(figures["few_exits"])),
+        runtime=runtime.section(figures["runtime"], bars(figures["runtime"])),
         paper=paper.section(read_results(RESULTS)),
-        guarantees=guarantees.section(found["guarantees"]),
-        scale=scale.section(found["scale"], bars(found["scale"])),
-        times="\n".join(times(found["frontier_time"])),
-        time_bars="\n".join(bars(found["frontier_time"])),
-        store="\n".join(store(found["store"])),
-        store_bars="\n".join(bars(found["store"])),
-        artifacts="\n".join(artifacts(found["artifact"])),
-        artifact_bars="\n".join(bars(found["artifact"])),
-        costs="\n".join(costs(found["costs"])),
-        cost_bars="\n".join(bars(found["costs"])),
+        guarantees=guarantees.section(figures["guarantees"]),
+        scale=scale.section(figures["scale"], bars(figures["scale"])),
+        times="\n".join(times(figures["frontier_time"])),
+        time_bars="\n".join(bars(figures["frontier_time"])),
+        store="\n".join(store(figures["store"])),
+        store_bars="\n".join(bars(figures["store"])),
+        artifacts="\n".join(artifacts(figures["artifact"])),
+        artifact_bars="\n".join(bars(figures["artifact"])),
+        costs="\n".join(costs(figures["costs"])),
+        cost_bars="\n".join(bars(figures["costs"])),
     )
 
 
 def with_headline(readme: str) -> str:
-    """The README with the present figures between its marks."""
-    three = _three_numbers()
+    """Return the README with the present figures between its marks."""
+    numbers = _three_numbers()
     others = headline.alternatives(_complete_tasks(), results("runtime")["alternatives"])
-    return replace_marked(replace_marked(readme, f"{MARK}: numbers", three), f"{MARK}: alternatives", others)
+    return replace_marked(replace_marked(readme, f"{MARK}: numbers", numbers), f"{MARK}: alternatives", others)
 
 
 def with_claims(overview: str) -> str:
     """Return the overview of the evidence with the present figures between its marks."""
-    three = _three_numbers().replace("(docs/evidence/", "(")
-    filled = replace_marked(overview, f"{MARK}: numbers", three)
+    numbers = _three_numbers().replace("(docs/evidence/", "(")
+    filled = replace_marked(overview, f"{MARK}: numbers", numbers)
     return replace_marked(filled, f"{MARK}: behind", paper.describe_shortfalls(read_results(RESULTS)))
 
 

@@ -1,10 +1,9 @@
-"""Gain from fewer exits: a cascade whose networks answer at their ends and in hardly any place between.
+"""Gain from fewer exits: a cascade with an exit at the end of each network and few between.
 
     python -m offramp_bench.few_exits [--check] [--rotations 5]
 
 ResNet-20 before ResNet-56 with four exits instead of 36, on the same features, data and rotations as
-offramp_bench.cascade, whose results stand beside it. An exit that is not there costs no time, which Mul-Adds hardly
-show.
+offramp_bench.cascade, whose results it is compared with. A removed exit saves time, which Mul-Adds hardly show.
 """
 
 import json
@@ -25,12 +24,12 @@ from offramp_bench.frontier_quality import at_costs, summary
 ENDS = (8, 17, 26, 35)
 """Stages that keep their exits: the end of ResNet-20, and thirds of ResNet-56."""
 
-ASKED = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""Nobody leaves before ResNet-20 has ended, at a third of the cost."""
+COSTS = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+"""Requested relative costs; no sample leaves before the end of ResNet-20, at a third of the cost."""
 
 
 def fit_few(rotation: int) -> tuple[EarlyExitModel, StageView]:
-    """The cascade's frontier of one rotation, and its test split."""
+    """Fit the cascade on one rotation; return it and the test split."""
     backbone = images_cascade()
     *sources, test = (StageView(source, ENDS) for source in images_sources(backbone, rotation))
     example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
@@ -39,10 +38,10 @@ def fit_few(rotation: int) -> tuple[EarlyExitModel, StageView]:
     ), test
 
 
-def one_rotation(rotation: int) -> dict[str, Any]:
-    """The curve of one rotation."""
+def measure_rotation(rotation: int) -> dict[str, Any]:
+    """Return the curve of one rotation."""
     frontier, test = fit_few(rotation)
-    return {"few exits": at_costs(frontier, test, ASKED, None)}
+    return {"few exits": at_costs(frontier, test, COSTS, None)}
 
 
 def main() -> int:
@@ -51,7 +50,7 @@ def main() -> int:
     arguments = options.parse_args()
     rotations = []
     for rotation in range(arguments.rotations):
-        rotations.append(one_rotation(rotation))
+        rotations.append(measure_rotation(rotation))
         say(f"rotation {rotation + 1} of {arguments.rotations} done")
     curves = summary(rotations)
     cascade = json.loads((places.RESULTS / "cascade.json").read_text())["curves"]["cascade"]

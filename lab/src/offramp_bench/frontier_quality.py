@@ -1,4 +1,4 @@
-"""How much accuracy is lost at which cost, how calibrated the answers are, and whether budgets are met.
+"""Loss of accuracy by cost, calibration of the answers, and costs against budgets.
 
     python -m offramp_bench.frontier_quality [--check] [--rotations 5]
 
@@ -23,7 +23,7 @@ from offramp.model._model import EarlyExitModel
 from offramp.model._outcomes import compute_outcomes, simulate
 from offramp.uncertainty._calibration import calibration_floor
 from offramp_bench.bars import Bar, parser, report, say
-from offramp_bench.cifar import PREPROCESSING, cached, cifar10, resnet
+from offramp_bench.cifar import PREPROCESSING, cifar10, resnet, resnet_store
 from offramp_bench.conformal_variants import PaperVariant, variant_thresholds
 
 SIZES = (2_000, 3_000, 5_000)
@@ -32,13 +32,13 @@ ALPHAS = (0.05, 0.1)
 CURVE = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 PAPER_ON_MAPS = replace(PAPER, weight_decay=0.0)
-"""The paper's settings but for its L2 penalty: made for layer-normed features, on raw channel means it holds the
-late exits far below what they can do. The rows "with L2" are the paper's settings unchanged."""
+"""The paper's settings without its L2 penalty. The penalty was chosen for layer-normed features; on raw channel means
+it makes the late exits far worse. The rows "with L2" are the paper's settings unchanged."""
 
 
 def rotation_splits(pooling: str, rotation: int) -> tuple[StoreSource, StoreSource, StoreSource]:
-    """Tune, calibrate and test of one rotation."""
-    store = cached(56, "test", pooling)
+    """Return the tune, calibrate and test splits of one rotation."""
+    store = resnet_store(56, "test", pooling)
     rows = split_by_id(store.ids(), SIZES, seed=0, rotation=rotation * SIZES[0])
     tune, calibrate, test = (StoreSource(store, pooling=pooling, rows=part) for part in rows)
     return tune, calibrate, test
@@ -47,9 +47,9 @@ def rotation_splits(pooling: str, rotation: int) -> tuple[StoreSource, StoreSour
 def fit_rotation(
     settings: JointSettings, pooling: str, rotation: int, *, rows: int = 50_000
 ) -> tuple[EarlyExitModel, Any]:
-    """The frontier of one rotation, and its calibrate and test splits."""
+    """Fit exits on one rotation; return the model, and the calibrate and test splits."""
     augmented = settings.exits == "ladder"
-    train = cached(56, "train", pooling, augmented=augmented)
+    train = resnet_store(56, "train", pooling, augmented=augmented)
     fit = StoreSource(train, pooling=pooling, rows=np.arange(rows), views="all" if augmented else "first")
     tune, calibrate, test = rotation_splits(pooling, rotation)
     example = PREPROCESSING(cifar10("test").read(0, 1).inputs)
@@ -69,42 +69,42 @@ def fit_rotation(
 def at_costs(
     frontier: EarlyExitModel, test: BatchSource, costs: tuple[float, ...], policy: str | None
 ) -> list[dict[str, float]]:
-    """What the points chosen for some costs do on test."""
+    """Return the figures on test of the points that are chosen for some costs."""
     points = [frontier.at(cost=cost, policy=policy).point for cost in costs]
     measured = frontier.evaluate(test, points=points).rows
     return [
-        {"asked": asked, "cost": found.relative_cost, "change": found.change, "ece": found.calibration_error}
-        for asked, found in zip(costs, measured, strict=True)
+        {"asked": cost, "cost": row.relative_cost, "change": row.change, "ece": row.calibration_error}
+        for cost, row in zip(costs, measured, strict=True)
     ]
 
 
 def uncertainty(frontier: EarlyExitModel, calibrate: StoreSource, test: StoreSource) -> dict[str, Any]:
-    """Calibration error beside its floor, and coverage of prediction sets, at five points across the curve."""
-    held_out = compute_outcomes(frontier.exits, calibrate, frontier.temperatures)
-    seen = compute_outcomes(frontier.exits, test, frontier.temperatures)
+    """Return calibration errors above the floor, and coverage of prediction sets, at five points across the curve."""
+    calibrate_outcomes = compute_outcomes(frontier.exits, calibrate, frontier.temperatures)
+    outcomes = compute_outcomes(frontier.exits, test, frontier.temperatures)
     points = [frontier.at(cost=cost).point for cost in BUDGETS[:5]]
-    rows = torch.arange(len(seen.labels))
+    rows = torch.arange(len(outcomes.labels))
     generator = torch.Generator().manual_seed(0)
     excess: list[float] = []
     variants: tuple[PaperVariant, ...] = ("general", "gated")
     covered: dict[tuple[PaperVariant, float], list[float]] = {(v, alpha): [] for v in variants for alpha in ALPHAS}
     measured = frontier.evaluate(test, points=points).rows
-    for point, found, left, left_held in zip(
-        points, measured, simulate(points, seen), simulate(points, held_out), strict=True
+    for point, row, left, left_calibrate in zip(
+        points, measured, simulate(points, outcomes), simulate(points, calibrate_outcomes), strict=True
     ):
-        confidence = seen.confidence[point.classifier, rows, left].clamp_max(1)
-        excess.append(found.calibration_error - float(calibration_floor(confidence, generator=generator)))
-        scores = seen.conformal_scores[point.classifier, rows, left]
+        confidence = outcomes.confidence[point.classifier, rows, left].clamp_max(1)
+        excess.append(row.calibration_error - float(calibration_floor(confidence, generator=generator)))
+        scores = outcomes.conformal_scores[point.classifier, rows, left]
         for (variant, alpha), shares in covered.items():
             thresholds = variant_thresholds(
-                variant, held_out.conformal_scores[point.classifier], left_held, miscoverage=alpha
+                variant, calibrate_outcomes.conformal_scores[point.classifier], left_calibrate, miscoverage=alpha
             )
             shares.append(float((scores <= thresholds[left]).double().mean()))
     return {"ece_above_floor": excess, "coverage": {f"{variant} {alpha}": s for (variant, alpha), s in covered.items()}}
 
 
-def one_rotation(rotation: int) -> dict[str, Any]:
-    """All figures of one rotation."""
+def measure_rotation(rotation: int) -> dict[str, Any]:
+    """Return all figures of one rotation."""
     paper, (_, test) = fit_rotation(PAPER_ON_MAPS, "mean", rotation)
     result: dict[str, Any] = {
         "paper threshold": at_costs(paper, test, (0.83, *CURVE), "threshold"),
@@ -129,12 +129,12 @@ def one_rotation(rotation: int) -> dict[str, Any]:
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """Mean, standard deviation and range over rotations."""
+    """Return mean, standard deviation and range over rotations."""
     return {"mean": fmean(values), "sd": pstdev(values), "min": min(values), "max": max(values)}
 
 
 def summary(rotations: list[dict[str, Any]]) -> dict[str, Any]:
-    """Every curve as means over rotations, with their spread."""
+    """Return every curve as means over rotations, with their spread."""
     curves = {}
     for name in (name for name, rows in rotations[0].items() if isinstance(rows, list)):
         curves[name] = [
@@ -148,8 +148,8 @@ def summary(rotations: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def bars(curves: dict[str, Any], rotations: list[dict[str, Any]]) -> list[Bar]:
-    """What must hold."""
-    made = []
+    """Return the bars."""
+    all_bars = []
     for label, name, index, most_cost, most_loss in (
         ("paper's exits, global threshold", "paper threshold", 0, 0.84, 1.0),
         ("paper's exits, paper's gates", "paper gates", 0, 0.85, 1.5),
@@ -157,18 +157,20 @@ def bars(curves: dict[str, Any], rotations: list[dict[str, Any]]) -> list[Bar]:
         ("default", "default", 1, 0.72, 0.2),
     ):
         row = curves[name][index]
-        made.append(Bar(f"{label}: relative cost", row["cost"]["mean"], most_cost))
-        made.append(Bar(f"{label}: points lost there", -100 * row["change"]["mean"], most_loss))
+        all_bars.append(Bar(f"{label}: relative cost", row["cost"]["mean"], most_cost))
+        all_bars.append(Bar(f"{label}: points lost there", -100 * row["change"]["mean"], most_loss))
     excess = [rotation["uncertainty"]["ece_above_floor"] for rotation in rotations]
     for cost, values in zip(BUDGETS, zip(*excess, strict=True), strict=False):
-        made.append(Bar(f"default at {cost}: points of ECE above the floor", 100 * fmean(values), 1.0))
+        all_bars.append(Bar(f"default at {cost}: points of ECE above the floor", 100 * fmean(values), 1.0))
     for name in rotations[0]["uncertainty"]["coverage"]:
         shares = [share for rotation in rotations for share in rotation["uncertainty"]["coverage"][name]]
-        wanted = 1 - float(name.split()[1])
-        made.append(Bar(f"{name} sets: points between coverage and {wanted}", 100 * abs(fmean(shares) - wanted), 1.0))
+        level = 1 - float(name.split()[1])
+        all_bars.append(Bar(f"{name} sets: points between coverage and {level}", 100 * abs(fmean(shares) - level), 1.0))
     for row in curves["budgets"]:
-        made.append(Bar(f"choose(cost={row['asked']}): spent beyond on test", row["cost"]["mean"] - row["asked"], 0.02))
-    return made
+        all_bars.append(
+            Bar(f"choose(cost={row['asked']}): spent beyond on test", row["cost"]["mean"] - row["asked"], 0.02)
+        )
+    return all_bars
 
 
 def main() -> int:
@@ -177,7 +179,7 @@ def main() -> int:
     arguments = options.parse_args()
     rotations = []
     for rotation in range(arguments.rotations):
-        rotations.append(one_rotation(rotation))
+        rotations.append(measure_rotation(rotation))
         say(f"rotation {rotation + 1} of {arguments.rotations} done")
     curves = summary(rotations)
     figures = {"curves": curves, "rotations": rotations}

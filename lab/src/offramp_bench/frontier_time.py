@@ -2,9 +2,9 @@
 
     python -m offramp_bench.frontier_time [--check] [--repeats 3]
 
-ResNet-56 on CIFAR-10, 45,000 train samples, the configurations of `offramp_bench.frontier_quality`. Everything is timed
-from a store on disk to measured points, checksums and evaluation included, beside full float32 forward passes over the
-same samples in the same run: a ninth of a pass before and after every fit. Figures are medians of ratios.
+ResNet-56 on CIFAR-10, 45,000 train samples, the configurations of `offramp_bench.frontier_quality`. Times are from a
+store on disk to measured points, checksums and evaluation included. They are divided by those of full float32 forward
+passes over the same samples in the same run: a ninth of a pass before and after every fit. Figures are medians.
 """
 
 import gc
@@ -19,15 +19,15 @@ import torch
 
 from offramp.methods._settings import DEFAULT, JointSettings
 from offramp_bench.bars import Bar, parser, report, say
-from offramp_bench.cifar import PREPROCESSING, cached, cifar10, resnet
+from offramp_bench.cifar import PREPROCESSING, cifar10, resnet, resnet_store
 from offramp_bench.frontier_quality import CURVE, PAPER_ON_MAPS, at_costs, fit_rotation
 
 ROWS = 45_000
 SHARE = 9
-"""The full pass is timed on a ninth of the samples: it takes the same time for each of them."""
+"""The full pass is timed on a ninth of the samples: every sample takes the same time."""
 BATCH = 250
 
-# At least 10 alternating epochs are run, whatever early stopping would say.
+# All alternating epochs are run, without early stopping.
 PAPER_16 = replace(PAPER_ON_MAPS, patience=PAPER_ON_MAPS.epochs)
 CONFIGURATIONS: dict[str, tuple[JointSettings, str]] = {
     "weighted, 16 cost weights": (PAPER_16, "mean"),
@@ -39,7 +39,7 @@ CONFIGURATIONS: dict[str, tuple[JointSettings, str]] = {
 
 
 def full_pass() -> Callable[[], None]:
-    """A forward pass over some of the samples, prepared beforehand."""
+    """Return a function that runs a forward pass over some of the samples, prepared beforehand."""
     backbone = resnet(56)
     images = PREPROCESSING(cifar10("train", rows=ROWS // SHARE).read(0, ROWS // SHARE).inputs)
 
@@ -52,7 +52,7 @@ def full_pass() -> Callable[[], None]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Wall time of a call."""
+    """Return the wall time of a call."""
     gc.collect()
     began = time.perf_counter()
     work()
@@ -60,7 +60,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def fit_and_evaluate(settings: JointSettings, pooling: str) -> None:
-    """From the store on disk to points measured on test."""
+    """Fit exits on the store on disk, and measure points on test."""
     frontier, (_, test) = fit_rotation(settings, pooling, 0, rows=ROWS)
     for policy in frontier.points:
         at_costs(frontier, test, CURVE, policy)
@@ -71,8 +71,8 @@ def main() -> int:
     options.add_argument("--repeats", type=int, default=3, help="how often everything is timed")
     arguments = options.parse_args()
     for split, pooling, augmented in (("test", "mean", False), ("test", "grid", False), ("train", "mean", False)):
-        cached(56, split, pooling, augmented=augmented)  # extracted now, if it was not: not while the clock runs
-    cached(56, "train", "grid", augmented=True)
+        resnet_store(56, split, pooling, augmented=augmented)  # extracted now, if necessary, not while fits are timed
+    resnet_store(56, "train", "grid", augmented=True)
     full = full_pass()
     full()  # warm up
     passes: dict[str, list[float]] = {name: [] for name in CONFIGURATIONS}
@@ -88,8 +88,8 @@ def main() -> int:
     in_passes = {name: [fit / full for fit, full in zip(fits[name], passes[name], strict=True)] for name in fits}
     growth = {
         kind: [
-            many / one
-            for many, one in zip(
+            sixteen / single
+            for sixteen, single in zip(
                 in_passes[f"{kind}, 16 cost weights"], in_passes[f"{kind}, 1 cost weight"], strict=True
             )
         ]
@@ -103,13 +103,13 @@ def main() -> int:
         "in_passes": in_passes,
         "sixteen_over_one": growth,
     }
-    made = [
+    bars = [
         Bar("paper's exits, 16 cost weights: passes", median(in_passes["weighted, 16 cost weights"]), 0.5),
         Bar("weighted: time of 16 cost weights over 1", median(growth["weighted"]), 8.0),
         Bar("plain: time of 16 cost weights over 1", median(growth["plain"]), 2.5),
         Bar("default: passes", median(in_passes["default"]), 1.0),
     ]
-    return report(figures, made, check=arguments.check)
+    return report(figures, bars, check=arguments.check)
 
 
 if __name__ == "__main__":

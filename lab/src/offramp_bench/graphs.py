@@ -1,4 +1,4 @@
-"""Graph datasets from the folder named by OFFRAMP_DATA: what benchmarks and tests share."""
+"""Graph datasets from the folder named by OFFRAMP_DATA, for benchmarks and tests."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,18 +16,18 @@ __all__ = ["Columns", "Graphs", "read_columns", "tu_graphs"]
 
 
 Columns = Mapping[str, npt.NDArray[Any]]
-"""A file of graphs: `y`, `num_nodes`, `num_edges`, `edge_src` and `edge_dst`, and what its nodes have."""
+"""A file of graphs: `y`, `num_nodes`, `num_edges`, `edge_src`, `edge_dst`, and the columns of its nodes."""
 
 
 class Graphs:
-    """Some graphs of a file, held whole: the largest has 1,800,000 edges.
+    """Some graphs of a file. The file is held in memory: the largest has 1,800,000 edges.
 
     Args:
         columns: The file.
-        features: `M x C`, a row a node of the whole file.
+        features: `M x C`, one row per node of the whole file.
         file: Name of the file; ids are made from it and the row in it.
-        rows: Which graphs, all if left out.
-        name: Of these rows.
+        rows: Row numbers of the graphs; all if left out.
+        name: Name of these rows.
     """
 
     def __init__(
@@ -51,18 +51,18 @@ class Graphs:
         return len(self._rows)
 
     def read(self, start: int, stop: int) -> Rows:
-        """Graphs `{"x": M x C, "edge_index": 2 x E, "nodes": n}`."""
+        """Read graphs `{"x": M x C, "edge_index": 2 x E, "nodes": n}`."""
         return self.at(np.arange(start, min(stop, len(self))))
 
     def at(self, places: npt.NDArray[np.int64]) -> Rows:
-        """The same of any graphs, in any order.
+        """Read any graphs, in any order.
 
         Args:
             places: `n` numbers from 0 to N-1.
         """
         rows = self._rows[places]
         nodes, edges = self._nodes[rows], self._edges[rows]
-        # The file counts nodes from 0 in each graph, a batch counts them through.
+        # The file numbers nodes from 0 in each graph, a batch over all graphs.
         first = np.repeat(np.cumsum(nodes) - nodes, edges)
         inputs = {
             "x": self._features[_blocks(self._nodes, rows)],
@@ -73,23 +73,23 @@ class Graphs:
 
 
 def _blocks(counts: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where the chosen blocks lie, if block i is `counts[i]` long."""
+    """Return the positions in the chosen blocks, where block i is `counts[i]` long."""
     ends = np.cumsum(counts)
     return np.concatenate([np.arange(ends[row] - counts[row], ends[row]) for row in rows.tolist()])
 
 
 def read_columns(path: Path) -> Columns:
-    """A file of graphs, as it is."""
-    with np.load(path, allow_pickle=False) as saved:
-        return {name: saved[name] for name in saved.files}
+    """Read a file of graphs."""
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
 
 
 def tu_graphs(name: str, *, folds: Sequence[int] | None = None) -> Graphs:
-    """Graphs of TU Dortmund as their file has them, a node's tag as one of its features (IMDBBINARY has but one tag).
+    """Return graphs of TU Dortmund in the order of their file; features are one-hot tags (IMDBBINARY has one tag).
 
     Args:
         name: "MUTAG", "PROTEINS", "ENZYMES", "NCI1" or "IMDBBINARY".
-        folds: Only those of the ten, 0 to 9; a few graphs of MUTAG and PROTEINS are in none.
+        folds: Folds to keep, 0 to 9; all graphs if left out. A few of MUTAG and PROTEINS are in no fold.
     """
     folder = data_folder() / "tu_graphs"
     if not (folder / f"{name}.npz").exists():

@@ -1,4 +1,4 @@
-"""Sample ids from a name and row numbers: recorded results were measured on splits drawn by them."""
+"""Sample ids from a name and row numbers; the splits of all recorded results were drawn by them."""
 
 from collections.abc import Iterable
 
@@ -13,10 +13,10 @@ __all__ = ["row_ids"]
 def row_ids(name: str, rows: Iterable[int]) -> npt.NDArray[np.int64]:
     """Make one id per row.
 
-    Ids by content, which the library makes, would draw other splits, and backbones were trained on some of these.
+    Ids by content, as the library makes them, would draw other splits than those that backbones were trained on.
 
     Args:
-        name: What the rows are rows of.
+        name: Name of the dataset and split.
         rows: Row numbers.
 
     Example:

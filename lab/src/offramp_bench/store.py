@@ -1,4 +1,4 @@
-"""The feature store's promises: constant memory, resuming after any kill, no changed byte unseen; and its speed.
+"""Check the feature store: constant memory, resuming after any kill, detection of every changed byte, and speed.
 
     python -m offramp_bench.store [--check] [--quick]
 
@@ -35,32 +35,32 @@ from offramp_bench.cifar import PREPROCESSING, cifar10, resnet
 from offramp_bench.row_ids import row_ids
 
 LARGEST_GROWTH = 0.10
-"""Peak memory with ten times the rows may be a tenth higher: allocators are not exact."""
+"""Largest growth of peak memory with ten times the rows; not 0, because allocators are not exact."""
 
 SAMPLING_S = 0.005
-"""Time between two looks at a process's memory."""
+"""Time between two measurements of a process's memory."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much is run."""
+    """Sizes of a run of the benchmark."""
 
     rows: tuple[int, int]
     """Rows of the small and the large extraction."""
     batch_size: int
-    """Rows of a batch. glibc keeps some batches' worth of freed memory, the more the longer it runs, up to a limit: the
-    small case must have many batches, or this shows as growth. (With MALLOC_MMAP_THRESHOLD_=1000000, which keeps none,
+    """Rows per batch. glibc keeps the freed memory of some batches, more the longer it runs, up to a limit: the small
+    case must have many batches, or this shows as growth. (With MALLOC_MMAP_THRESHOLD_=1000000, glibc keeps none; then
     5,000 and 15,000 rows in batches of 250 both take 243 MB.)"""
     shard_mb: float
-    """Smaller than the small store, or its memory would not be bounded by the shard."""
+    """Size of a shard: smaller than the small store, so that the shard bounds the memory."""
     buffer_mb: float
-    """Smaller than the small store, for the same reason."""
+    """Size of the buffer: smaller than the small store, for the same reason."""
     kill_rows: int
     """Rows of the extraction that is killed."""
     kills: int
-    """Kills that must find the process at work."""
+    """Number of kills while the process is working."""
     speed_mb: int
-    """Features of the stores whose reading is timed."""
+    """Size of the features of each store whose reading is timed."""
 
 
 FULL = Size(rows=(5_000, 50_000), batch_size=100, shard_mb=16, buffer_mb=16, kill_rows=5_000, kills=20, speed_mb=400)
@@ -68,12 +68,12 @@ QUICK = Size(rows=(500, 5_000), batch_size=50, shard_mb=2, buffer_mb=2, kill_row
 
 
 def job(name: str, path: Path, rows: int, batch_size: int, mb: float) -> list[str]:
-    """The command of a fresh process: "extract" (`mb` a shard), "shuffle" or "fit" (`mb` of buffer)."""
+    """Return the command of a new process: "extract" (`mb` per shard), "shuffle" or "fit" (`mb` of buffer)."""
     return [sys.executable, "-m", "offramp_bench.store", "--job", name, str(path), str(rows), str(batch_size), str(mb)]
 
 
 def run_job(name: str, path: str, rows: str, batch_size: str, mb: str) -> None:
-    torch.set_num_threads(1)  # beside other work, two threads wait for one another most of the time
+    torch.set_num_threads(1)  # while other work runs, two threads mostly wait for each other
     if name == "extract":
         backbone, source = resnet(20), cifar10("train", rows=int(rows))
         print("ready", flush=True)
@@ -93,12 +93,12 @@ def run_job(name: str, path: str, rows: str, batch_size: str, mb: str) -> None:
         return
     batches = StoreSource(Store.open(path), pooling="auto", buffer_mb=float(mb))
     for epoch in range(2):
-        seen = sum(batch.labels.shape[0] for batch in batches.shuffled(batch_size=int(batch_size), seed=0, epoch=epoch))
-        assert seen == int(rows)
+        epoch_batches = batches.shuffled(batch_size=int(batch_size), seed=0, epoch=epoch)
+        assert sum(batch.labels.shape[0] for batch in epoch_batches) == int(rows)
 
 
 def fit_from(store: Store, batch_size: int, buffer_mb: float) -> None:
-    """Fit the default on all rows of a store but 200 to tune and 200 to calibrate with."""
+    """Fit the default on all rows of a store except 200 to tune and 200 to calibrate."""
     tune, calibrate = split_by_id(store.ids(), [200, 200])
     rest = np.setdiff1d(np.arange(store.num_rows), np.concatenate([tune, calibrate]))
     fit, *held_out = (
@@ -108,17 +108,17 @@ def fit_from(store: Store, batch_size: int, buffer_mb: float) -> None:
     fit_features(resnet(20), fit, *held_out, example=torch.zeros(1, 3, 32, 32), pooling="auto", settings=settings)
 
 
-def memory_of(command: Sequence[str]) -> float:
-    """Peak anonymous memory of a command in MB: what it holds itself, without the page cache it maps.
+def peak_memory_mb(command: Sequence[str]) -> float:
+    """Return the peak anonymous memory of a command in MB: its own memory, without the page cache that it maps.
 
-    Looked at from outside, so that any command can be measured; a peak shorter than `SAMPLING_S` may be missed.
+    The memory is measured from outside, for any command; a peak shorter than `SAMPLING_S` may be missed.
     """
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     peak_kb = 0
     while process.poll() is None:
         try:
             lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
-        except OSError:  # it ended just now
+        except OSError:  # the process has just ended
             continue
         peak_kb = max([peak_kb, *(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))])
         time.sleep(SAMPLING_S)
@@ -128,14 +128,14 @@ def memory_of(command: Sequence[str]) -> float:
 
 
 def measure_memory(size: Size, folder: Path) -> dict[str, Any]:
-    """Peak memory of extracting, shuffling and fitting, with few rows and with ten times as many."""
+    """Measure the peak memory of extraction, shuffling and fitting, with few rows and with ten times as many."""
     results: dict[str, Any] = {"rows": size.rows, "shard_mb": size.shard_mb, "buffer_mb": size.buffer_mb}
     results["store_mb"] = []
     peaks: dict[str, list[float]] = {"extract": [], "shuffle": [], "fit": []}
     for rows in size.rows:
         path = folder / f"memory-{rows}"
         for name, mb in (("extract", size.shard_mb), ("shuffle", size.buffer_mb), ("fit", size.buffer_mb)):
-            peaks[name].append(memory_of(job(name, path, rows, size.batch_size, mb)))
+            peaks[name].append(peak_memory_mb(job(name, path, rows, size.batch_size, mb)))
             say(f"memory: {name} {rows} rows: {peaks[name][-1]:.0f} MB")
         results["store_mb"].append(sum((path / file).stat().st_size for file in _files(path)) / 1e6)
         shutil.rmtree(path)
@@ -145,21 +145,21 @@ def measure_memory(size: Size, folder: Path) -> dict[str, Any]:
 
 
 def measure_resuming(size: Size, folder: Path) -> dict[str, Any]:
-    """Kill an extraction at random moments, resume it each time, and compare every file with an undisturbed one's."""
+    """Kill and resume an extraction at random moments, and compare all files with those of an undisturbed one."""
     undisturbed, disturbed = folder / "undisturbed", folder / "disturbed"
     shard_mb = 1  # many shards, so that kills fall into writing too
     process = _start(job("extract", undisturbed, size.kill_rows, size.batch_size, shard_mb))
     began = time.monotonic()
     process.wait()
-    took_s = time.monotonic() - began
+    undisturbed_s = time.monotonic() - began
     moments = random.Random(0)
     kills = completed = 0
     differing: list[str] = []
     while kills < size.kills:
         process = _start(job("extract", disturbed, size.kill_rows, size.batch_size, shard_mb))
         try:
-            # A tenth of the work at most: most kills find the store half done, whatever came before.
-            process.wait(moments.uniform(0, took_s / min(10, size.kills)))
+            # At most a tenth of the work, so that most kills come while the store is incomplete.
+            process.wait(moments.uniform(0, undisturbed_s / min(10, size.kills)))
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
             process.wait()
@@ -183,16 +183,16 @@ def measure_resuming(size: Size, folder: Path) -> dict[str, Any]:
 
 
 def measure_corruption(size: Size, folder: Path) -> dict[str, Any]:
-    """Flip a byte at a random place of every file, one at a time; reading everything must refuse it by name."""
+    """Change one random byte of each file in turn; reading everything must raise an error that names the file."""
     path = folder / "undisturbed"
     places = random.Random(0)
     missed = []
     files = _files(path)
     for file in files:
-        whole = (path / file).read_bytes()
-        changed = bytearray(whole)
-        changed[places.randrange(len(changed))] ^= places.randrange(1, 256)
-        (path / file).write_bytes(changed)
+        original = (path / file).read_bytes()
+        corrupt = bytearray(original)
+        corrupt[places.randrange(len(corrupt))] ^= places.randrange(1, 256)
+        (path / file).write_bytes(corrupt)
         try:
             store = Store.open(path)
             for shard in range(store.plan.num_shards):
@@ -201,13 +201,13 @@ def measure_corruption(size: Size, folder: Path) -> dict[str, Any]:
         except CorruptFileError as error:
             if str(file) not in str(error):
                 missed.append(str(file))
-        (path / file).write_bytes(whole)
+        (path / file).write_bytes(original)
     say(f"corruption: {len(files) - len(missed)} of {len(files)} refused")
     return {"files": len(files), "missed": missed}
 
 
 class _Numbers:
-    """Random rows of a given width, made as they are read."""
+    """Random rows of a given width, generated as they are read."""
 
     def __init__(self, rows: int, width: int) -> None:
         self.name = f"random-{width}"
@@ -223,7 +223,7 @@ class _Numbers:
 
 
 class _Passing(Backbone):
-    """One stage that hands its input on."""
+    """A backbone whose only stage returns its input."""
 
     def __init__(self, width: int) -> None:
         super().__init__("passing", [nn.Identity()], {0: nn.Linear(width, 10)}, 10)
@@ -234,7 +234,7 @@ class _Passing(Backbone):
 
 
 def measure_speed(size: Size, folder: Path) -> list[dict[str, Any]]:
-    """Gigabytes of 16-bit features a second that `shuffled` hands out on one thread, from the page cache."""
+    """Measure the GB of 16-bit features per second that `shuffled` returns on one thread, from the page cache."""
     results = []
     torch.set_num_threads(1)
     for width in (1_000, 16_000):
@@ -261,7 +261,7 @@ def measure_speed(size: Size, folder: Path) -> list[dict[str, Any]]:
 
 
 def _time(batches: Iterator[Any]) -> tuple[float, float]:
-    """Wall and processor seconds of exhausting an iterator."""
+    """Return the wall and processor seconds of exhausting an iterator."""
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     for _ in batches:
         pass
@@ -269,7 +269,7 @@ def _time(batches: Iterator[Any]) -> tuple[float, float]:
 
 
 def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
-    """Start a job and wait until it has imported everything, so that kills fall into its work."""
+    """Start a job and wait until it has imported everything, so that kills interrupt its work."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
@@ -277,23 +277,23 @@ def _start(command: Sequence[str]) -> subprocess.Popen[bytes]:
 
 
 def _files(path: Path) -> list[Path]:
-    files = (file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))  # but for locks
+    files = (file for file in path.rglob("*") if file.is_file() and not file.name.startswith("."))  # without locks
     return sorted(file.relative_to(path) for file in files)
 
 
-def _differences(one: Path, other: Path, returned: int) -> list[str]:
-    """What two stores do not share: a failed process, files that only one has, and how many bytes of a file differ."""
-    found = [f"the process returned {returned}"] if returned else []
-    for name in sorted({*_files(one), *_files(other)}):
-        if not (one / name).exists() or not (other / name).exists():
-            found.append(f"{name}: in one store alone")
+def _differences(expected: Path, other: Path, returned: int) -> list[str]:
+    """Describe differences of two stores: a failed process, files of only one, and numbers of bytes that differ."""
+    differences = [f"the process returned {returned}"] if returned else []
+    for name in sorted({*_files(expected), *_files(other)}):
+        if not (expected / name).exists() or not (other / name).exists():
+            differences.append(f"{name}: in one store alone")
             continue
-        pair = [np.frombuffer((folder / name).read_bytes(), np.uint8) for folder in (one, other)]
+        pair = [np.frombuffer((folder / name).read_bytes(), np.uint8) for folder in (expected, other)]
         if len(pair[0]) != len(pair[1]):
-            found.append(f"{name}: {len(pair[0])} and {len(pair[1])} bytes")
+            differences.append(f"{name}: {len(pair[0])} and {len(pair[1])} bytes")
         elif (pair[0] != pair[1]).any():
-            found.append(f"{name}: {int((pair[0] != pair[1]).sum())} of {len(pair[0])} bytes")
-    return found
+            differences.append(f"{name}: {int((pair[0] != pair[1]).sum())} of {len(pair[0])} bytes")
+    return differences
 
 
 def main() -> int:

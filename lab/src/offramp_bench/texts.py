@@ -1,4 +1,4 @@
-"""Datasets of texts and the sentence encoder tuned to them: what the text benchmarks share."""
+"""Datasets of texts, and the sentence encoder tuned to them, for all text benchmarks."""
 
 import gzip
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 LONGEST = 64
-"""Tokens of a text at most: what the encoder was tuned with."""
+"""Largest number of tokens of a text, as in the tuning of the encoder."""
 
 
 def intents(task: str, split: str) -> ArraySource:
@@ -50,17 +50,17 @@ def intents(task: str, split: str) -> ArraySource:
 
 
 def train_rows(task: str, *, seen: bool) -> ArraySource:
-    """The train rows that the encoder was tuned on, two in three, or those it has not seen.
+    """Return the train rows that the encoder was tuned on, two in three, or the others.
 
     Args:
         task: Name of the dataset's folder.
-        seen: Which of the two.
+        seen: True for the rows that the encoder was tuned on.
     """
     whole = intents(task, "train")
     rows = np.flatnonzero((np.arange(len(whole)) % 3 != 2) == seen)
-    read = whole.read(0, len(whole))
+    everything = whole.read(0, len(whole))
     name = f"{whole.name}/{'seen' if seen else 'unseen'}"
-    return ArraySource(read.inputs[rows], read.labels[rows], name=name, ids=read.ids[rows])
+    return ArraySource(everything.inputs[rows], everything.labels[rows], name=name, ids=everything.ids[rows])
 
 
 def split_unseen(ids: npt.ArrayLike, rotation: int = 0) -> list[npt.NDArray[np.int64]]:
@@ -68,7 +68,7 @@ def split_unseen(ids: npt.ArrayLike, rotation: int = 0) -> list[npt.NDArray[np.i
 
     Args:
         ids: Ids of the rows.
-        rotation: Which rows have which part.
+        rotation: Rotation of the parts, in sixths of the rows.
 
     Returns:
         Indices of the rows of each part.
@@ -78,12 +78,12 @@ def split_unseen(ids: npt.ArrayLike, rotation: int = 0) -> list[npt.NDArray[np.i
 
 
 def minilm(task: str) -> SplitBackbone:
-    """all-MiniLM-L6-v2 tuned to a task, cut into stages."""
+    """Return all-MiniLM-L6-v2 tuned to a task, cut into stages."""
     return backbone_of(load_file(data_folder() / "minilm_lora" / f"{task}.safetensors"), name=f"minilm-{task}")
 
 
 def minilm_itself(task: str) -> MeanClassifier:
-    """all-MiniLM-L6-v2 tuned to a task."""
+    """Return all-MiniLM-L6-v2 tuned to a task."""
     return classifier_of(load_file(data_folder() / "minilm_lora" / f"{task}.safetensors"))
 
 
@@ -91,7 +91,7 @@ def backbone_of(deltas: Mapping[str, Tensor], *, name: str) -> SplitBackbone:
     """Return all-MiniLM-L6-v2 with deltas, cut into stages.
 
     Args:
-        deltas: As `classifier_of` takes them.
+        deltas: Low-rank deltas and head, as for `classifier_of`.
         name: Part of the fingerprint.
     """
     return text_backbone(classifier_of(deltas), tokenizer=tokenizer(), longest=LONGEST, name=name)

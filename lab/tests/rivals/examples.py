@@ -1,4 +1,4 @@
-"""Rules of leaving walked sample by sample, whatever is registered."""
+"""Simulation of policies exit by exit, independent of the simulator."""
 
 from collections.abc import Sequence
 

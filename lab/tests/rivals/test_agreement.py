@@ -38,8 +38,8 @@ def test_by_hand(tiers: tuple[tuple[int, ...], ...], pooled: bool, classes: int)
     for row, threshold in enumerate(thresholds):
         for sample in range(60):
             votes = predictions[:, sample].tolist()
-            found = sweep.answers[row, sample], sweep.costs[row, sample]
-            assert found == by_hand(votes, tiers, threshold, pooled=pooled)
+            result = sweep.answers[row, sample], sweep.costs[row, sample]
+            assert result == by_hand(votes, tiers, threshold, pooled=pooled)
 
 
 def test_the_sweep_goes_from_the_first_tier_to_the_last() -> None:

@@ -28,7 +28,7 @@ def test_the_second_learns_what_the_first_leaves_to_do() -> None:
     batch = next(source.in_order(batch_size=300))
     first, second = (answer[0].detach() for answer in exits(batch.features))
     stage = batch.features[:, 4:10]
-    found = F.cross_entropy(second, batch.labels)
+    fitted_loss = F.cross_entropy(second, batch.labels)
     weight, bias = torch.zeros(3, 6, requires_grad=True), torch.zeros(3, requires_grad=True)
     optimizer = torch.optim.LBFGS([weight, bias], max_iter=200, line_search_fn="strong_wolfe")
 
@@ -43,4 +43,4 @@ def test_the_second_learns_what_the_first_leaves_to_do() -> None:
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
     best = loss().detach()
-    assert best <= found < best + 0.01
+    assert best <= fitted_loss < best + 0.01

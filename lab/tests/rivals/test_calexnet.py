@@ -14,11 +14,11 @@ class TestSurvivalWeights:
     def test_are_the_share_of_thresholds_that_a_sample_survives(self) -> None:
         confidence = torch.rand(7, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
         thresholds = (torch.arange(100_000, dtype=torch.float64) + 0.5) / 100_000
-        survived = torch.ones(7, 4, dtype=torch.float64)
+        shares = torch.ones(7, 4, dtype=torch.float64)
         for exit in range(1, 4):
             passed = (confidence[:, :exit, None] < thresholds).all(1)
-            survived[:, exit] = passed.double().mean(1)
-        torch.testing.assert_close(survival_weights(confidence), survived / survived.mean(0), atol=1e-3, rtol=1e-3)
+            shares[:, exit] = passed.double().mean(1)
+        torch.testing.assert_close(survival_weights(confidence), shares / shares.mean(0), atol=1e-3, rtol=1e-3)
 
     def test_have_mean_one_at_every_exit(self) -> None:
         torch.testing.assert_close(survival_weights(torch.rand(50, 26) * 0.999).mean(0), torch.ones(26))
@@ -50,10 +50,10 @@ def test_the_loss_by_hand(classes: int) -> None:
 def test_weights_are_constants_of_the_gradient() -> None:
     logits = torch.randn(4, 3, 3, dtype=torch.float64, requires_grad=True)
     teacher = torch.randn(4, 3, dtype=torch.float64)
-    (found,) = torch.autograd.grad(aligned_loss(logits, teacher), [logits])
+    (actual,) = torch.autograd.grad(aligned_loss(logits, teacher), [logits])
     weights = survival_weights(logits.detach().softmax(-1).amax(-1))[..., None]
     errors = (logits.detach() / TEMPERATURE).softmax(-1) - (teacher / TEMPERATURE).softmax(-1)[:, None]
-    torch.testing.assert_close(found, weights * TEMPERATURE * errors / 4)
+    torch.testing.assert_close(actual, weights * TEMPERATURE * errors / 4)
 
 
 def test_learns_the_networks_answers_without_labels() -> None:
@@ -99,5 +99,5 @@ def test_one_early_exit_and_two_classes() -> None:
         logits = F.linear(batch.features[:, :4], weight[:, 0], bias[:, 0])
         return float(F.kl_div((logits / TEMPERATURE).log_softmax(-1), target, reduction="batchmean"))
 
-    found = exits.state_dict()
-    assert divergence(found["weights.0"], found["biases.0"]) < divergence(start["weights.0"], start["biases.0"])
+    actual = exits.state_dict()
+    assert divergence(actual["weights.0"], actual["biases.0"]) < divergence(start["weights.0"], start["biases.0"])

@@ -15,7 +15,7 @@ def features(count: int) -> Tensor:
     return torch.randn(count, sum(WIDTHS), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
-def made(stacked: int = W) -> CascadedExits:
+def make_exits(stacked: int = W) -> CascadedExits:
     """Make exits whose cost weights all differ."""
     exits = CascadedExits(WIDTHS, STAGES, K, stacked=stacked).double()
     with torch.no_grad():
@@ -26,7 +26,7 @@ def made(stacked: int = W) -> CascadedExits:
 
 
 def by_hand(exits: CascadedExits, rows: Tensor, point: int) -> list[Tensor]:
-    """Concatenate features and normalised previous logits."""
+    """Return logits from concatenated features and normalised previous logits."""
     answers: list[Tensor] = []
     for stage in STAGES:
         inputs = rows[:, PARTS[stage]]
@@ -39,15 +39,15 @@ def by_hand(exits: CascadedExits, rows: Tensor, point: int) -> list[Tensor]:
 
 
 def test_each_reads_the_answer_before() -> None:
-    exits, rows = made(), features(7)
+    exits, rows = make_exits(), features(7)
     for point in range(W):
-        for found, expected in zip(exits(rows), by_hand(exits, rows, point), strict=True):
-            torch.testing.assert_close(found[point], expected)
+        for actual, expected in zip(exits(rows), by_hand(exits, rows, point), strict=True):
+            torch.testing.assert_close(actual[point], expected)
 
 
 @each("count", [1, 9])
 def test_each_sample_at_its_own_point(count: int) -> None:
-    exits, rows = made(), features(count)
+    exits, rows = make_exits(), features(count)
     point = torch.randint(0, W, (count,), generator=torch.Generator().manual_seed(3))
     state = exits.initial_state(count)
     for stage, expected in zip(STAGES, exits(rows), strict=True):
@@ -57,7 +57,7 @@ def test_each_sample_at_its_own_point(count: int) -> None:
 
 @each("exit", range(3))
 def test_an_answer_teaches_its_own_exit_alone(exit: int) -> None:
-    exits = made()
+    exits = make_exits()
     exits(features(7))[exit].square().sum().backward()
     for place, stage in enumerate(STAGES):
         for parameter in exits.parameters_of(stage):
@@ -65,17 +65,17 @@ def test_an_answer_teaches_its_own_exit_alone(exit: int) -> None:
 
 
 def test_stack_and_take() -> None:
-    exits = made()
+    exits = make_exits()
     expected = exits(features(3))
     for point in range(W):
         taken = exits.take(point)
         assert type(taken) is CascadedExits
-        for found, row in zip(taken.stack(2)(features(3)), expected, strict=True):
-            torch.testing.assert_close(found[1], row[point])
+        for actual, row in zip(taken.stack(2)(features(3)), expected, strict=True):
+            torch.testing.assert_close(actual[1], row[point])
 
 
 def test_costs_by_hand() -> None:
-    exits = made()
+    exits = make_exits()
     expected = [(7 * K, 0), ((4 + K + 1) * K + 5 * K, 0), ((7 + K + 1) * K + 5 * K, 0)]
     assert [exits.mul_adds(stage) for stage in STAGES] == expected
     assert exits.carries_state

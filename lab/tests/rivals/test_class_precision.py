@@ -9,7 +9,7 @@ from tests.model.candidates.examples import CLASSES, EXITS, answers, seen, tunin
 
 
 def by_hand(confidence: Tensor, predictions: Tensor, correct: Tensor, target: float, classes: int) -> list[float]:
-    """Try every confidence of a class as its threshold."""
+    """Return the thresholds, found by trying every confidence of a class."""
     thresholds = []
     for label in range(classes):
         rows = [row for row in range(len(confidence)) if predictions[row] == label]
@@ -29,9 +29,9 @@ def test_the_smallest_threshold_that_reaches_the_target(count: int, target: floa
     confidence = (20 * torch.rand(count, generator=draw)).ceil() / 20  # with many ties
     predictions = torch.randint(4, (count,), generator=draw)
     correct = torch.rand(count, generator=draw) < confidence
-    found = precision_thresholds(confidence, predictions, correct, target, 5)
-    assert found.tolist() == by_hand(confidence, predictions, correct, target, 5)
-    assert found[4] == NEVER  # never predicted
+    actual = precision_thresholds(confidence, predictions, correct, target, 5)
+    assert actual.tolist() == by_hand(confidence, predictions, correct, target, 5)
+    assert actual[4] == NEVER  # never predicted
 
 
 def test_a_class_leaves_by_its_own_threshold() -> None:

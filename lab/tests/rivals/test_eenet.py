@@ -36,8 +36,8 @@ def test_scores_exit_by_exit() -> None:
         before = 0.0
         for exit in range(L):
             p = answers[row, exit].tolist()
-            certainty = 1 + sum(one * math.log(one) for one in p) / math.log(K)
-            score = sum(one * other for one, other in zip(p, class_weight[exit].tolist(), strict=True))
+            certainty = 1 + sum(value * math.log(value) for value in p) / math.log(K)
+            score = sum(value * factor for value, factor in zip(p, class_weight[exit].tolist(), strict=True))
             score += float(weight[exit] @ torch.tensor([max(p), certainty, before])) + float(bias[exit])
             before = min(1.0, max(0.0, score))
             assert scores[exit][row] == pytest.approx(before, abs=1e-5)

@@ -27,30 +27,30 @@ def test_geometric_shares_meet_their_budgets(active: tuple[int, ...]) -> None:
 
 def test_the_first_term_by_hand() -> None:
     draw = torch.Generator().manual_seed(0)
-    scores, assigned = torch.rand(2, 3, 2, 5, generator=draw).double().clamp(0.01, 0.99)
+    scores, assignments = torch.rand(2, 3, 2, 5, generator=draw).double().clamp(0.01, 0.99)
     correct = (torch.rand(3, 1, 5, generator=draw) < 0.5).double()
     total = 0.0
     for exit in range(3):
         for budget in range(2):
-            rows = zip(scores[exit, budget], assigned[exit, budget], correct[exit, 0], strict=True)
+            rows = zip(scores[exit, budget], assignments[exit, budget], correct[exit, 0], strict=True)
             terms = [(float(share), float(score if right else 1 - score)) for score, share, right in rows]
             mean = -sum(share * float(torch.tensor(chance).log()) for share, chance in terms)
             total += mean / sum(share for share, _ in terms) / 3
-    assert eenet._score_loss(scores, correct, assigned).item() == pytest.approx(total, rel=1e-6)
+    assert eenet._score_loss(scores, correct, assignments).item() == pytest.approx(total, rel=1e-6)
 
 
 def test_the_other_terms_by_hand() -> None:
     draw = torch.Generator().manual_seed(1)
-    assigned = torch.rand(3, 2, 5, generator=draw).double().softmax(0)
+    assignments = torch.rand(3, 2, 5, generator=draw).double().softmax(0)
     scores = torch.rand(3, 2, 5, generator=draw).double()
     prices, budgets = torch.tensor([0.2, 0.6, 1.0]).double(), torch.tensor([0.3, 0.9]).double()
     total = 0.0
     for budget in range(2):
         target = scores[:, budget] / scores[:, budget].sum(0)
-        divergence = (target * (target / assigned[:, budget]).log()).sum() / 15
-        cost = (assigned[:, budget].mean(1) * prices).sum()
+        divergence = (target * (target / assignments[:, budget]).log()).sum() / 15
+        cost = (assignments[:, budget].mean(1) * prices).sum()
         total += float(1e-3 * divergence + 1e-2 * (cost - budgets[budget]).abs() / budgets[budget])
-    assert eenet._assignment_loss(assigned, scores, prices, budgets).item() == pytest.approx(total, rel=1e-9)
+    assert eenet._assignment_loss(assignments, scores, prices, budgets).item() == pytest.approx(total, rel=1e-9)
 
 
 def test_the_fit_scores_as_the_policy_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,8 +62,8 @@ def test_the_fit_scores_as_the_policy_does(monkeypatch: pytest.MonkeyPatch) -> N
     assert points[0].parameters["weight"][1:-1, 2].abs().min() > 1e-3
     left = walk(POLICY, points[-40:-39], tune)[0]
     shares = eenet._geometric_shares(torch.linspace(0.2, 1, EXITS, dtype=torch.float64))[-40]
-    found = torch.bincount(left, minlength=EXITS) / 700
-    assert (found - shares).abs().max() < 0.01
+    actual = torch.bincount(left, minlength=EXITS) / 700
+    assert (actual - shares).abs().max() < 0.01
 
 
 def test_scores_learn_which_exit_is_right(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def features(count: int) -> Tensor:
     return torch.randn(count, sum(WIDTHS), dtype=torch.float64, generator=generator())
 
 
-def made(*, seed: int = 1) -> EnsembledExits:
+def make_exits(*, seed: int = 1) -> EnsembledExits:
     exits = EnsembledExits(LinearExits(WIDTHS, STAGES, K)).double()
     with torch.no_grad():
         for index, parameter in enumerate(exits.parameters()):
@@ -33,14 +33,14 @@ def made(*, seed: int = 1) -> EnsembledExits:
 
 class TestFormula:
     def test_by_hand(self) -> None:
-        exits, rows = made(), features(7)
+        exits, rows = make_exits(), features(7)
         alone = [answer[0].softmax(-1) for answer in exits.exits(rows)]
-        for place, found in enumerate(exits(rows)):
+        for place, actual in enumerate(exits(rows)):
             for sample in range(7):
                 for label in range(K):
                     terms = [exits.weight[place, j].exp() * alone[j][sample, label].log() for j in range(place + 1)]
                     expected = sum(terms) / (place + 1) + exits.bias[place, label]
-                    torch.testing.assert_close(found[0, sample, label], expected)
+                    torch.testing.assert_close(actual[0, sample, label], expected)
 
     def test_two_experts_multiply(self) -> None:
         # With all weights at e^w = 2 and two exits, the mean is a product of both answers.
@@ -60,7 +60,7 @@ class TestFormula:
         torch.testing.assert_close(exits(rows)[-1][0], alone.mean(0), rtol=0.02, atol=0.02)
 
     def test_weights_of_later_exits_play_no_part(self) -> None:
-        exits, rows = made(), features(7)
+        exits, rows = make_exits(), features(7)
         sum(answer.sum() for answer in exits(rows)).backward()
         assert exits.weight.grad is not None
         assert torch.equal(exits.weight.grad != 0, torch.ones(3, 3, dtype=torch.bool).tril())
@@ -70,14 +70,14 @@ class TestFormula:
         inner.averaging = Averaging((1, 2), torch.tensor([0.0, 0.5]), torch.ones(2))
         own = {stage: torch.randn(5, K, dtype=torch.float64, generator=generator(stage)) for stage in (1, 2)}
         expected = inner.averaging(own)
-        found = all_logits(EnsembledExits(inner).double(), features(5), own)[0]
+        actual = all_logits(EnsembledExits(inner).double(), features(5), own)[0]
         for stage, answer in expected.items():
-            torch.testing.assert_close(found[:, stage], answer)
+            torch.testing.assert_close(actual[:, stage], answer)
 
 
 class TestState:
     def test_it_is_the_answers_so_far(self) -> None:
-        exits, rows = made(), features(4)
+        exits, rows = make_exits(), features(4)
         state = exits.initial_state(4)
         for place, stage in enumerate(STAGES):
             _, state = exits.step(stage, rows[:, exits.columns(stage)], state, None)
@@ -88,14 +88,14 @@ class TestState:
 class TestPoints:
     @each("points", [[False], [True], [False, True]])
     def test_copied_whole_or_not_at_all(self, points: list[bool]) -> None:
-        exits, other = made(), made(seed=2)
+        exits, other = make_exits(), make_exits(seed=2)
         expected = (other if any(points) else exits)(features(7))
         exits.copy_points(other, torch.tensor(points))
-        for found, answer in zip(exits(features(7)), expected, strict=True):
-            assert torch.equal(found, answer)
+        for actual, answer in zip(exits(features(7)), expected, strict=True):
+            assert torch.equal(actual, answer)
 
     def test_all_share_it(self) -> None:
-        exits = made()
+        exits = make_exits()
         assert exits.take(0, 3) is exits
 
     def test_refuses_exits_that_cost_weights_have_of_their_own(self) -> None:
@@ -104,8 +104,8 @@ class TestPoints:
 
 
 def test_costs_by_hand() -> None:
-    # A linear layer and a softmax to carry; to answer, a product an exit so far, and a bias.
-    exits = made()
+    # Carrying is a linear layer and a softmax; answering is one product per exit so far, and a bias.
+    exits = make_exits()
     assert [exits.mul_adds(stage) for stage in STAGES] == [
         (7 * K + 3 * K, K + K),
         (6 * K + 3 * K, 2 * K + K),

@@ -13,25 +13,25 @@ def logits(*shape: int, seed: int = 0) -> Tensor:
 
 @each("shape", [(3, 5, 4, 7), (1, 5, 4, 2), (2, 1, 1, 10), (5, 4, 3)])
 def test_statistics_and_their_gradients(shape: tuple[int, ...]) -> None:
-    given = logits(*shape).requires_grad_()
+    inputs = logits(*shape).requires_grad_()
     weights = logits(*shape[:-1], 4, seed=1)
-    found, expected = differentiable_evidence(log_probabilities(given)), evidence(log_probabilities(given))
-    assert torch.equal(found, expected)
-    gradients = [torch.autograd.grad((weights * one).sum(), [given])[0] for one in (found, expected)]
+    actual, expected = differentiable_evidence(log_probabilities(inputs)), evidence(log_probabilities(inputs))
+    assert torch.equal(actual, expected)
+    gradients = [torch.autograd.grad((weights * outputs).sum(), [inputs])[0] for outputs in (actual, expected)]
     torch.testing.assert_close(*gradients)
     assert gradients[0].abs().max() > 0.01
 
 
 @each("statistic", range(4))
 def test_by_finite_differences(statistic: int) -> None:
-    given = logits(2, 3, 2, 5, seed=2).requires_grad_()
+    inputs = logits(2, 3, 2, 5, seed=2).requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda values: differentiable_evidence(log_probabilities(values))[..., statistic], (given,)
+        lambda values: differentiable_evidence(log_probabilities(values))[..., statistic], (inputs,)
     )
 
 
 def test_answers_that_are_certain() -> None:
     # The other probabilities vanish in single precision.
-    given = torch.tensor([[[200.0, 0.0, -50.0]]], requires_grad=True)
-    (found,) = torch.autograd.grad(differentiable_evidence(log_probabilities(given)).sum(), [given])
-    torch.testing.assert_close(found, torch.zeros(1, 1, 3))
+    inputs = torch.tensor([[[200.0, 0.0, -50.0]]], requires_grad=True)
+    (actual,) = torch.autograd.grad(differentiable_evidence(log_probabilities(inputs)).sum(), [inputs])
+    torch.testing.assert_close(actual, torch.zeros(1, 1, 3))

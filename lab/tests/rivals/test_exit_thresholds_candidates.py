@@ -17,9 +17,9 @@ def test_shares_are_a_geometric_series(active: tuple[int, ...]) -> None:
         ratio = step / 20
         total = sum(ratio**power for power in range(1, len(active) + 1))
         expected = [COUNT * ratio**power / total for power in range(1, len(active) + 1)]
-        # Parts of a sample stay, and land at the last exit.
-        for found, wanted in zip(counts[:-1].tolist(), expected, strict=False):
-            assert wanted - 1 <= found <= wanted + 2e-3
+        # Fractions of a sample stay, and leave at the last exit.
+        for actual, target in zip(counts[:-1].tolist(), expected, strict=False):
+            assert target - 1 <= actual <= target + 2e-3
         assert expected[-1] - 0.01 <= counts[-1] <= expected[-1] + len(active)
 
 

@@ -1,4 +1,4 @@
-"""The mixture against the recursion it stands for."""
+"""The loss of the mixture, compared with the recursion of the papers."""
 
 from itertools import product
 
@@ -13,20 +13,20 @@ RELATIVE = torch.tensor([0.2, 0.5, 0.6, 1.0], dtype=torch.float64)
 PRICES = torch.tensor([0.0, 0.5, 4.0], dtype=torch.float64)
 
 
-def drawn(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities `W x N x L x K`, gate logits `W x N x (L-1)`, labels."""
+def draw_example(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Return probabilities `W x N x L x K`, gate logits `W x N x (L-1)` and labels."""
     draw = torch.Generator().manual_seed(seed)
     p = torch.randn(W, N, L, K, dtype=torch.float64, generator=draw).softmax(-1)
     return p, torch.randn(W, N, L - 1, dtype=torch.float64, generator=draw), torch.arange(N) % K
 
 
-def picked(p: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropies `W x N x L`."""
+def cross_entropies(p: Tensor, labels: Tensor) -> Tensor:
+    """Return cross-entropies `W x N x L`."""
     return -p[:, torch.arange(N), :, labels].permute(1, 0, 2).log()
 
 
 def by_recursion(p: Tensor, gate_logits: Tensor, labels: Tensor) -> Tensor:
-    """As the papers write it, on whole answers, from the last exit backwards."""
+    """Compute the loss as the papers write it, on whole answers, from the last exit backwards."""
     h = gate_logits.sigmoid()
     answer, cost = p[..., -1, :], RELATIVE[-1].expand(W, N)
     for exit in reversed(range(L - 1)):
@@ -38,39 +38,39 @@ def by_recursion(p: Tensor, gate_logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def test_is_the_recursion() -> None:
-    p, gate_logits, labels = drawn()
-    found = branching_loss(picked(p, labels), gate_logits, RELATIVE, PRICES)
-    torch.testing.assert_close(found, by_recursion(p, gate_logits, labels))
+    p, gate_logits, labels = draw_example()
+    actual = branching_loss(cross_entropies(p, labels), gate_logits, RELATIVE, PRICES)
+    torch.testing.assert_close(actual, by_recursion(p, gate_logits, labels))
 
 
 def test_is_the_sum_over_all_ways_to_go() -> None:
-    p, gate_logits, labels = drawn(1)
+    p, gate_logits, labels = draw_example(1)
     h = gate_logits.sigmoid()
     for w, n in product(range(W), range(N)):
         likelihood, cost = 0.0, 0.0
-        for opened in product((False, True), repeat=L - 1):  # every gate open or shut, whoever gets to it
+        for opened in product((False, True), repeat=L - 1):  # every gate open or shut
             chance = 1.0
             for exit, is_open in enumerate(opened):
                 chance *= float(h[w, n, exit] if is_open else 1 - h[w, n, exit])
             left = opened.index(True) if any(opened) else L - 1
             likelihood += chance * float(p[w, n, left, labels[n]])
             cost += chance * float(RELATIVE[left])
-        losses = picked(p, labels)[w : w + 1, n : n + 1]
-        found = branching_loss(losses, gate_logits[w : w + 1, n : n + 1], RELATIVE, PRICES[w : w + 1])
+        losses = cross_entropies(p, labels)[w : w + 1, n : n + 1]
+        actual = branching_loss(losses, gate_logits[w : w + 1, n : n + 1], RELATIVE, PRICES[w : w + 1])
         expected = float(PRICES[w]) * cost - torch.tensor(likelihood).log().item()
-        assert found.item() == pytest.approx(expected)
+        assert actual.item() == pytest.approx(expected)
 
 
 def test_gradients_are_those_of_the_recursion() -> None:
-    p, gate_logits, labels = drawn(2)
+    p, gate_logits, labels = draw_example(2)
     for leaf in (p, gate_logits):
         leaf.requires_grad_()
-    found = torch.autograd.grad(
-        branching_loss(picked(p, labels), gate_logits, RELATIVE, PRICES).sum(), [p, gate_logits]
+    actual = torch.autograd.grad(
+        branching_loss(cross_entropies(p, labels), gate_logits, RELATIVE, PRICES).sum(), [p, gate_logits]
     )
     expected = torch.autograd.grad(by_recursion(p, gate_logits, labels).sum(), [p, gate_logits])
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other)
+    for gradient, target in zip(actual, expected, strict=True):
+        torch.testing.assert_close(gradient, target)
 
 
 def test_gates_that_are_sure_pick_one_exit() -> None:
@@ -78,12 +78,12 @@ def test_gates_that_are_sure_pick_one_exit() -> None:
     for exit in range(L):
         gates = torch.full((1, 1, L - 1), -1e4)
         gates[..., exit:] = 1e4
-        found = branching_loss(losses, gates, RELATIVE.float(), torch.tensor([2.0]))
-        assert found.item() == pytest.approx(2**exit + 2 * float(RELATIVE[exit]))
+        actual = branching_loss(losses, gates, RELATIVE.float(), torch.tensor([2.0]))
+        assert actual.item() == pytest.approx(2**exit + 2 * float(RELATIVE[exit]))
 
 
 def test_shared_classifiers_serve_all_cost_weights() -> None:
-    p, gate_logits, labels = drawn(3)
-    losses = picked(p, labels)[:1]
-    found = branching_loss(losses, gate_logits, RELATIVE, PRICES)
-    torch.testing.assert_close(found, branching_loss(losses.expand(W, N, L), gate_logits, RELATIVE, PRICES))
+    p, gate_logits, labels = draw_example(3)
+    losses = cross_entropies(p, labels)[:1]
+    actual = branching_loss(losses, gate_logits, RELATIVE, PRICES)
+    torch.testing.assert_close(actual, branching_loss(losses.expand(W, N, L), gate_logits, RELATIVE, PRICES))

@@ -9,8 +9,8 @@ from offramp_bench.rivals.patience import PatiencePolicy
 from tests.cases import each
 
 
-def first(row: list[int], patience: int) -> int | None:
-    """The first exit at which the last `patience` + 1 labels are one."""
+def first_exit(row: list[int], patience: int) -> int | None:
+    """Return the first exit at which the last `patience` + 1 labels are equal."""
     for exit in range(patience, len(row)):
         if len(set(row[exit - patience : exit + 1])) == 1:
             return exit
@@ -28,7 +28,7 @@ class TestPatiencePolicy:
             if bool(leave):
                 left = exit
                 break
-        assert left == first(row, patience)
+        assert left == first_exit(row, patience)
 
     def test_more_patience_leaves_later(self) -> None:
         rows = torch.randint(2, (200, 8), generator=torch.Generator().manual_seed(0))
@@ -36,12 +36,12 @@ class TestPatiencePolicy:
         exits = []
         for patience in range(4):
             carry = policy.initial_carry(torch.zeros(200))
-            when = torch.full((200,), 8)
+            left = torch.full((200,), 8)
             for exit in range(8):
-                seen = Observation(prediction=rows[:, exit])
-                leave, carry = policy.step(seen, carry, {"patience": torch.tensor(float(patience))})
-                when = torch.where(leave & (when == 8), exit, when)
-            exits.append(when)
+                observation = Observation(prediction=rows[:, exit])
+                leave, carry = policy.step(observation, carry, {"patience": torch.tensor(float(patience))})
+                left = torch.where(leave & (left == 8), exit, left)
+            exits.append(left)
         assert (exits[0] == 0).all()
         for earlier, later in pairwise(exits):
             assert (earlier < later).logical_or(later == 8).all()

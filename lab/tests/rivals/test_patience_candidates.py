@@ -9,4 +9,4 @@ def test_from_leaving_at_once_to_staying() -> None:
     assert (exits[0] == 0).all()
     assert (exits[-1] == EXITS - 1).all()
     for patience, row in enumerate(exits[:-1]):
-        assert int(row.min()) == patience  # those who are predicted alike throughout
+        assert int(row.min()) == patience  # samples with equal predictions at all exits

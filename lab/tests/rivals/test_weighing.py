@@ -45,13 +45,13 @@ class TestWeights:
 
     def test_no_gradient_passes_through_the_losses(self) -> None:
         losses = torch.rand(7, 2, dtype=torch.float64, requires_grad=True)
-        (found,) = torch.autograd.grad(sample_weights(network(), losses).square().sum(), [losses], allow_unused=True)
-        assert found is None
+        (actual,) = torch.autograd.grad(sample_weights(network(), losses).square().sum(), [losses], allow_unused=True)
+        assert actual is None
 
 
 class TestShares:
     def test_are_geometric_and_the_last_takes_the_rest(self) -> None:
-        # r = 3/4 over 4 exits: 1, .75, .5625, .4219 of 2.7344, of 100 samples 36.57, 27.43, 20.57 and the rest.
+        # r = 3/4 over 4 exits: 1, 0.75, 0.5625, 0.4219 of 2.7344, of 100 samples 36.57, 27.43, 20.57 and the rest.
         draw = torch.rand(100, 4, generator=torch.Generator().manual_seed(0))
         assert leave_by_shares(draw).bincount().tolist() == [36, 27, 20, 17]
 
@@ -74,33 +74,33 @@ class TestShares:
         assert leave_by_shares(torch.rand(3, 1)).tolist() == [0, 0, 0]
 
 
-def by_hand(exits: LinearExits, weigher: nn.Module, taught: Batch, judged: Batch) -> float:
-    """The loss after the step really taken, on a copy, with every quantity written out."""
-    moved = deepcopy(exits)
+def by_hand(exits: LinearExits, weigher: nn.Module, train_batch: Batch, meta_batch: Batch) -> float:
+    """Return the loss after a real step, on a copy of the exits, with every quantity written out."""
+    stepped_exits = deepcopy(exits)
     losses = []
     for stage, start in ((0, 0), (1, 4)):
-        weight, bias = moved.weights[str(stage)], moved.biases[str(stage)]
-        inputs = taught.features[:, start : start + WIDTHS[stage]]
-        losses.append(F.cross_entropy(inputs @ weight[:, 0].T + bias[:, 0], taught.labels, reduction="none"))
+        weight, bias = stepped_exits.weights[str(stage)], stepped_exits.biases[str(stage)]
+        inputs = train_batch.features[:, start : start + WIDTHS[stage]]
+        losses.append(F.cross_entropy(inputs @ weight[:, 0].T + bias[:, 0], train_batch.labels, reduction="none"))
     matrix = torch.stack(losses, 1)
     raw = weigher(matrix.detach())
     weights = (1 + 0.3 * (raw - raw.mean())).detach()
-    optimizer = torch.optim.SGD(moved.parameters(), lr=RATE)
-    torch.autograd.backward((weights * matrix).sum() / len(taught.labels))
+    optimizer = torch.optim.SGD(stepped_exits.parameters(), lr=RATE)
+    torch.autograd.backward((weights * matrix).sum() / len(train_batch.labels))
     optimizer.step()
     with torch.no_grad():
-        answers = [answer[0] for answer in moved(judged.features)] + [judged.own_logits[2]]
+        answers = [answer[0] for answer in stepped_exits(meta_batch.features)] + [meta_batch.own_logits[2]]
         p = torch.stack([answer.softmax(1) for answer in answers], 1)
         exits_taken = leave_by_shares(p.amax(2))
-        rows = torch.arange(len(judged.labels))
-        return float(-p[rows, exits_taken, judged.labels].log().mean())
+        rows = torch.arange(len(meta_batch.labels))
+        return float(-p[rows, exits_taken, meta_batch.labels].log().mean())
 
 
 class TestMetaLoss:
     def test_is_the_loss_after_the_step(self) -> None:
-        exits, weigher, taught, judged = make_exits(), network(), batch(20, 0), batch(24, 1)
-        found = meta_loss(exits, weigher, taught, judged, rate=RATE)
-        assert found.item() == pytest.approx(by_hand(exits, weigher, taught, judged), rel=1e-9)
+        exits, weigher, train_batch, meta_batch = make_exits(), network(), batch(20, 0), batch(24, 1)
+        actual = meta_loss(exits, weigher, train_batch, meta_batch, rate=RATE)
+        assert actual.item() == pytest.approx(by_hand(exits, weigher, train_batch, meta_batch), rel=1e-9)
 
     def test_the_exits_stay_as_they_are(self) -> None:
         exits, before = make_exits(), make_exits().state_dict()
@@ -108,16 +108,16 @@ class TestMetaLoss:
         assert all(torch.equal(value, before[key]) for key, value in exits.state_dict().items())
 
     def test_its_gradient_is_that_of_finite_differences(self) -> None:
-        exits, weigher, taught, judged = make_exits(), network(), batch(20, 0), batch(24, 1)
+        exits, weigher, train_batch, meta_batch = make_exits(), network(), batch(20, 0), batch(24, 1)
         last = [module for module in weigher.modules() if isinstance(module, nn.Linear)][-1]
         learned: list[Tensor] = [last.weight, last.bias]
-        found = torch.autograd.grad(meta_loss(exits, weigher, taught, judged, rate=RATE), learned)
-        for parameter, gradient in zip(learned, found, strict=True):
+        actual = torch.autograd.grad(meta_loss(exits, weigher, train_batch, meta_batch, rate=RATE), learned)
+        for parameter, gradient in zip(learned, actual, strict=True):
             for index in [(0,) * parameter.ndim, (1,) * parameter.ndim]:
                 ends = []
                 for change in (1e-4, -1e-4):
                     parameter.data[index] += change
-                    ends.append(by_hand(exits, weigher, taught, judged))
+                    ends.append(by_hand(exits, weigher, train_batch, meta_batch))
                     parameter.data[index] -= change
                 difference = (ends[0] - ends[1]) / 2e-4
                 assert difference != 0
@@ -130,7 +130,7 @@ class TestMetaLoss:
 
 
 def test_losses_are_those_of_the_trained_exits() -> None:
-    exits, taught = make_exits(), batch(20, 0)
-    found = exit_losses(exits, taught)
-    for exit, answer in enumerate(exits(taught.features)):
-        torch.testing.assert_close(found[:, exit], F.cross_entropy(answer[0], taught.labels, reduction="none"))
+    exits, train_batch = make_exits(), batch(20, 0)
+    actual = exit_losses(exits, train_batch)
+    for exit, answer in enumerate(exits(train_batch.features)):
+        torch.testing.assert_close(actual[:, exit], F.cross_entropy(answer[0], train_batch.labels, reduction="none"))

@@ -50,14 +50,14 @@ def test_the_second_classifier_minimises_its_own_loss() -> None:
 def test_the_ensembles_learn(method: Any) -> None:
     fit, tune = clusters(2000), clusters(90, seed=1)
     exits = method(fit, tune, COSTS, LONGER).exits
-    begun = EnsembledExits(exits.exits)
+    initial_exits = EnsembledExits(exits.exits)
     batch = next(fit.in_order(batch_size=2000))
 
     def losses(ensemble: EnsembledExits) -> list[float]:
         return [float(F.cross_entropy(answer[0], batch.labels)) for answer in ensemble(batch.features)]
 
     with torch.no_grad():
-        learned, start = losses(exits), losses(begun)
+        learned, start = losses(exits), losses(initial_exits)
     assert learned[0] < start[0]  # of one exit, a temperature and biases
     assert learned[1] < start[1]
     # 250 steps of Adam at a rate that falls from 1e-2 to 0 lead no further than half of 250 times that.

@@ -65,7 +65,7 @@ def tuning(
     priced: Costs | None = None,
     gated: bool = True,
 ) -> Tuning:
-    """What a choice of points may look at; gates as they are drawn."""
+    """Return the view of the tune split that policies choose points on, with untrained gates."""
     exits = outcomes.predictions.shape[-1]
     torch.manual_seed(3)
     classifiers = LinearExits((2,) * exits, tuple(range(exits - 1)), outcomes.num_classes)
@@ -82,5 +82,5 @@ def by_threshold(outcomes: Outcomes, **options: Any) -> list[OperatingPoint]:
 
 
 def candidates(policy: str, given: Tuning) -> list[OperatingPoint]:
-    """What a policy offers."""
+    """Return the operating points that a policy offers."""
     return POLICIES.get(policy).candidates(given)

@@ -1,4 +1,4 @@
-"""What the conversion to ONNX takes: one table of operators, and one trace of each part of ours."""
+"""The conversion to ONNX builds the table of operators once and traces each of our parts once."""
 
 from collections.abc import Callable
 from pathlib import Path

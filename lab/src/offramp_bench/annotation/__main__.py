@@ -1,12 +1,15 @@
-"""Calls to an expensive model, their guarantees, and the job that makes them.
+"""Measure annotation with an expensive model: its calls, guarantees, kills, memory and estimated bills.
 
     python -m offramp_bench.annotation [--check] [--only banking77 clinc150 killed memory dry_run mixed] [--into FOLDER]
 
-The tuned MiniLM plays the expensive model: no language model can be reached from here. Banking77, CLINC150: calls,
-everything counted, beside BARGAIN's with the same cheap member; broken guarantees over a thousand samples drawn again;
-CPU of learning. Killed: a job over 10,000 inputs through a local server that fails one request in ten, killed ten
-times. Memory: 10,000 and 1,000,000 embeddings. Dry run: estimated bills beside real ones. Mixed: a network with exits,
-a function and a language model as one cascade. Parts are kept in FOLDER, so that each may be run by itself.
+The tuned MiniLM plays the expensive model, because no language model can be reached from here.
+* banking77, clinc150: all calls, beside those of BARGAIN with the same cheap member; the share of broken guarantees
+  over a thousand random samples; CPU time of learning.
+* killed: a job over 10,000 inputs through a local server that fails one request in ten; the job is killed ten times.
+* memory: jobs with 10,000 and 1,000,000 embeddings.
+* dry_run: estimated bills beside real ones.
+* mixed: a network with exits, a function and a language model as one cascade.
+Results of each part are kept in FOLDER, so that parts can be run one by one.
 """
 
 import json
@@ -30,11 +33,11 @@ PARTS = {
     "dry_run": ("dry_run",),
     "mixed": ("mixed",),
 }
-"""Each is a module of this package with a function of its name that gives figures and bars, and its arguments."""
+"""For each part, a module of this package with a function of the same name, and the arguments of that function."""
 
 
 def run(name: str) -> dict[str, Any]:
-    """Return one part, as JSON can hold it.
+    """Measure one part, and return its figures and bars as JSON can hold them.
 
     Args:
         name: One of PARTS.
@@ -55,9 +58,9 @@ def main() -> int:
     for name in arguments.only:
         say(f"measuring {name}")
         write_json(files[name], run(name))
-    kept = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
-    bars = [Bar(f"{part}: {name}", *rest) for part, found in kept.items() for name, *rest in found["bars"]]
-    return report({name: found["figures"] for name, found in kept.items()}, bars, check=arguments.check)
+    parts = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    bars = [Bar(f"{part}: {name}", *rest) for part, results in parts.items() for name, *rest in results["bars"]]
+    return report({name: results["figures"] for name, results in parts.items()}, bars, check=arguments.check)
 
 
 if __name__ == "__main__":

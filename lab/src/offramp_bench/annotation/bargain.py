@@ -1,4 +1,4 @@
-"""The peer: BARGAIN, which bounds the disagreement of a cheap model's answers by sampling at growing thresholds."""
+"""The peer: BARGAIN, which bounds the disagreement of a cheap model by sampling at increasing thresholds."""
 
 from typing import Any
 
@@ -6,21 +6,21 @@ import numpy as np
 import numpy.typing as npt
 from BARGAIN import BARGAIN_A, Oracle, Proxy
 
-__all__ = ["TRIED", "calls_of"]
+__all__ = ["THRESHOLD_COUNTS", "count_calls"]
 
-TRIED = (20, 50, 100)
-"""Numbers of thresholds that are tried; the best counts."""
+THRESHOLD_COUNTS = (20, 50, 100)
+"""Numbers of thresholds that are tried; the figure is that of the best."""
 
 
 class _Cheap(Proxy):  # type: ignore[misc]
-    def __init__(self, said: npt.NDArray[np.int64], confidence: npt.NDArray[np.float64]) -> None:
+    def __init__(self, answers: npt.NDArray[np.int64], confidence: npt.NDArray[np.float64]) -> None:
         super().__init__(verbose=False)
-        self.said, self.confidence = said, confidence
+        self.answers, self.confidence = answers, confidence
 
     def get_preds_and_scores(self, indxs: Any, data_records: Any) -> tuple[Any, Any]:
-        """Look the answers up, rather than in a thread each."""
+        """Look the answers up, without the threads of BARGAIN."""
         rows = np.asarray(indxs, np.int64)
-        return self.said[rows], self.confidence[rows]
+        return self.answers[rows], self.confidence[rows]
 
 
 class _Expensive(Oracle):  # type: ignore[misc]
@@ -37,8 +37,8 @@ class _Expensive(Oracle):  # type: ignore[misc]
         return self.truth[np.asarray(indxs, np.int64)] == proxy_outputs
 
 
-def calls_of(
-    said: npt.NDArray[np.int64],
+def count_calls(
+    answers: npt.NDArray[np.int64],
     confidence: npt.NDArray[np.float64],
     truth: npt.NDArray[np.int64],
     *,
@@ -46,18 +46,18 @@ def calls_of(
     thresholds: int,
     seed: int,
 ) -> tuple[int, int]:
-    """Return the inputs that BARGAIN asks the expensive model for, and the answers that differ.
+    """Return the number of inputs that BARGAIN sends to the expensive model, and the number of answers that differ.
 
     Args:
-        said: `n` answers of the cheap model.
+        answers: `n` answers of the cheap model.
         confidence: `n` confidences.
         truth: `n` answers of the expensive model.
         max_drop: Share of the n answers that may differ.
-        thresholds: M, one of TRIED.
+        thresholds: M, one of THRESHOLD_COUNTS.
         seed: Seed of its samples.
     """
     peer = BARGAIN_A(
-        _Cheap(said, confidence),
+        _Cheap(answers, confidence),
         _Expensive(truth),
         target=1 - max_drop,
         delta=0.05,
@@ -65,5 +65,5 @@ def calls_of(
         verbose=False,
         seed=seed,
     )
-    output, asked = peer.process(np.arange(len(truth)), return_oracle_usage=True)
-    return int(np.sum(asked)), int((np.asarray(output, np.int64) != truth).sum())
+    output, calls = peer.process(np.arange(len(truth)), return_oracle_usage=True)
+    return int(np.sum(calls)), int((np.asarray(output, np.int64) != truth).sum())

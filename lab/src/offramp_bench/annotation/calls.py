@@ -1,4 +1,4 @@
-"""Calls to the expensive model, everything counted, beside BARGAIN's with the same cheap member; broken guarantees."""
+"""All calls to the expensive model, beside those of BARGAIN with the same cheap member, and broken guarantees."""
 
 import json
 import time
@@ -13,19 +13,19 @@ from offramp.annotation._job import Job
 from offramp.annotation._sampling import Scope
 from offramp.model._model import EarlyExitModel
 from offramp_bench import places
-from offramp_bench.annotation.bargain import TRIED, calls_of
+from offramp_bench.annotation.bargain import THRESHOLD_COUNTS, count_calls
 from offramp_bench.annotation.jobs import Redraw, learn
 from offramp_bench.annotation.rows import AnnotationRows, load_rows
 from offramp_bench.bars import Bar, say
 from offramp_bench.json_files import write_json
 
-__all__ = ["SEEDS", "calls", "kept_fit"]
+__all__ = ["SEEDS", "cached_fit", "calls"]
 
 SEEDS = 8
 """Fits per dataset and scope, each with its own random samples."""
 
 REDRAWS = 125
-"""Draws of the guarantee's sample per fit: a thousand in all."""
+"""Draws of the guarantee's sample per fit: a thousand per dataset and scope."""
 
 LEVELS = (0.05, 0.02, 0.01)
 """Shares of answers that may differ."""
@@ -49,15 +49,15 @@ def calls(task: str) -> tuple[dict[str, Any], list[Bar]]:
     Args:
         task: "banking77" or "clinc150".
     """
-    cells = [kept_fit(task, seed, scope) for seed in range(SEEDS) for scope in SCOPES]
+    cells = [cached_fit(task, seed, scope) for seed in range(SEEDS) for scope in SCOPES]
     figures: dict[str, Any] = {"rows": len(load_rows(task).texts), "cpu_s": [cell["cpu_s"] for cell in cells]}
     for scope in SCOPES:
         figures[scope] = _summarise([cell for cell in cells if cell["scope"] == scope])
     return figures, _bars(task, figures)
 
 
-def kept_fit(task: str, seed: int, scope: Scope) -> dict[str, Any]:
-    """Return what was measured of a fit; measure it only if no earlier run did. Delete the files to measure again.
+def cached_fit(task: str, seed: int, scope: Scope) -> dict[str, Any]:
+    """Return the figures of a fit, measured or read from the file of an earlier run; delete the files to measure again.
 
     Args:
         task: "banking77" or "clinc150".
@@ -66,13 +66,13 @@ def kept_fit(task: str, seed: int, scope: Scope) -> dict[str, Any]:
     """
     file = places.CACHE / "annotation" / "fits" / f"{task}-{seed}-{scope}.json"
     if not file.exists():
-        write_json(file, one_fit(load_rows(task), seed, scope))
-    kept: dict[str, Any] = json.loads(file.read_text())
-    return kept
+        write_json(file, measure_fit(load_rows(task), seed, scope))
+    figures: dict[str, Any] = json.loads(file.read_text())
+    return figures
 
 
-def one_fit(rows: AnnotationRows, seed: int, scope: Scope) -> dict[str, Any]:
-    """Learn once, then draw the guarantee's sample again and again; with BARGAIN where a set is guaranteed.
+def measure_fit(rows: AnnotationRows, seed: int, scope: Scope) -> dict[str, Any]:
+    """Learn once, then draw the guarantee's sample many times; measure BARGAIN too if these inputs are the scope.
 
     Args:
         rows: The rows.
@@ -80,14 +80,14 @@ def one_fit(rows: AnnotationRows, seed: int, scope: Scope) -> dict[str, Any]:
         scope: Scope of the guarantee.
     """
     with TemporaryDirectory() as folder:
-        began = time.process_time()
+        start = time.process_time()
         job, model = learn(rows, Path(folder), seed=seed, scope=scope)
-        cpu_s = time.process_time() - began
+        cpu_s = time.process_time() - start
         redraw = Redraw(job, model, rows.answers)
     levels: dict[str, dict[str, Any]] = {}
     for max_drop in LEVELS:
-        drawn = [_draw(redraw, model, REDRAWS * seed + number, max_drop) for number in range(REDRAWS)]
-        levels[str(max_drop)] = {"draws": drawn}
+        draws = [_draw(redraw, model, REDRAWS * seed + number, max_drop) for number in range(REDRAWS)]
+        levels[str(max_drop)] = {"draws": draws}
         if scope == "inputs" and max_drop in LEVELS[:2]:
             levels[str(max_drop)]["peer"] = _peer(redraw, job, model, seed, max_drop)
     say(f"{rows.num_classes} classes, seed {seed}, {scope}: learned in {cpu_s:.0f} s of CPU")
@@ -95,7 +95,7 @@ def one_fit(rows: AnnotationRows, seed: int, scope: Scope) -> dict[str, Any]:
 
 
 def _draw(redraw: Redraw, model: EarlyExitModel, seed: int, max_drop: float) -> dict[str, Any]:
-    """Return the share that was asked, and the disagreement, of one draw; both None where nothing is guaranteed."""
+    """Return the share of inputs that are asked, and the disagreement, of one draw; both None without a guarantee."""
     redraw.draw(seed, max_drop=max_drop)
     chosen, guarantee = redraw.guarantee(model)
     if guarantee is None:
@@ -105,20 +105,22 @@ def _draw(redraw: Redraw, model: EarlyExitModel, seed: int, max_drop: float) -> 
 
 
 def _peer(redraw: Redraw, job: Job, model: EarlyExitModel, seed: int, max_drop: float) -> dict[str, float]:
-    """Return BARGAIN's share of calls by its number of thresholds, the answers to learn from included.
+    """Return BARGAIN's share of calls by its number of thresholds, the label budget included.
 
-    The errors that all inputs may have are allowed among those that were not asked to learn from.
+    The inputs outside the label budget may have all the errors that are allowed for all inputs.
     """
     redraw.draw(0, max_drop=max_drop)
-    left = np.flatnonzero(redraw._unasked())
-    ((_, answers),) = redraw._outcomes(model, left)
-    said, confidence = answers.predictions[0, :, -2].numpy(), answers.confidence[0, :, -2].double().numpy()
+    rows = np.flatnonzero(redraw._unasked())
+    ((_, answers),) = redraw._outcomes(model, rows)
+    predictions, confidence = answers.predictions[0, :, -2].numpy(), answers.confidence[0, :, -2].double().numpy()
     total = len(redraw.contents)
-    allowed = max_drop * total / len(left)
+    allowed_drop = max_drop * total / len(rows)
     shares = {}
-    for thresholds in TRIED:
-        asked, _ = calls_of(said, confidence, redraw.truth[left], max_drop=allowed, thresholds=thresholds, seed=seed)
-        shares[str(thresholds)] = (job.learning + asked) / total
+    for thresholds in THRESHOLD_COUNTS:
+        num_calls, _ = count_calls(
+            predictions, confidence, redraw.truth[rows], max_drop=allowed_drop, thresholds=thresholds, seed=seed
+        )
+        shares[str(thresholds)] = (job.learning + num_calls) / total
     return shares
 
 
@@ -127,21 +129,21 @@ def _summarise(cells: list[dict[str, Any]]) -> dict[str, Any]:
     rows = {}
     for max_drop in map(str, LEVELS):
         draws = [draw for cell in cells for draw in cell["levels"][max_drop]["draws"]]
-        given = [draw for draw in draws if draw["asked"] is not None]
-        asked = [draw["asked"] for draw in given] or [1.0]
+        committed = [draw for draw in draws if draw["asked"] is not None]
+        asked = [draw["asked"] for draw in committed] or [1.0]
         by_fit = [
             fmean(1.0 if draw["asked"] is None else draw["asked"] for draw in cell["levels"][max_drop]["draws"])
             for cell in cells
         ]
         peers = [cell["levels"][max_drop]["peer"] for cell in cells if "peer" in cell["levels"][max_drop]]
-        by_thresholds = {tried: fmean(peer[tried] for peer in peers) for tried in peers[0]} if peers else {}
+        by_thresholds = {count: fmean(peer[count] for peer in peers) for count in peers[0]} if peers else {}
         rows[max_drop] = {
-            "committed": len(given) / len(draws),
-            "broken": sum(draw["loss"] > float(max_drop) for draw in given) / len(draws),
+            "committed": len(committed) / len(draws),
+            "broken": sum(draw["loss"] > float(max_drop) for draw in committed) / len(draws),
             "asked": fmean(1.0 if draw["asked"] is None else draw["asked"] for draw in draws),
             "asked_by_fit": [min(by_fit), max(by_fit)],
             "asked_quantiles": np.quantile(asked, [0.05, 0.5, 0.95]).tolist(),
-            "loss": fmean(draw["loss"] for draw in given) if given else None,
+            "loss": fmean(draw["loss"] for draw in committed) if committed else None,
             "bargain": by_thresholds,
         }
     return rows

@@ -8,8 +8,8 @@ from typing import Any
 
 from offramp.annotation._estimate import estimate_from_start
 from offramp_bench import places
-from offramp_bench.annotation.calls import SEEDS, kept_fit
-from offramp_bench.annotation.jobs import job_on
+from offramp_bench.annotation.calls import SEEDS, cached_fit
+from offramp_bench.annotation.jobs import make_job
 from offramp_bench.annotation.rows import load_rows
 from offramp_bench.bars import Bar, say
 from offramp_bench.json_files import write_json
@@ -20,31 +20,31 @@ REDRAWS = {"banking77": 200, "clinc150": 25}
 """Dry runs per dataset, each on its own first answers."""
 
 FIRST_SEED = 1000
-"""Seeds that no job of the other parts has."""
+"""First seed of the dry runs; no job of the other parts has such a seed."""
 
 MAX_DROP = 0.05
 """Share of answers that may differ."""
 
 
 def dry_run() -> tuple[dict[str, Any], list[Bar]]:
-    """Estimate again and again, and compare with the jobs of the parts banking77 and clinc150.
+    """Estimate many bills, and compare them with the jobs of the parts banking77 and clinc150.
 
-    Estimates and jobs have different seeds, so that the answers of one are not those of the other.
+    Estimates and jobs have different seeds, so that they buy different answers.
     """
     figures = {task: _measure(task, count) for task, count in REDRAWS.items()}
-    found = figures["banking77"]
+    banking77 = figures["banking77"]
     return figures, [
-        Bar("banking77: bills outside the 90 % interval", 1 - found["covered"], 0.15),
-        Bar("banking77: median half-width of the interval over the bill", found["half_width"], 0.25),
+        Bar("banking77: bills outside the 90 % interval", 1 - banking77["covered"], 0.15),
+        Bar("banking77: median half-width of the interval over the bill", banking77["half_width"], 0.25),
     ]
 
 
 def _measure(task: str, count: int) -> dict[str, Any]:
-    fits = [kept_fit(task, seed, "inputs") for seed in range(SEEDS)]
+    fits = [cached_fit(task, seed, "inputs") for seed in range(SEEDS)]
     bills = [draw["asked"] for fit in fits for draw in fit["levels"][str(MAX_DROP)]["draws"]]
     covered, widths, errors = [], [], []
     for number in range(count):
-        estimate = kept_estimate(task, number)
+        estimate = cached_estimate(task, number)
         share = bills[number * len(bills) // count]
         bill = estimate["inputs"] if share is None else round(share * estimate["inputs"])
         low, high = estimate["interval"]
@@ -61,8 +61,8 @@ def _measure(task: str, count: int) -> dict[str, Any]:
     }
 
 
-def kept_estimate(task: str, number: int) -> dict[str, Any]:
-    """Return an estimated bill; estimate it only if no earlier run did. Delete the files to estimate again.
+def cached_estimate(task: str, number: int) -> dict[str, Any]:
+    """Return an estimated bill, computed or read from the file of an earlier run; delete the files to estimate again.
 
     Args:
         task: "banking77" or "clinc150".
@@ -72,9 +72,9 @@ def kept_estimate(task: str, number: int) -> dict[str, Any]:
     if not file.exists():
         with (
             TemporaryDirectory() as folder,
-            job_on(load_rows(task), Path(folder), seed=FIRST_SEED + number, scope="inputs", max_drop=MAX_DROP) as job,
+            make_job(load_rows(task), Path(folder), seed=FIRST_SEED + number, scope="inputs", max_drop=MAX_DROP) as job,
         ):
             estimate = estimate_from_start(job, 1000)
         write_json(file, {name: getattr(estimate, name) for name in ("inputs", "asked", "interval")})
-    kept: dict[str, Any] = json.loads(file.read_text())
-    return kept
+    figures: dict[str, Any] = json.loads(file.read_text())
+    return figures

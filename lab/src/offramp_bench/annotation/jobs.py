@@ -1,4 +1,4 @@
-"""Annotation jobs of the benchmark: one that has learned, and its guarantee drawn again."""
+"""Annotation jobs of the benchmark, and new draws of the sample of their guarantee."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -21,7 +21,7 @@ from offramp.model._model import EarlyExitModel
 from offramp.model._outcomes import Outcomes, simulate
 from offramp_bench.annotation.rows import AnnotationRows
 
-__all__ = ["Redraw", "inputs_of", "job_on", "learn", "members_of"]
+__all__ = ["Redraw", "inputs_of", "learn", "make_job", "members_of"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -33,12 +33,12 @@ SAMPLE_AXES = {
 
 
 def inputs_of(rows: AnnotationRows) -> dict[str, Any]:
-    """Return the inputs of a job: what the cheap member reads, and row numbers for the expensive one."""
+    """Return the inputs of a job: embeddings for the cheap member, row numbers for the expensive one."""
     return {"embedding": rows.embeddings, "row": np.arange(len(rows.answers))}
 
 
 def members_of(rows: AnnotationRows) -> Cascade:
-    """Return the cascade: untuned embeddings in front of the tuned MiniLM's answers, looked up."""
+    """Return the cascade: untuned embeddings, then the tuned MiniLM, whose answers are looked up."""
 
     def ask(numbers: Any) -> Any:
         return rows.answers[np.asarray(numbers)]
@@ -59,14 +59,14 @@ def learn(
         scope: Scope of the guarantee.
         label_budget: Answers to buy.
     """
-    with job_on(rows, folder, seed=seed, scope=scope) as job:
+    with make_job(rows, folder, seed=seed, scope=scope) as job:
         return job, job.learn(label_budget)
 
 
-def job_on(
+def make_job(
     rows: AnnotationRows, folder: Path, *, seed: int, scope: Scope, max_drop: float = 0.05
 ) -> AbstractContextManager[Job]:
-    """Open a job that has not asked for anything yet.
+    """Make a job that has not bought any answers yet.
 
     Args:
         rows: The rows.
@@ -91,24 +91,24 @@ def job_on(
 
 
 class Redraw(Job):
-    """A job that has learned, with the sample of its guarantee drawn again; nothing is computed or asked twice.
+    """A job after learning, whose guarantee can draw new samples; no outcome is computed and no answer bought twice.
 
-    A guarantee about future inputs draws with replacement: the rows that were kept from learning are then the whole
-    distribution, and the truth is known.
+    For a guarantee about future inputs, samples are drawn with replacement: the reserved rows are then the whole
+    distribution, and the true disagreement is known.
 
     Args:
         job: The job, after it learned.
-        model: Its model.
+        model: The model of the job.
         truth: `N` answers of the last member.
     """
 
     def __init__(self, job: Job, model: EarlyExitModel, truth: Rows) -> None:
         self.__dict__.update(job.__dict__)
         self.truth = truth
-        self._learned, self._order = dict(job.scores), job.drawing_order
-        self._known = _join([part for _, part in job._outcomes(model, np.arange(len(truth)))])
+        self._learned_scores, self._order = dict(job.scores), job.drawing_order
+        self._all_outcomes = _join([part for _, part in job._outcomes(model, np.arange(len(truth)))])
         self._plans: dict[Any, Plan | None] = {}
-        self._others = job._unreserved()
+        self._unreserved_counts = job._unreserved()
 
     def draw(self, seed: int, *, max_drop: float) -> None:
         """Draw the sample again.
@@ -119,7 +119,7 @@ class Redraw(Job):
         """
         generator = np.random.default_rng(seed)
         self.max_drop, self.sampled, self.drawn = max_drop, 0, 0
-        self.scores, self.failures = dict(self._learned), set()
+        self.scores, self.failures = dict(self._learned_scores), set()
         if self.scope == "inputs":
             self.drawing_order = generator.permutation(self._order)
             return
@@ -127,27 +127,27 @@ class Redraw(Job):
         self.drawing_order = np.concatenate([generator.choice(reserved, self.reserved), others])
 
     def loss(self, model: EarlyExitModel) -> tuple[float, float]:
-        """Return the true disagreement at the model's point, and the share of inputs that were or would be asked.
+        """Return the true disagreement at the model's point, and the share of inputs that go to the last member.
 
         Args:
-            model: The model, at the point that the guarantee is of.
+            model: The model, at the point with the guarantee.
         """
         asked = self._asked()
         inputs = len(self.contents)
-        about = np.sort(self._order[: self.reserved]).astype(np.int64)
+        rows = np.sort(self._order[: self.reserved]).astype(np.int64)
         if self.scope == "inputs":
-            about = np.flatnonzero(self._unasked())
-        ((_, answers),) = self._outcomes(model, about)
+            rows = np.flatnonzero(self._unasked())
+        ((_, answers),) = self._outcomes(model, rows)
         exits = simulate([model.point], answers)[0]
         cheap = (exits < self.last_exit).numpy()
-        said = answers.predictions[0, torch.arange(len(about)), exits].numpy()
-        wrong = int((cheap & (said != self.truth[about])).sum())
+        predictions = answers.predictions[0, torch.arange(len(rows)), exits].numpy()
+        wrong = int((cheap & (predictions != self.truth[rows])).sum())
         if self.scope == "inputs":
             return wrong / inputs, (len(asked) + int((~cheap).sum())) / inputs
-        return wrong / len(about), float((~cheap).mean())
+        return wrong / len(rows), float((~cheap).mean())
 
     def _unreserved(self) -> Counts:
-        return self._others
+        return self._unreserved_counts
 
     def _plan(self, candidates: Sequence[Candidate], unanswered: int, available: int) -> Plan | None:
         key = (self.max_drop, tuple(candidates), unanswered, available)
@@ -162,20 +162,20 @@ class Redraw(Job):
         return np.sort(rows)
 
     def _outcomes(self, model: EarlyExitModel, rows: Rows) -> Iterator[tuple[Rows, Outcomes]]:
-        yield rows, _take(self._known, torch.from_numpy(rows))
+        yield rows, _take(self._all_outcomes, torch.from_numpy(rows))
 
 
 def _join(parts: list[Outcomes]) -> Outcomes:
     """Join outcomes of different samples."""
-    joined: dict[str, Any] = {
+    tensors: dict[str, Any] = {
         name: torch.cat([getattr(part, name) for part in parts], dim=axis) for name, axis in SAMPLE_AXES.items()
     }
-    return replace(parts[0], **joined)
+    return replace(parts[0], **tensors)
 
 
 def _take(outcomes: Outcomes, rows: Tensor) -> Outcomes:
     """Return the outcomes of some samples."""
-    taken: dict[str, Any] = {
+    parts: dict[str, Any] = {
         name: getattr(outcomes, name).index_select(axis, rows) for name, axis in SAMPLE_AXES.items()
     }
-    return replace(outcomes, **taken)
+    return replace(outcomes, **parts)

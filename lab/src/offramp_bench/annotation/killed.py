@@ -1,4 +1,4 @@
-"""A job over 10,000 inputs, one request in ten failing, killed ten times: nothing is lost, nothing is asked twice."""
+"""A job over 10,000 inputs, killed ten times while one request in ten fails: no answer is lost or bought twice."""
 
 import json
 import os
@@ -28,7 +28,7 @@ from offramp_bench.bars import Bar, say
 __all__ = ["killed"]
 
 INPUTS, KILLS = 10_000, 10
-"""Inputs of the job, and how often its process is killed."""
+"""Inputs of the job, and kills of its process."""
 
 FAILURES = {"rate_limit": 0.02, "server_error": 0.02, "reset": 0.02, "malformed": 0.02, "slow": 0.02}
 """One request in ten fails."""
@@ -37,11 +37,11 @@ PRICE = 0.001
 """Price of a reply; malformed ones cost as much."""
 
 IN_FLIGHT = 16
-"""Requests at the same time."""
+"""Largest number of concurrent requests."""
 
 
 def killed() -> tuple[dict[str, Any], list[Bar]]:
-    """Run the job, kill it at random moments, start it again until it ends; then once more with a low cap."""
+    """Run the job, kill and restart it at random moments until it ends; then run it again with a low spending cap."""
     rows = load_rows("clinc150")
     texts = list(dict.fromkeys(rows.texts))[:INPUTS]
     place = {text: number for number, text in enumerate(rows.texts)}
@@ -65,11 +65,11 @@ def _kill_and_restart(path: Path, server: LLMServer, texts: Sequence[str], answe
     draw = random.Random(0)
     moments = sorted(draw.sample(range(100, INPUTS - 100), KILLS))
     cap = 1.1 * PRICE * INPUTS
-    again = kills = 0
+    asked_again = kills = 0
     for moment in [*moments, None]:
         process = subprocess.Popen([sys.executable, "-m", __name__, str(path), str(cap)], env=_environment())
-        kept = _kept_texts(path, texts)
-        began = len(server.asked)
+        kept_texts = _read_kept_texts(path, texts)
+        first_request = len(server.asked)
         while process.poll() is None and (moment is None or len(server.answered) < moment):
             time.sleep(0.02)
         if moment is not None and process.poll() is None:
@@ -78,23 +78,23 @@ def _kill_and_restart(path: Path, server: LLMServer, texts: Sequence[str], answe
             kills += 1
         process.wait()
         time.sleep(0.3)  # requests that it sent are still on their way
-        again += sum(text in kept for text in server.asked[began:])
+        asked_again += sum(text in kept_texts for text in server.asked[first_request:])
         say(f"killed after {len(server.answered):,} answers, {len(server.asked):,} requests")
-    found = json.loads((path / "result.json").read_text())
-    wrong = sum(name != answers[text] for text, name in zip(texts, found["names"], strict=True))
+    result = json.loads((path / "result.json").read_text())
+    wrong = sum(name != answers[text] for text, name in zip(texts, result["names"], strict=True))
     return {
         "inputs": len(texts),
         "requests": len(server.asked),
         "kills": kills,
         "wrong": wrong,
-        "asked_again": again,
-        "spent": found["spent"],
+        "asked_again": asked_again,
+        "spent": result["spent"],
         "cap": cap,
     }
 
 
 def _stop_at_cap(path: Path, server: LLMServer) -> float:
-    """Return the replies by which a job passes a cap of a tenth of the bill."""
+    """Return the number of replies by which a job exceeds a spending cap of a tenth of the bill."""
     cap = 0.1 * PRICE * INPUTS
     job = run_job(path, cap, store=path / "capped")
     assert job is None, "the job did not stop at its cap"
@@ -103,15 +103,15 @@ def _stop_at_cap(path: Path, server: LLMServer) -> float:
     return float((spent - cap) / PRICE)
 
 
-def _kept_texts(path: Path, texts: Sequence[str]) -> set[str]:
+def _read_kept_texts(path: Path, texts: Sequence[str]) -> set[str]:
     """Return the texts whose answers are in the store."""
     store = path / "job" / "answers.sqlite"
     if not store.exists():
         return set()
     with closing(sqlite3.connect(store)) as file:
-        kept = {key for (key,) in file.execute("SELECT input FROM answers")}
+        kept_keys = {key for (key,) in file.execute("SELECT input FROM answers")}
     keys = hash_rows(np.array(texts, dtype=object)).tolist()
-    return {text for text, key in zip(texts, keys, strict=True) if key in kept}
+    return {text for text, key in zip(texts, keys, strict=True) if key in kept_keys}
 
 
 def _environment() -> dict[str, str]:
@@ -119,7 +119,7 @@ def _environment() -> dict[str, str]:
 
 
 def run_job(path: Path, cap: float, *, store: Path) -> Annotation | None:
-    """Annotate everything through the server; None if the cap was reached.
+    """Annotate all inputs through the server, and return the annotation; None if the cap was reached.
 
     Args:
         path: Folder of the inputs.
@@ -141,7 +141,7 @@ def run_job(path: Path, cap: float, *, store: Path) -> Annotation | None:
     members = offramp.cascade(offramp.encoder(field="embedding"), llm)
     inputs = {"embedding": np.load(path / "embeddings.npy"), "text": np.array(texts, dtype=object)}
     try:
-        # So small a drop cannot be guaranteed: the last member is asked for everything.
+        # Such a small drop cannot be guaranteed, so all inputs go to the last member.
         return offramp.annotate(
             inputs,
             members,
@@ -159,6 +159,6 @@ def run_job(path: Path, cap: float, *, store: Path) -> Annotation | None:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    done = run_job(folder, float(sys.argv[2]), store=folder / "job")
-    if done is not None:
-        (folder / "result.json").write_text(json.dumps({"names": done.names, "spent": done.bill.spent}))
+    annotation = run_job(folder, float(sys.argv[2]), store=folder / "job")
+    if annotation is not None:
+        (folder / "result.json").write_text(json.dumps({"names": annotation.names, "spent": annotation.bill.spent}))

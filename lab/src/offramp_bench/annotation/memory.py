@@ -9,7 +9,7 @@ import numpy as np
 
 import offramp
 from offramp_bench.bars import Bar, say
-from offramp_bench.store import memory_of
+from offramp_bench.store import peak_memory_mb
 
 __all__ = ["memory"]
 
@@ -17,7 +17,7 @@ ROWS = (10_000, 1_000_000)
 """Embeddings of the small and of the large job."""
 
 WIDTH, CLASSES = 64, 4
-"""Numbers of an embedding, and classes."""
+"""Width of an embedding, and number of classes."""
 
 
 def memory() -> tuple[dict[str, Any], list[Bar]]:
@@ -34,14 +34,14 @@ def memory() -> tuple[dict[str, Any], list[Bar]]:
                 embeddings[start : start + 10_000] = generator.normal(size=(min(rows - start, 10_000), WIDTH))
             embeddings.flush()
             del embeddings
-            peaks.append(memory_of([sys.executable, "-m", __name__, str(path / f"{rows}.npy")]))
+            peaks.append(peak_memory_mb([sys.executable, "-m", __name__, str(path / f"{rows}.npy")]))
             say(f"memory: {rows:,} embeddings, {peaks[-1]:.0f} MB")
     growth = peaks[1] / peaks[0] - 1
     return {"rows": ROWS, "peak_mb": peaks, "growth": growth}, [Bar("growth of peak memory", growth, 0.10)]
 
 
 def _answer(rows: Any) -> Any:
-    """Return a class that a linear model can learn but for one row in some."""
+    """Return classes that a linear model can learn for all but a few rows."""
     return (np.asarray(rows)[:, :CLASSES] + 0.02 * np.asarray(rows)[:, CLASSES : 2 * CLASSES] ** 3).argmax(1)
 
 

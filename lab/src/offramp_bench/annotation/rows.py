@@ -16,14 +16,13 @@ __all__ = ["SPLITS", "AnnotationRows", "load_rows"]
 SPLITS = {"banking77": ("test",), "clinc150": ("val", "test")}
 """Splits of each dataset that are annotated beside the unseen part of its train split."""
 
-
 BATCH = 100
-"""Texts that a network takes at a time."""
+"""Texts per batch of a network."""
 
 
 @dataclass(frozen=True)
 class AnnotationRows:
-    """Rows to annotate: all that the expensive and the cheap member need to know of them."""
+    """Rows to annotate, with the inputs of the cheap member and the answers of the expensive one."""
 
     texts: list[str]
     """`N` texts."""
@@ -54,13 +53,13 @@ def load_rows(task: str) -> AnnotationRows:
         plain = classifier_of({"head.weight": torch.eye(384), "head.bias": torch.zeros(384)})
         file.parent.mkdir(parents=True, exist_ok=True)
         np.savez(file, embeddings=_run(plain, texts), scores=_run(tuned, texts))
-    with np.load(file) as kept:
-        embeddings, scores = kept["embeddings"], kept["scores"]
+    with np.load(file) as arrays:
+        embeddings, scores = arrays["embeddings"], arrays["scores"]
     return AnnotationRows(texts, embeddings, scores.argmax(1), labels, scores.shape[1])
 
 
 def _run(network: MeanClassifier, texts: list[str]) -> npt.NDArray[np.float32]:
-    """Run a network over texts."""
+    """Return the outputs of a network for texts."""
     tokens, outputs = tokenizer(), []
     with torch.inference_mode():
         for start in range(0, len(texts), BATCH):

@@ -11,7 +11,7 @@ Results = Mapping[str, Any]
 
 
 def measured_block(results: Results) -> str:
-    """Return the table of calls and guarantees, and a line for every other part that was measured.
+    """Return the table of calls and guarantees, and one line for each other part in the results.
 
     Args:
         results: Figures of the benchmark, by part.
@@ -28,14 +28,15 @@ def measured_block(results: Results) -> str:
     ]
     lines = [f"| | {' | '.join(TITLES[task] for task in tasks)} |", "|---" * (len(tasks) + 1) + "|"]
     lines += [f"| {title} | {' | '.join(figure(results[task]) for task in tasks)} |" for title, figure in rows]
-    return "\n".join([*lines, "", *(f"* {tell(results[part])}" for part, tell in SENTENCES.items() if part in results)])
+    sentences = [f"* {write(results[part])}" for part, write in SENTENCES.items() if part in results]
+    return "\n".join([*lines, "", *sentences])
 
 
 def _asked_at(drop: float) -> Callable[[Results], str]:
     def figure(task: Results) -> str:
-        found = task["inputs"][str(drop)]
-        low, _, high = found["asked_quantiles"]
-        return f"{found['asked']:.2f} ({low:.2f} to {high:.2f})"
+        level = task["inputs"][str(drop)]
+        low, _, high = level["asked_quantiles"]
+        return f"{level['asked']:.2f} ({low:.2f} to {high:.2f})"
 
     return figure
 
@@ -52,37 +53,37 @@ def _committed(task: Results) -> str:
     return ", ".join(f"{100 * task[scope]['0.05']['committed']:.0f} %" for scope in ("inputs", "future"))
 
 
-def _killed(found: Results) -> str:
+def _killed(part: Results) -> str:
     return (
-        f"**Killed.** {found['inputs']:,} inputs, one request in ten failing, the process killed {found['kills']} "
-        f"times: {found['wrong']:,} inputs without their answer, {found['asked_again']:,} asked again after their "
-        f"answer was kept, {found['requests']:,} requests in all; a low spending cap was passed by "
-        f"{found['over_cap']:.0f} replies."
+        f"**Killed.** {part['inputs']:,} inputs, one request in ten failing, the process killed {part['kills']} "
+        f"times: {part['wrong']:,} inputs without their answer, {part['asked_again']:,} asked again after their "
+        f"answer was kept, {part['requests']:,} requests in all; a low spending cap was passed by "
+        f"{part['over_cap']:.0f} replies."
     )
 
 
-def _memory(found: Results) -> str:
-    small, large = found["peak_mb"]
+def _memory(part: Results) -> str:
+    small, large = part["peak_mb"]
     return (
-        f"**Memory.** {small:.0f} MB at most with {found['rows'][0]:,} embeddings, {large:.0f} MB with "
-        f"{found['rows'][1]:,}."
+        f"**Memory.** {small:.0f} MB at most with {part['rows'][0]:,} embeddings, {large:.0f} MB with "
+        f"{part['rows'][1]:,}."
     )
 
 
-def _dry_run(found: Results) -> str:
+def _dry_run(tasks: Results) -> str:
     parts = [
         f"{TITLES[task]}: in {100 * part['covered']:.0f} % of {part['dry_runs']} dry runs the bill was within the 90 % "
         f"interval, whose median half-width is {100 * part['half_width']:.0f} % of the bill"
-        for task, part in found.items()
+        for task, part in tasks.items()
     ]
     return f"**Estimated bills**, at 5 %, from 300 answers. {'; '.join(parts)}."
 
 
-def _mixed(found: Results) -> str:
+def _mixed(part: Results) -> str:
     return (
-        f"**A function, a network with exits and a language model as one cascade** (Banking77): {found['asked']:,} of "
-        f"{found['inputs']:,} inputs asked, {100 * found['bill_share']:.0f} % of the bill. On new texts "
-        f"{100 * found['differs_on_test']:.1f} % of the answers differ, for {100 * found['price_share_on_test']:.0f} % "
+        f"**A function, a network with exits and a language model as one cascade** (Banking77): {part['asked']:,} of "
+        f"{part['inputs']:,} inputs asked, {100 * part['bill_share']:.0f} % of the bill. On new texts "
+        f"{100 * part['differs_on_test']:.1f} % of the answers differ, for {100 * part['price_share_on_test']:.0f} % "
         "of the price."
     )
 
@@ -93,4 +94,4 @@ SENTENCES: dict[str, Callable[[Results], str]] = {
     "memory": _memory,
     "mixed": _mixed,
 }
-"""A sentence about each part beside the table."""
+"""Functions that write a sentence about each part beside the table."""

@@ -1,6 +1,6 @@
-"""Frozen networks for benchmarks of early exits, each with training rows it has never seen.
+"""Frozen networks for benchmarks of early exits, each with training samples it was not fitted on.
 
-Made as the paper makes them: pretrained where weights are to be had, fitted to a task, then frozen.
+They are made as in the paper: pretrained where weights are available, fitted to a task, then frozen.
 """
 
 from offramp_bench.backbones.catalogue import BACKBONES

@@ -2,7 +2,8 @@
 
     python -m offramp_bench.backbones [NAME ...] [--again]
 
-Those whose weights are there are passed over, unless --again. A line an epoch on stderr, the figures on stdout.
+Backbones with existing weights are skipped, unless --again is set. Progress goes to stderr, one line per epoch, and
+the figures go to stdout.
 """
 
 import argparse
@@ -14,13 +15,13 @@ from offramp_bench.bars import say
 
 
 def main() -> None:
-    """Fit what is asked for."""
-    fitted_here = [name for name, backbone in BACKBONES.items() if backbone.train is not None]
+    """Fit the backbones that the command line names."""
+    lab_names = [name for name, backbone in BACKBONES.items() if backbone.train is not None]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", choices=[[], *fitted_here], metavar="NAME", help=", ".join(fitted_here))
+    parser.add_argument("names", nargs="*", choices=[[], *lab_names], metavar="NAME", help=", ".join(lab_names))
     parser.add_argument("--again", action="store_true", help="fit those that are there, too")
     arguments = parser.parse_args()
-    for name in arguments.names or fitted_here:
+    for name in arguments.names or lab_names:
         train = BACKBONES[name].train
         if (FOLDER / f"{name}.safetensors").exists() and not arguments.again:
             say(f"{name}: there already")

@@ -1,4 +1,4 @@
-"""Backbones whose samples are graphs: the nodes of a batch one below the other, edges between their rows."""
+"""Backbones whose samples are graphs: a batch has one table of nodes, and edges between its rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,34 +20,35 @@ STRUCTURE = ("nodes", "batch", "edge_index")
 class GraphBackbone(Backbone):
     """A frozen network over graphs.
 
-    Hidden states are dictionaries: `nodes` (`N` nodes of each graph), `batch` (`M` graph of each node), `x` (`M x C`,
-    what exits look at), `edge_index` (`2 x E` rows of nodes), and whatever stages need besides: a row an edge where the
-    name starts with `edge_`, else a row a node.
+    Hidden states are dictionaries: `nodes` (`N` numbers of nodes per graph), `batch` (`M` graph of each node), `x`
+    (`M x C`, the input of exits), `edge_index` (`2 x E` rows of nodes), and further values of the stages: one row per
+    edge where the name starts with `edge_`, else one row per node.
     """
 
     def representation(self, hidden: Hidden, stage: int) -> Nodes:
-        """The nodes as the stage leaves them."""
+        """Return the nodes after the stage."""
         return Nodes(hidden["x"], hidden["batch"], len(hidden["nodes"]))
 
     def prepare(self, inputs: Any) -> Hidden:
-        """Graphs as one hidden state.
+        """Return graphs as one hidden state.
 
         Args:
-            inputs: A dictionary with `x`, `edge_index` and, for more than one graph, `nodes` (how many each has);
-                `edge_weight` and `edge_attr` if there are any. Or a `Data` or `Batch` of PyTorch Geometric, or a list.
+            inputs: A dictionary with `x`, `edge_index` and, for more than one graph, `nodes` (number of nodes per
+                graph); `edge_weight` and `edge_attr` if there are any. Or a `Data` or `Batch` of PyTorch Geometric, or
+                a list.
         """
         parts = [inputs] if hasattr(inputs, "keys") else list(inputs)
         return self.concatenate([self._numbered(part) for part in parts], 0)
 
     def _numbered(self, graphs: Any) -> Hidden:
         names = ("x", "edge_index", "edge_weight", "edge_attr", "nodes", "ptr")
-        given = {name: torch.as_tensor(graphs[name]) for name in names if name in graphs}
-        if "x" not in given or "edge_index" not in given or ("batch" in graphs and not {"nodes", "ptr"} & {*given}):
+        fields = {name: torch.as_tensor(graphs[name]) for name in names if name in graphs}
+        if "x" not in fields or "edge_index" not in fields or ("batch" in graphs and not {"nodes", "ptr"} & {*fields}):
             raise InputError(
                 f"graphs need x, edge_index and, where there is batch, nodes: the number of nodes of each graph, empty "
                 f"ones too; got {', '.join(sorted(graphs.keys()))}; for nodes without features let x be ones or degrees"
             )
-        hidden = super().prepare(given)
+        hidden = super().prepare(fields)
         whole = torch.tensor([0, len(hidden["x"])], device=hidden["x"].device)
         nodes = hidden.get("nodes", hidden.pop("ptr", whole).diff()).long()
         if nodes.ndim != 1 or nodes.sum() != len(hidden["x"]) or (nodes < 0).any():
@@ -62,17 +63,17 @@ class GraphBackbone(Backbone):
         return {**hidden, "nodes": nodes, "edge_index": ends, "batch": batch}
 
     def sizes(self, inputs: Hidden) -> Tensor:
-        """`N` nodes of each graph."""
+        """Return the `N` numbers of nodes per graph."""
         nodes: Tensor = inputs["nodes"]
         return nodes
 
     @property
     def varies_in_size(self) -> bool:
-        """Graphs differ in size."""
+        """True: graphs differ in size."""
         return True
 
     def with_size(self, inputs: Hidden, size: int) -> Hidden:
-        """One graph of `size` nodes with zeros for features, and as many edges a node as the inputs have, rounded."""
+        """Return one graph of `size` nodes with features of 0; edges per node as in the inputs, rounded."""
         degree = max(1, round(inputs["edge_index"].shape[1] / max(1, len(inputs["batch"]))))
         edges = torch.arange(size * degree, device=inputs["nodes"].device)
         rows = {name: len(edges) if name.startswith("edge_") else size for name in inputs}
@@ -81,11 +82,11 @@ class GraphBackbone(Backbone):
         return {**zeros, "edge_index": ends, "nodes": torch.full_like(edges[:1], size)}
 
     def batch_size(self, hidden: Hidden, depth: int) -> int:
-        """Number of graphs."""
+        """Return the number of graphs."""
         return len(hidden["nodes"])
 
     def select(self, hidden: Hidden, keep: Tensor, depth: int) -> Hidden:
-        """The graphs `keep` (indices or booleans), in that order; rows are counted anew."""
+        """Return the graphs `keep` (indices or booleans), in that order, with their nodes renumbered."""
         nodes, ends = hidden["nodes"], hidden["edge_index"]
         if keep.dtype == torch.bool and len(keep) != len(nodes):
             raise InputError(f"expected {len(nodes)} booleans, one a graph, got {len(keep)}")
@@ -93,10 +94,10 @@ class GraphBackbone(Backbone):
         owners = hidden["batch"][ends[0]]
         edges = torch.bincount(owners, minlength=len(nodes))
         kept, node_rows = nodes.index_select(0, keep), _rows(nodes, keep)
-        # Layers may have added edges at the end, for all graphs: they need not lie graph by graph.
+        # Edges need not be sorted by graph: layers may have appended some for all graphs.
         edge_rows = owners.argsort(stable=True)[_rows(edges, keep)]
-        moved = (_starts(kept) - _starts(nodes)[keep]).repeat_interleave(edges[keep])
-        picked = {"nodes": kept, "batch": _owners(kept), "edge_index": ends[:, edge_rows] + moved}
+        shifts = (_starts(kept) - _starts(nodes)[keep]).repeat_interleave(edges[keep])
+        selection = {"nodes": kept, "batch": _owners(kept), "edge_index": ends[:, edge_rows] + shifts}
         for name in hidden.keys() - {*STRUCTURE}:
             rows, owner = (edge_rows, owners) if name.startswith("edge_") else (node_rows, hidden["batch"])
             if any(len(leaf) != len(owner) for leaf in pytree.tree_leaves(hidden[name])):
@@ -104,11 +105,11 @@ class GraphBackbone(Backbone):
                     f"expected '{name}' with {len(owner)} rows, one {'an edge' if owner is owners else 'a node'}; what "
                     "belongs to edges has a name that starts with edge_, what belongs to graphs is for the head to make"
                 )
-            picked[name] = pytree.tree_map(lambda leaf, rows=rows: leaf.index_select(0, rows), hidden[name])
-        return picked
+            selection[name] = pytree.tree_map(lambda leaf, rows=rows: leaf.index_select(0, rows), hidden[name])
+        return selection
 
     def concatenate(self, hiddens: Sequence[Hidden], depth: int) -> Hidden:
-        """Join batches; rows are counted through."""
+        """Join batches, with their nodes renumbered."""
         if not hiddens or any(hidden.keys() != hiddens[0].keys() for hidden in hiddens):
             fields = {", ".join(sorted(hidden)) for hidden in hiddens}
             raise InputError(f"expected graphs, all with the same fields, got {' and '.join(sorted(fields)) or 'none'}")
@@ -128,7 +129,7 @@ def _starts(counts: Tensor) -> Tensor:
 
 
 def _rows(counts: Tensor, keep: Tensor) -> Tensor:
-    """Rows of the kept blocks, where the blocks have `counts` rows each."""
+    """Return the rows of the kept blocks, where block i has `counts[i]` rows."""
     kept = counts.index_select(0, keep)
     first = (_starts(counts)[keep] - _starts(kept)).repeat_interleave(kept)
     return first + torch.arange(len(first), device=first.device)

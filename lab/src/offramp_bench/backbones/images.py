@@ -1,4 +1,4 @@
-"""Images of 32 pixels enlarged to 64: as a frozen network sees them, and moved, as it sees them while it is fitted."""
+"""Images of 32 pixels enlarged to 64: plain for a frozen network, augmented for its training."""
 
 import torch
 import torch.nn.functional as F
@@ -6,9 +6,9 @@ from torch import Tensor
 
 from offramp.features import Source
 from offramp.preprocessing import Preprocessing
-from offramp_bench.backbones.training import Deal
+from offramp_bench.backbones.training import BatchMaker
 
-__all__ = ["PREPROCESSING", "SIDE", "dealt", "moved"]
+__all__ = ["PREPROCESSING", "SIDE", "augment", "batch_maker"]
 
 SIDE = 64
 
@@ -17,25 +17,25 @@ NORMALIZED = ("normalize", {"scale": 1.0, "mean": [127.0] * 3, "std": [128.0] * 
 PREPROCESSING = Preprocessing(
     (("channels_first", {}), ("resize", {"size": SIDE, "mode": "bilinear"}), NORMALIZED),
 )
-"""What EfficientNet-Lite0 was pretrained with, at a smaller size."""
+"""The preprocessing that EfficientNet-Lite0 was pretrained with, at a smaller size."""
 
 LARGEST_SHIFT = 0.2
-"""Of half a side: three pixels of 32."""
+"""Largest shift, as a share of half a side: three pixels of 32."""
 
 LARGEST_GROWTH = 0.2
-"""How much narrower or wider what is seen may become, in each direction by itself."""
+"""Largest change of the visible part's width or height, as a share; drawn for each direction by itself."""
 
 
-def moved(images: Tensor, generator: torch.Generator, *, mirrored: bool) -> Tensor:
-    """Images shifted, stretched, perhaps mirrored, and enlarged, all in one bilinear reading.
+def augment(images: Tensor, generator: torch.Generator, *, mirrored: bool) -> Tensor:
+    """Shift, stretch, perhaps mirror, and enlarge images, all in one bilinear resampling.
 
     Args:
         images: `N x C x H x W`.
-        generator: All that is random comes from it.
-        mirrored: Whether half of them are: digits must not be.
+        generator: Source of randomness.
+        mirrored: True to mirror half of the images; not for digits.
 
     Returns:
-        `N x C x 64 x 64`; where an image ends, it goes on as in a mirror.
+        `N x C x 64 x 64`, padded by reflection.
     """
     count = len(images)
     growth = 1 + LARGEST_GROWTH * (2 * torch.rand(count, 2, generator=generator) - 1)
@@ -47,18 +47,18 @@ def moved(images: Tensor, generator: torch.Generator, *, mirrored: bool) -> Tens
     return F.grid_sample(images.float(), places, mode="bilinear", padding_mode="reflection", align_corners=False)
 
 
-def dealt(source: Source, *, mirrored: bool) -> Deal:
-    """Deals moved images of a source, which is held in memory: 3 KB an image.
+def batch_maker(source: Source, *, mirrored: bool) -> BatchMaker:
+    """Return a function that makes batches of augmented images; the source is held in memory, 3 KB per image.
 
     Args:
         source: Byte images `N x 32 x 32 x 3`.
-        mirrored: Whether half of those dealt are.
+        mirrored: True to mirror half of the images.
     """
     rows = source.read(0, len(source))
     images, labels = torch.as_tensor(rows.inputs).permute(0, 3, 1, 2), torch.as_tensor(rows.labels)
-    normalized = Preprocessing((NORMALIZED,))
+    normalize = Preprocessing((NORMALIZED,))
 
-    def deal(places: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        return normalized(moved(images[places], generator, mirrored=mirrored)), labels[places]
+    def make_batch(places: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        return normalize(augment(images[places], generator, mirrored=mirrored)), labels[places]
 
-    return deal
+    return make_batch

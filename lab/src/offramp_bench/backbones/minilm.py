@@ -1,4 +1,4 @@
-"""all-MiniLM-L6-v2 tuned to a dataset of texts by low-rank deltas, as the given encoders are."""
+"""all-MiniLM-L6-v2 tuned to a dataset of texts by low-rank deltas, like the encoders that come with the data."""
 
 import numpy as np
 import torch
@@ -7,7 +7,7 @@ from torch.nn.utils import parametrize
 
 from offramp.features import Source
 from offramp_bench import texts
-from offramp_bench.backbones.sources import Chosen
+from offramp_bench.backbones.sources import Subset
 from offramp_bench.backbones.training import Recipe, fit
 from offramp_bench.backbones.weights import State
 
@@ -19,7 +19,7 @@ WIDTH = 384
 """Numbers per token of the encoder."""
 
 SST2_ROWS = 9_000
-"""Train rows of SST-2 that the encoder is tuned on; the validation file has those it never sees."""
+"""Train rows of SST-2 that the encoder is tuned on; the validation file has the unseen ones."""
 
 
 class LowRank(nn.Module):
@@ -76,12 +76,12 @@ def tune_encoder(seen: Source, recipe: Recipe, *, num_classes: int, name: str) -
     rows = seen.read(0, len(seen))
     labels, tokenize = torch.as_tensor(rows.labels), texts.tokenizer()
 
-    def deal(places: Tensor, _generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
+    def make_batch(places: Tensor, _generator: torch.Generator) -> tuple[dict[str, Tensor], Tensor]:
         batch = [rows.inputs[place] for place in places.tolist()]
         tokens = tokenize(batch, padding=True, truncation=True, max_length=texts.LONGEST, return_tensors="pt")
         return dict(tokens), labels[places]
 
-    fit(_Classifier(classifier), deal, len(seen), recipe, name=name)
+    fit(_Classifier(classifier), make_batch, len(seen), recipe, name=name)
     return {
         **{f"{key}.lora_A": delta.down.detach() for key, delta in deltas.items()},
         **{f"{key}.lora_B": delta.up.detach() for key, delta in deltas.items()},
@@ -90,26 +90,26 @@ def tune_encoder(seen: Source, recipe: Recipe, *, num_classes: int, name: str) -
 
 
 def agnews(part: str) -> Source:
-    """Return rows of AG News: two of three train rows are seen, the third never, and all test rows."""
+    """Return rows of AG News: two of three train rows are "seen", the others "unseen"; "test" has all test rows."""
     return texts.intents("agnews", "test") if part == "test" else texts.train_rows("agnews", seen=part == "seen")
 
 
 def sst2(part: str) -> Source:
-    """Return rows of SST-2: train rows that are seen, rows of the validation file that never are, and GLUE's dev rows.
+    """Return rows of SST-2: "seen" are train rows, "unseen" the validation file, "test" GLUE's dev rows.
 
-    Rows are phrases, many of them of the same sentence: a row that shares five words in a row, or all of its words,
-    with a row of the validation file is not seen.
+    Rows are phrases, many of them of the same sentence. A train row that shares five consecutive words, or all of its
+    words, with a row of the validation file is left out.
     """
     if part != "seen":
         return texts.intents("sst2", {"unseen": "valid", "test": "test"}[part])
     unseen, train = texts.intents("sst2", "valid"), texts.intents("sst2", "train")
-    taken = {phrase for text in unseen.read(0, len(unseen)).inputs for phrase in _phrases(text)}
+    unseen_phrases = {phrase for text in unseen.read(0, len(unseen)).inputs for phrase in _phrases(text)}
     rows = train.read(0, len(train))
-    free = [place for place, text in enumerate(rows.inputs) if taken.isdisjoint(_phrases(text))]
+    free = [place for place, text in enumerate(rows.inputs) if unseen_phrases.isdisjoint(_phrases(text))]
     # Ids are hashes: a random choice.
     mask = np.zeros(len(train), bool)
     mask[sorted(free, key=lambda place: int(rows.ids[place]))[:SST2_ROWS]] = True
-    return Chosen(train, mask, name="sst2/train/seen")
+    return Subset(train, mask, name="sst2/train/seen")
 
 
 def _phrases(text: str) -> set[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""A frozen network and the rows it is to be judged by."""
+"""A frozen network with the samples to evaluate it on."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,18 +12,18 @@ __all__ = ["Pretrained"]
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A network, the rows it was fitted on, and rows it was not."""
+    """A network, the samples it was fitted on, and others."""
 
     name: str
     backbone: Callable[[], Backbone]
-    """Loads it, frozen; its preprocessing takes the rows below."""
+    """Function that loads it, frozen; its preprocessing takes the samples below."""
     seen: Callable[[], Source]
-    """Training rows it was fitted on: it may know them by heart."""
+    """Training samples it was fitted on, and may have memorized."""
     unseen: Callable[[], Source]
-    """Training rows it never saw."""
+    """Training samples it was not fitted on."""
     test: Callable[[], Source]
-    """Rows that nothing may be fitted or chosen on."""
+    """Samples that nothing may be fitted or chosen on."""
     train: Callable[[], dict[str, Any]] | None
-    """Fits it anew, writes its weights and returns the figures kept beside them; None where the weights are given."""
+    """Function that fits it again, writes its weights and returns the figures; None if the data has the weights."""
     other_tests: Mapping[str, Callable[[], Source]] = field(default_factory=dict)
-    """Further tests by name, parts of `test` under another distribution of classes."""
+    """Further tests by name: parts of `test` with another distribution of classes."""

@@ -1,7 +1,7 @@
-"""Which rows a backbone is fitted on, which it never sees, and which it is scored on: "seen", "unseen", "test".
+"""Parts of each dataset: "seen" (a backbone is fitted on it), "unseen" (it is not) and "test".
 
-Rows are chosen by class and sample id, a hash, never by their order: files are often sorted. What goes into a part
-depends on the ids alone and stays what it is.
+Samples are chosen by class and sample id, a hash, never by their order, because files are often sorted. The parts
+depend on the ids alone and do not change.
 """
 
 from collections.abc import Callable
@@ -16,73 +16,73 @@ from offramp_bench.cifar import Sheets, data_folder
 from offramp_bench.graphs import Graphs, read_columns, tu_graphs
 from offramp_bench.row_ids import row_ids
 
-__all__ = ["PARTS", "Chosen", "cifar10", "cifar100", "cifar100_long_tailed", "nci1", "ranks", "superpixels", "svhn"]
+__all__ = ["PARTS", "Subset", "cifar10", "cifar100", "cifar100_long_tailed", "nci1", "ranks", "superpixels", "svhn"]
 
 PARTS = ("seen", "unseen", "test")
 
 UNSEEN_OF = 5
-"""Of so many training rows, the network never sees one."""
+"""One in so many training samples is unseen."""
 
 IMBALANCE = 100
-"""How many times as many images the first class of CIFAR-100-LT has as the last: the usual one of its literature."""
+"""Images of the first class of CIFAR-100-LT per image of the last; the usual value in the literature."""
 
 SVHN_ROWS = 10_000
-"""Images there are of SVHN in either split; there are more labels."""
+"""Images of SVHN in either split; there are more labels."""
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
 
 
-class Chosen:
+class Subset:
     """Some rows of a source of arrays, in its order.
 
     Args:
-        source: Where they are.
-        chosen: `N` booleans, which rows.
-        name: What the rows are.
+        source: The source.
+        mask: `N` booleans, true for the rows to keep.
+        name: Name of the rows.
     """
 
-    def __init__(self, source: Source, chosen: Booleans, *, name: str) -> None:
+    def __init__(self, source: Source, mask: Booleans, *, name: str) -> None:
         self.name = name
         self._source = source
-        self._rows = chosen.nonzero()[0]
+        self._rows = mask.nonzero()[0]
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def read(self, start: int, stop: int) -> Rows:
-        """Rows `start` to `stop - 1` of the chosen ones."""
+        """Read rows `start` to `stop - 1` of those kept."""
         rows = self._rows[start:stop]
         first = int(rows[0])
-        around = self._source.read(first, int(rows[-1]) + 1)
-        here = rows - first
-        return Rows(around.inputs[here], around.labels[here], around.ids[here])
+        span = self._source.read(first, int(rows[-1]) + 1)
+        places = rows - first
+        return Rows(span.inputs[places], span.labels[places], span.ids[places])
 
 
 def ranks(labels: Integers, ids: Integers) -> Integers:
-    """The place of each row among those of its class, smallest id first: 0, 1, 2, ..."""
+    """Return the rank of each row within its class, 0 for the smallest id."""
     order = np.lexsort((ids, labels))
     counts = np.bincount(labels)
-    found = np.empty_like(labels)
-    found[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return found
+    within_class = np.empty_like(labels)
+    within_class[order] = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return within_class
 
 
 def cifar10(part: str) -> Source:
-    """CIFAR-10: 40,000, 10,000 and 10,000 images, each with as many of every class."""
+    """Return CIFAR-10: 40,000, 10,000 and 10,000 images, with equally many of each class."""
     return _images("cifar10", part, lambda sheets: _ranks(sheets) % UNSEEN_OF == UNSEEN_OF - 1)
 
 
 def cifar100(part: str) -> Source:
-    """CIFAR-100: 40,000, 10,000 and 10,000 images; what the given network has not seen is said by its makers."""
+    """Return CIFAR-100: 40,000, 10,000 and 10,000 images, by the split of the network that comes with the data."""
     return _images("cifar100", part, lambda sheets: np.arange(len(sheets)) // 100 % 5 == 4)
 
 
 def cifar100_long_tailed(part: str) -> Source:
-    """CIFAR-100-LT: class c of 0 to 99 has a share 100^(-c/99) of the images of class 0.
+    """Return CIFAR-100-LT: class c of 0 to 99 has 100^(-c/99) times as many images as class 0.
 
     Args:
-        part: One of `PARTS`, or "long-tailed test": the rows of the test that keep these shares, too.
+        part: One of `PARTS`, or "long-tailed test": a part of the test with the same shares of classes.
     """
     if part == "test":
         return cifar100("test")
@@ -91,26 +91,26 @@ def cifar100_long_tailed(part: str) -> Source:
     rank, most = _ranks(sheets), np.bincount(sheets.labels).max()
     kept = rank < np.maximum(1, np.round(most * IMBALANCE ** (-np.arange(100) / 99)))[sheets.labels]
     if part == "long-tailed test":
-        return Chosen(sheets, kept, name="cifar100/test/long-tailed")
+        return Subset(sheets, kept, name="cifar100/test/long-tailed")
     unseen = rank % UNSEEN_OF == UNSEEN_OF - 1
-    return Chosen(sheets, kept & _part(part, unseen), name=f"cifar100/train/long-tailed/{part}")
+    return Subset(sheets, kept & _part(part, unseen), name=f"cifar100/train/long-tailed/{part}")
 
 
 def svhn(part: str) -> Source:
-    """SVHN: 10,000 of its training images and 10,000 of its test.
+    """Return SVHN: 10,000 of its training images and 10,000 of its test images.
 
-    Digits of one photograph overlap, so that a photograph is seen whole or not at all.
+    Digits of one photograph overlap, so that all images of a photograph are in the same part.
     """
     with np.load(data_folder() / "svhn" / "train-labels.npz", allow_pickle=False) as labels:
         photographs = labels["src"][:SVHN_ROWS].tolist()
-    hashed = row_ids("svhn/train/photograph", photographs)
-    return _images("svhn", part, lambda _: hashed % UNSEEN_OF == UNSEEN_OF - 1, rows=SVHN_ROWS)
+    hashes = row_ids("svhn/train/photograph", photographs)
+    return _images("svhn", part, lambda _: hashes % UNSEEN_OF == UNSEEN_OF - 1, rows=SVHN_ROWS)
 
 
 def superpixels(part: str) -> Graphs:
-    """Digits of MNIST as graphs of about 75 regions each: 4,800, 1,200 and 1,000.
+    """Return digits of MNIST as graphs of about 75 regions each: 4,800, 1,200 and 1,000 graphs.
 
-    A node has three features: its mean intensity, and where it is, from -1 to 1 down and across.
+    A node has three features: its mean intensity, and its position, from -1 to 1 down and across.
     """
     split = "test" if part == "test" else "train"
     columns = read_columns(data_folder() / "mnist_superpixels" / f"{split}.npz")
@@ -125,11 +125,11 @@ def superpixels(part: str) -> Graphs:
 
 
 FOLDS = {"seen": range(7), "unseen": range(7, 8), "test": range(8, 10)}
-"""Of the ten of NCI1."""
+"""The folds of NCI1 in each part, of ten."""
 
 
 def nci1(part: str) -> Graphs:
-    """NCI1, molecules that act against a kind of cancer or do not: about 2,880, 410 and 820."""
+    """Return NCI1, molecules that are active against a kind of cancer or not: about 2,880, 410 and 820."""
     if part not in FOLDS:
         raise unknown_name("part", part, FOLDS)
     return tu_graphs("NCI1", folds=FOLDS[part])
@@ -140,7 +140,7 @@ def _images(dataset: str, part: str, unseen: Callable[[Sheets], Booleans], *, ro
     if part == "test":
         return Sheets(folder, "test", rows)
     sheets = Sheets(folder, "train", rows)
-    return Chosen(sheets, _part(part, unseen(sheets)), name=f"{sheets.name}/{part}")
+    return Subset(sheets, _part(part, unseen(sheets)), name=f"{sheets.name}/{part}")
 
 
 def _part(part: str, unseen: Booleans) -> Booleans:

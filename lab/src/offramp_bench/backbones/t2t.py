@@ -1,30 +1,30 @@
-"""A narrow T2T-ViT-7, fitted to small images from random weights: there are none to start from."""
+"""A narrow T2T-ViT-7, fitted to small images from random weights: no pretrained ones are available."""
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from offramp.features import Source
-from offramp_bench.backbones.images import PREPROCESSING, SIDE, dealt
+from offramp_bench.backbones.images import PREPROCESSING, SIDE, batch_maker
 from offramp_bench.backbones.t2t_vit import T2TViT
 from offramp_bench.backbones.training import Recipe, fit
 from offramp_bench.backbones.weights import State
 
-__all__ = ["backbone_of", "fitted"]
+__all__ = ["backbone_of", "fit_network"]
 
 DEPTH = 7
 
 WIDTH = 128
-"""Half of the published: a backbone is to be fitted in minutes, on one core."""
+"""Half of the published width, so that a backbone is fitted in minutes on one core."""
 
 FIXED = (".w", "pos_embed")
-"""How the names of what is drawn or computed, not fitted, end."""
+"""Name endings of the parameters that are drawn or computed, not fitted."""
 
 
 def backbone_of(state: State, *, num_classes: int) -> T2TViT:
-    """The frozen network, one stage a block: 7.
+    """Return the frozen network, one stage per block: 7.
 
     Args:
-        state: Of the backbone, in any precision.
+        state: The weights, in any precision.
         num_classes: K.
     """
     backbone = T2TViT(DEPTH, num_classes=num_classes, image_side=SIDE, width=WIDTH)
@@ -33,17 +33,17 @@ def backbone_of(state: State, *, num_classes: int) -> T2TViT:
     return backbone
 
 
-def fitted(seen: Source, recipe: Recipe, *, num_classes: int, name: str) -> State:
-    """Fit the network to rows.
+def fit_network(seen: Source, recipe: Recipe, *, num_classes: int, name: str) -> State:
+    """Fit the network to images.
 
     Args:
-        seen: The rows.
-        recipe: How.
+        seen: The images to fit on.
+        recipe: Settings of the training.
         num_classes: K.
-        name: What progress is told under.
+        name: Name in the lines of progress.
 
     Returns:
-        Its weights.
+        The weights.
     """
     torch.manual_seed(recipe.seed)
     backbone = T2TViT(DEPTH, num_classes=num_classes, image_side=SIDE, width=WIDTH)
@@ -51,5 +51,5 @@ def fitted(seen: Source, recipe: Recipe, *, num_classes: int, name: str) -> Stat
         parameter.requires_grad_(not key.endswith(FIXED))
     # On CPUs the gradient of fused attention takes ten times as long in 16 bits.
     with sdpa_kernel(SDPBackend.MATH):
-        fit(backbone, dealt(seen, mirrored=True), len(seen), recipe, name=name)
+        fit(backbone, batch_maker(seen, mirrored=True), len(seen), recipe, name=name)
     return backbone.state_dict()

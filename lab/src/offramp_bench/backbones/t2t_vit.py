@@ -1,4 +1,4 @@
-"""T2T-ViT-7 and -14 of Yuan et al. (2021), the networks of the paper, one stage a block."""
+"""T2T-ViT-7 and -14 of Yuan et al. (2021), the networks of the paper, one stage per block."""
 
 from math import isqrt, sqrt
 from pathlib import Path
@@ -18,7 +18,7 @@ from offramp.pooling import Tokens
 __all__ = ["T2TViT", "load_t2t_vit"]
 
 LARGEST_SIDE = 2048
-"""Pixels; a number from a file must not ask for any amount of memory."""
+"""Pixels; a limit, so that a number in a file cannot request any amount of memory."""
 
 LARGEST_WIDTH = 2048
 
@@ -36,8 +36,8 @@ class _Performer(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         keys, queries, values = self.kqv(self.norm1(tokens)).chunk(3, -1)
-        seen, asked = self.random_features(keys), self.random_features(queries)
-        mixed = asked @ (seen.mT @ values.to(seen.dtype)) / (asked @ seen.sum(1)[..., None] + 1e-8)
+        phi_k, phi_q = self.random_features(keys), self.random_features(queries)
+        mixed = phi_q @ (phi_k.mT @ values.to(phi_k.dtype)) / (phi_q @ phi_k.sum(1)[..., None] + 1e-8)
         x: Tensor = values + self.proj(mixed.to(values.dtype))
         return x.add(self.mlp(self.norm2(x)))
 
@@ -49,7 +49,7 @@ class _Performer(nn.Module):
 
 
 class _Stem(nn.Module):
-    """From pixels to patches in three rounds of overlapping windows, 4, 2 and 2 steps apart; then class and places."""
+    """Patches from pixels by overlapping windows of strides 4, 2 and 2, with a class token and positions."""
 
     def __init__(self, width: int, image_side: int) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class _Stem(nn.Module):
 
 
 def _windows(tokens: Tensor) -> Tensor:
-    """`N x T/4 x 9C`: every other 3 x 3 window of the square that tokens `N x T x C` form."""
+    """Return every other 3 x 3 window, `N x T/4 x 9C`, of the square that tokens `N x T x C` form."""
     samples, count, width = tokens.shape
     return F.unfold(tokens.mT.reshape(samples, width, isqrt(count), isqrt(count)), 3, stride=2, padding=1).mT
 
@@ -103,13 +103,13 @@ class _Head(nn.Module):
 class T2TViT(Backbone):
     """A T2T-ViT with performers in its T2T module, which belongs to the first stage.
 
-    Exits see their block's tokens through the network's own final layer norm; the first of them is the paper's $z^l$.
+    Exits see their block's tokens after the network's own final layer norm; the first token is the paper's $z^l$.
 
     Args:
-        depth: Blocks, and with them stages: 7 or 14.
+        depth: Number of blocks and of stages: 7 or 14.
         num_classes: K.
         image_side: Height and width of the images, a multiple of 16.
-        width: Numbers of a token, 64 for each head; 256 and 384, as published, if left out. The T2T module is a
+        width: Numbers per token, 64 for each head; 256 and 384, as published, if left out. The T2T module is a
             quarter as wide, 64 at most.
 
     Example:
@@ -139,7 +139,7 @@ class T2TViT(Backbone):
         self.factory = Factory("t2t_vit", options)
 
     def representation(self, hidden: Hidden, stage: int) -> Tokens:
-        """The tokens after `stage`, class token first, through the final layer norm."""
+        """Return the tokens after `stage` and the final layer norm, class token first."""
         norm = self.heads[str(self.num_exits - 1)].get_submodule("norm")
         return Tokens(norm(hidden), prefix=1)
 
@@ -154,16 +154,18 @@ def load_t2t_vit(path: str | Path, depth: int, *, num_classes: int = 1000, image
         image_side: Height and width of its images.
     """
     backbone = T2TViT(depth, num_classes=num_classes, image_side=image_side)
-    saved = torch.load(path, map_location="cpu", weights_only=True)
-    saved = next((saved[key] for key in ("state_dict_ema", "state_dict", "net") if key in saved), saved)
-    places = {"blocks.0.": "stages.0.1.", "blocks.": "stages."}
-    places |= {own: f"heads.{depth - 1}.{own}" for own in ("norm.", "head.")}
+    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    checkpoint = next(
+        (checkpoint[key] for key in ("state_dict_ema", "state_dict", "net") if key in checkpoint), checkpoint
+    )
+    prefixes = {"blocks.0.": "stages.0.1.", "blocks.": "stages."}
+    prefixes |= {own: f"heads.{depth - 1}.{own}" for own in ("norm.", "head.")}
     state = {}
-    for key, value in saved.items():
+    for key, value in checkpoint.items():
         name = key.removeprefix("module.").removeprefix("tokens_to_token.")
         name = name.replace(".attn.", ".").replace(".fc1.", ".0.").replace(".fc2.", ".2.")
-        start = next((start for start in places if name.startswith(start)), "")
-        state[places.get(start, "stages.0.0.") + name.removeprefix(start)] = value
+        start = next((start for start in prefixes if name.startswith(start)), "")
+        state[prefixes.get(start, "stages.0.0.") + name.removeprefix(start)] = value
     try:
         backbone.load_state_dict(state)
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Fitting a classifier: AdamW, a short way up, a cosine down."""
+"""Training of a classifier: AdamW, a short linear warm-up, then a cosine schedule."""
 
 import math
 import time
@@ -14,44 +14,44 @@ from offramp.backbone._backbone import Backbone
 from offramp.features import Source
 from offramp_bench.bars import say
 
-__all__ = ["Deal", "Recipe", "accuracy", "fit"]
+__all__ = ["BatchMaker", "Recipe", "accuracy", "fit"]
 
-Deal = Callable[[Tensor, torch.Generator], tuple[Any, Tensor]]
-"""From `n` places and a generator to a batch: what the network takes, and `n` labels."""
+BatchMaker = Callable[[Tensor, torch.Generator], tuple[Any, Tensor]]
+"""Function from `n` row numbers and a generator to a batch: inputs of the network, and `n` labels."""
 
 WARM_UP = 0.08
-"""Part of the steps in which the learning rate rises."""
+"""Share of the steps in which the learning rate rises."""
 
 LARGEST_GRADIENT = 1.0
-"""Norm that gradients are cut to: transformers from random weights diverge without."""
+"""Norm to which gradients are clipped; without it, transformers from random weights diverge."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a network is fitted."""
+    """Settings of a training."""
 
     epochs: int
     batch_size: int
     rate: float
     """Highest learning rate."""
     weight_decay: float
-    """Of matrices and kernels; biases and norms have none."""
+    """Weight decay of matrices and kernels; biases and norms have none."""
     smoothing: float = 0.1
-    """Share of a label given to all classes alike."""
+    """Label smoothing: share of a label that is spread evenly over all classes."""
     bfloat16: bool = False
-    """Whether products are computed in 16 bits."""
+    """True to compute products in 16 bits."""
     seed: int = 0
 
 
-def fit(network: nn.Module, deal: Deal, count: int, recipe: Recipe, *, name: str) -> None:
+def fit(network: nn.Module, make_batch: BatchMaker, count: int, recipe: Recipe, *, name: str) -> None:
     """Fit the parameters that take a gradient, in place; modules stay in the mode they are in.
 
     Args:
-        network: From what is dealt to `n x K` logits.
-        deal: Makes batches of the rows.
-        count: N rows.
-        recipe: How.
-        name: What a line an epoch is told under.
+        network: Network from the inputs of a batch to `n x K` logits.
+        make_batch: Function that makes a batch.
+        count: N, the number of rows.
+        recipe: Settings of the training.
+        name: Name in the lines of progress, one per epoch.
     """
     generator = torch.Generator().manual_seed(recipe.seed)
     free = [parameter for parameter in network.parameters() if parameter.requires_grad]
@@ -64,11 +64,11 @@ def fit(network: nn.Module, deal: Deal, count: int, recipe: Recipe, *, name: str
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _share(step, steps))
     for epoch in range(recipe.epochs):
         began, loss_sum, correct = time.monotonic(), 0.0, 0
-        # The rows that do not fill a batch wait for the next shuffle: batch norms dislike a small one.
+        # Rows that do not fill a batch are left out until the next shuffle: batch norms need large batches.
         order = torch.randperm(count, generator=generator)
         batches = torch.split(order, recipe.batch_size)[: count // recipe.batch_size]
         for places in batches:
-            inputs, labels = deal(places, generator)
+            inputs, labels = make_batch(places, generator)
             with torch.autocast("cpu", torch.bfloat16, enabled=recipe.bfloat16):
                 logits = network(inputs).float()
             loss = F.cross_entropy(logits, labels, label_smoothing=recipe.smoothing)
@@ -79,15 +79,15 @@ def fit(network: nn.Module, deal: Deal, count: int, recipe: Recipe, *, name: str
             schedule.step()
             loss_sum += loss.item()
             correct += int((logits.argmax(1) == labels).sum())
-        dealt = len(batches) * recipe.batch_size
+        num_samples = len(batches) * recipe.batch_size
         say(
             f"{name}: epoch {epoch + 1} of {recipe.epochs}, loss {loss_sum / len(batches):.3f}, accuracy "
-            f"{correct / dealt:.4f} on what it learns from, {time.monotonic() - began:.0f} s"
+            f"{correct / num_samples:.4f} on what it learns from, {time.monotonic() - began:.0f} s"
         )
 
 
 def _share(step: int, steps: int) -> float:
-    """Of the highest learning rate."""
+    """Return the learning rate at a step, as a share of the highest."""
     rising = max(1, round(WARM_UP * steps))
     if step < rising:
         return (step + 1) / rising
@@ -96,7 +96,7 @@ def _share(step: int, steps: int) -> float:
 
 @torch.inference_mode()
 def accuracy(backbone: Backbone, source: Source, *, batch_size: int = 250) -> float:
-    """Share of a source's rows that the full network gets right."""
+    """Return the share of samples that the full network classifies correctly."""
     correct = 0
     for start in range(0, len(source), batch_size):
         rows = source.read(start, min(start + batch_size, len(source)))

@@ -1,1 +1,1 @@
-"""Whether promises hold: of loss, of budget, of alarms and of prediction sets."""
+"""Tests of what is guaranteed: losses, budgets, false alarms and prediction sets."""

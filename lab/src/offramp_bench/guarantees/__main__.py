@@ -2,10 +2,10 @@
 
     python -m offramp_bench.guarantees [--check] [--only risk default dial monitoring conformal] [--into FOLDER]
 
-Risk: promises of a loss at most, with labels and without, over a thousand calibration sets drawn again. Default: what
-the point that is taken unasked loses and costs, over two hundred tune and calibrate splits drawn again. Dial: budgets
-asked of one artifact, and kept on a stream. Monitoring: false alarms, and how soon real shifts are found. Conformal:
-coverage of prediction sets. Parts are kept in FOLDER, so that each may be run by itself.
+Risk: guarantees of a largest loss, with labels and without, over a thousand redrawn calibration sets. Default: loss and
+cost of the default point, over two hundred redrawn tune and calibrate splits. Dial: budgets of one artifact, also on a
+stream. Monitoring: false alarms, and the delay until real shifts are detected. Conformal: coverage of prediction sets.
+The results of each part are kept in FOLDER, so that each may be run by itself.
 """
 
 import json
@@ -21,11 +21,11 @@ from offramp_bench.bars import Bar, parser, report, say
 from offramp_bench.guarantees.pools import CACHE
 
 PARTS = ("risk", "default", "dial", "monitoring", "conformal")
-"""Each is a module of this package with a function of its name that gives figures and bars."""
+"""Modules of this package, each with a function of the same name that returns figures and bars."""
 
 
 def run(name: str) -> dict[str, Any]:
-    """One part, as JSON can hold it.
+    """Measure one part; return its figures and bars in types that JSON has.
 
     Args:
         name: One of PARTS.
@@ -46,9 +46,9 @@ def main() -> int:
     for name in arguments.only:
         say(f"measuring {name}")
         files[name].write_text(json.dumps(run(name)))
-    kept = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
-    bars = [Bar(f"{part}: {name}", *rest) for part, found in kept.items() for name, *rest in found["bars"]]
-    return report({name: found["figures"] for name, found in kept.items()}, bars, check=arguments.check)
+    results = {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    bars = [Bar(f"{part}: {name}", *rest) for part, result in results.items() for name, *rest in result["bars"]]
+    return report({name: result["figures"] for name, result in results.items()}, bars, check=arguments.check)
 
 
 if __name__ == "__main__":

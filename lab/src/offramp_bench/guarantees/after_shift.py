@@ -1,4 +1,4 @@
-"""Promises of agreement with the full network: made before a shift, and made again after it, without labels."""
+"""Guarantees of agreement with the full network, given before a shift and again after it, without labels."""
 
 import math
 from collections.abc import Sequence
@@ -12,60 +12,62 @@ from offramp.uncertainty._risk import LOSSES, last_passing, order_candidates, sm
 from offramp_bench.guarantees.pools import Pool
 from offramp_bench.guarantees.shifts import Shift
 
-__all__ = ["BROKEN", "recalibration"]
+__all__ = ["MAX_BROKEN", "recalibration"]
 
-PROMISED, CONFIDENCE = 0.02, 0.95
-"""The most disagreement, and how surely."""
+MAX_LOSS, CONFIDENCE = 0.02, 0.95
+"""The largest disagreement that is guaranteed, and the confidence."""
 
 REDRAWS, SAMPLES = 1000, 2000
-"""How often calibrated, on how many samples."""
+"""Number of calibrations, and of samples in each."""
 
-BROKEN = 1 - CONFIDENCE + 2 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / REDRAWS)
-"""Share of the promises that may be broken: what is left of the confidence, and two standard errors."""
+MAX_BROKEN = 1 - CONFIDENCE + 2 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / REDRAWS)
+"""Share of the guarantees that may be broken: 1 - confidence, and two standard errors."""
 
 _LOSS = LOSSES["disagreement"]
 
 
-def recalibration(known: Pool, shifts: Sequence[Shift]) -> list[dict[str, Any]]:
-    """For each shift, what becomes of promises made on the pool, and of those made on shifted samples.
+def recalibration(pool: Pool, shifts: Sequence[Shift]) -> list[dict[str, Any]]:
+    """Count broken guarantees under each shift: of those given on the pool, and of those given on shifted samples.
 
-    A promise is broken where the disagreement at the chosen point, over all samples of the shift, exceeds it. Where
+    A guarantee is broken if the disagreement at the chosen point, over all samples of the shift, exceeds it. Where
     nothing can be guaranteed the full network runs, and nothing is broken.
 
     Args:
-        known: The pool.
-        shifts: Its shifts.
+        pool: The pool.
+        shifts: Shifts of the pool.
     """
-    tuned = losses_at(known.points, known.tune, labelled=False)["disagreement"]
-    pooled = losses_at(known.points, known.pool, labelled=False)["disagreement"]
-    costs = torch.tensor([point.tune_metrics["cost"] for point in known.points], dtype=torch.float64)
-    variances = smooth_variances(_LOSS.to_unit(tuned).var(1, unbiased=False), tuned.shape[1])
-    guarantee = {"max_loss": PROMISED, "confidence": CONFIDENCE}
-    order = order_candidates(costs, tuned.double().mean(1), variances, _LOSS, samples=SAMPLES, **guarantee)
+    tune_losses = losses_at(pool.points, pool.tune, labelled=False)["disagreement"]
+    pool_losses = losses_at(pool.points, pool.pool, labelled=False)["disagreement"]
+    costs = torch.tensor([point.tune_metrics["cost"] for point in pool.points], dtype=torch.float64)
+    variances = smooth_variances(_LOSS.to_unit(tune_losses).var(1, unbiased=False), tune_losses.shape[1])
+    guarantee = {"max_loss": MAX_LOSS, "confidence": CONFIDENCE}
+    order = order_candidates(costs, tune_losses.double().mean(1), variances, _LOSS, samples=SAMPLES, **guarantee)
 
-    def chosen(other: Tensor, share: float) -> Tensor:
+    def choose(other: Tensor, share: float) -> Tensor:
         """Return the points guaranteed on sets drawn with a share of other samples; none where no guarantee passes."""
-        generator, both, places = torch.Generator().manual_seed(0), torch.cat([pooled, other], dim=1), []
+        generator, both, places = torch.Generator().manual_seed(0), torch.cat([pool_losses, other], dim=1), []
         for _ in range(REDRAWS):
-            rows = torch.randint(pooled.shape[1], (SAMPLES,), generator=generator)
+            rows = torch.randint(pool_losses.shape[1], (SAMPLES,), generator=generator)
             others = torch.rand(SAMPLES, generator=generator) < share
-            rows[others] = pooled.shape[1] + torch.randint(other.shape[1], (int(others.sum()),), generator=generator)
-            drawn = both[order][:, rows]
-            step = last_passing(drawn, _LOSS, bound="ltt", variances=variances[order], **guarantee)
+            rows[others] = pool_losses.shape[1] + torch.randint(
+                other.shape[1], (int(others.sum()),), generator=generator
+            )
+            losses = both[order][:, rows]
+            step = last_passing(losses, _LOSS, bound="ltt", variances=variances[order], **guarantee)
             places += [] if step is None else [int(order[step])]
         return torch.tensor(places, dtype=torch.long)
 
-    before, found = chosen(pooled[:, :1], 0.0), []
+    before, results = choose(pool_losses[:, :1], 0.0), []
     for shift in shifts:
-        other = losses_at(known.points, shift.seen, labelled=False)["disagreement"]
-        truth = (1 - shift.share) * pooled.double().mean(1) + shift.share * other.double().mean(1)
-        row: dict[str, Any] = {"shift": shift.name, "tune_metrics": PROMISED, "samples": SAMPLES}
-        for when, places in (("before", before), ("after", chosen(other, shift.share))):
+        other = losses_at(pool.points, shift.outcomes, labelled=False)["disagreement"]
+        truth = (1 - shift.share) * pool_losses.double().mean(1) + shift.share * other.double().mean(1)
+        row: dict[str, Any] = {"shift": shift.name, "tune_metrics": MAX_LOSS, "samples": SAMPLES}
+        for when, places in (("before", before), ("after", choose(other, shift.share))):
             row[when] = {
                 "promises": len(places) / REDRAWS,
-                "broken": float((truth[places] > PROMISED).sum()) / REDRAWS,
+                "broken": float((truth[places] > MAX_LOSS).sum()) / REDRAWS,
                 "disagreement": float(truth[places].mean()) if len(places) else None,
                 "cost on tune": float(costs[places].mean()) if len(places) else None,
             }
-        found.append(row)
-    return found
+        results.append(row)
+    return results

@@ -1,4 +1,4 @@
-"""What each way to set conformal thresholds claims to cover, what it does not, and what must be seen of both."""
+"""Coverage that each way to set conformal thresholds claims, coverage that it does not, and the bars for both."""
 
 from statistics import NormalDist
 from typing import Any
@@ -8,7 +8,7 @@ from offramp_bench.bars import Bar
 __all__ = ["CHEAPEST", "CLAIMS", "FAILURES", "bars", "worst_of"]
 
 CHEAPEST = "cheapest"
-"""The name of the cheapest operating point, which few exits are used at."""
+"""Name of the cheapest operating point, which uses few exits."""
 
 CLAIMS: dict[str, tuple[str, ...]] = {
     "general": ("overall",),
@@ -19,7 +19,7 @@ CLAIMS: dict[str, tuple[str, ...]] = {
     "general by class": ("overall", "class"),
     "pooled by class": ("overall", "class", "class at exit"),
 }
-"""What each way to set thresholds claims to cover; an exit, or a class at one, where it has a threshold of its own."""
+"""Groups that each way to set thresholds covers; exits and classes at exits only if they have their own threshold."""
 
 FAILURES = (
     ("general", "exit"),
@@ -32,46 +32,48 @@ FAILURES = (
     ("gated", "overall"),
     ("pooled", "class"),
 )
-"""What is not claimed, and must be seen to fail somewhere."""
+"""Coverage that is not claimed, and must be missed somewhere."""
 
 
 def bars(figures: dict[str, Any]) -> list[Bar]:
-    """What must hold: every claim within two standard errors, and every failure seen."""
+    """Return the bars: every claim holds within two standard errors, and every failure shows."""
     rows = [
-        (pool_name, label, name, alpha, kind, told)
-        for pool_name, found in figures.items()
-        for label, at_point in found["points"].items()
+        (pool_name, label, name, alpha, kind, group)
+        for pool_name, of_pool in figures.items()
+        for label, at_point in of_pool["points"].items()
         for name, levels in at_point["ways"].items()
         for alpha, kinds in levels.items()
-        for kind, told in kinds.items()
+        for kind, group in kinds.items()
         if kind != "mean set size"
     ]
-    made = []
+    all_bars = []
     for pool_name in figures:
         for name, kinds in CLAIMS.items():
             for kind in kinds:
-                judged = [
-                    told for where, _, way, _, what, told in rows if (where, way, what) == (pool_name, name, kind)
+                groups = [
+                    group for where, _, way, _, what, group in rows if (where, way, what) == (pool_name, name, kind)
                 ]
-                if judged:
-                    short = max(told["short by standard errors"] for told in judged)
-                    # Hundreds of small cells: the worst of them is allowed what is as unlikely as two errors of one.
-                    count = sum(told["groups"] for told in judged) if kind == "class at exit" else 1
-                    made.append(Bar(f"{pool_name}, {name}, {kind}: short by standard errors", short, worst_of(count)))
+                if groups:
+                    short = max(group["short by standard errors"] for group in groups)
+                    # Hundreds of small cells: the bar for the worst is as unlikely to be missed as two errors of one.
+                    count = sum(group["groups"] for group in groups) if kind == "class at exit" else 1
+                    all_bars.append(
+                        Bar(f"{pool_name}, {name}, {kind}: short by standard errors", short, worst_of(count))
+                    )
     for name, kind in FAILURES:
         lacking = [
-            (1 - float(alpha) - told["coverage"] - 2 * told["standard error"], label != CHEAPEST, where, label, alpha)
-            for where, label, way, alpha, what, told in rows
+            (1 - float(alpha) - group["coverage"] - 2 * group["standard error"], label != CHEAPEST, where, label, alpha)
+            for where, label, way, alpha, what, group in rows
             if (way, what) == (name, kind)
         ]
-        # Shown where exits are well used, if it fails there.
-        worst, _, where, label, alpha = max(lacking, key=lambda one: (one[0] > 0 and one[1], one[0]))
+        # Shown at a point that uses many exits, if it fails at one of those.
+        worst, _, where, label, alpha = max(lacking, key=lambda row: (row[0] > 0 and row[1], row[0]))
         title = f"{name}, {kind}: not claimed, coverage and two standard errors at {alpha} ({where}, {label})"
-        made.append(Bar(title, 1 - float(alpha) - worst, 1 - float(alpha)))
-    return made
+        all_bars.append(Bar(title, 1 - float(alpha) - worst, 1 - float(alpha)))
+    return all_bars
 
 
 def worst_of(count: int) -> float:
-    """What the largest of so many normal draws exceeds as rarely as one draw exceeds 2."""
+    """Return the number that the largest of `count` normal draws exceeds as rarely as a single draw exceeds 2."""
     normal = NormalDist()
     return normal.inv_cdf(normal.cdf(2.0) ** (1 / count))

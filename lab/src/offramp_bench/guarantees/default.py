@@ -1,8 +1,8 @@
-"""The point that is taken unasked, over splits drawn again and again from pools of real outcomes.
+"""The default operating point, over many redrawn splits of pools of real outcomes.
 
-Each redraw gives as many samples as `fit` would have to the tune split, which chooses the points of the shipped policy
-anew and fixes the order of tests; as many more, drawn with replacement from the rest, are the calibrate split. What the
-rest then loses and costs on average is the truth: given the points, the calibrate samples are independent draws of it.
+Each redraw gives the tune split as many samples as `fit` would have; the points of the shipped policy and the order of
+tests are chosen on them. As many more, drawn with replacement from the rest, are the calibrate split. The mean loss and
+cost on the rest are the true ones: given the points, the calibrate samples are independent draws from the rest.
 """
 
 import math
@@ -25,67 +25,67 @@ from offramp.policy import POLICIES, OperatingPoint
 from offramp.policy._policy import OFFERED_POLICIES
 from offramp.runtime import Dial
 from offramp_bench.bars import Bar, say
-from offramp_bench.guarantees.pools import pool
+from offramp_bench.guarantees.pools import load_pool
 
-__all__ = ["SIZES", "Redraw", "default", "draw_once", "summary", "taken"]
+__all__ = ["SIZES", "Redraw", "default", "draw_once", "summary", "take_rows"]
 
 SIZES = {"cifar10": 2000, "banking77": 1667}
-"""Samples that tune, and as many that calibrate: half of 4,000 test images, and of the train rows of Banking77 that
-its network has not seen."""
+"""Samples of the tune split, and of the calibrate split: half of 4,000 test images, and half of the train samples of
+Banking77 that its network was not trained on."""
 
 POLICY = OFFERED_POLICIES[0]
-"""The policy that decides unless another is named."""
+"""The policy that is used unless another is named."""
 
 REDRAWS = 200
 
-BROKEN = 1 - CONFIDENCE + 2 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / REDRAWS)
-"""Share of the guarantees that may be broken: what is left of the confidence, and two standard errors."""
+MAX_BROKEN = 1 - CONFIDENCE + 2 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / REDRAWS)
+"""Share of the guarantees that may be broken: 1 - confidence, and two standard errors."""
 
-DEARER = 1.3
-"""Highest mean cost of the point, in costs of the cheapest point that truly loses no more."""
+MAX_COST_RATIO = 1.3
+"""Bar: mean ratio of the point's cost to that of the cheapest point that truly loses MAX_DROP at most."""
 
 HALF = 0.005
-"""Loss that the default before this one allowed on the tune split, with no guarantee."""
+"""Loss on the tune split that an earlier default allowed, without a guarantee."""
 
 
 @dataclass(frozen=True)
 class Redraw:
-    """One tune and one calibrate split, and the true figures of the points taken."""
+    """True figures of the points that are chosen from one tune and one calibrate split."""
 
     guaranteed: bool
     """True where the calibrate split allowed a guarantee."""
     drop: float
-    """Accuracy that the default's point truly loses to the full network."""
+    """True loss of accuracy of the default point against the full network."""
     cost: float
-    """Its true relative cost."""
+    """True relative cost of the default point."""
     least: float
-    """That of the cheapest point that truly loses MAX_DROP at most; NaN if none does."""
+    """True relative cost of the cheapest point that truly loses MAX_DROP at most; NaN if none does."""
     unguaranteed_drop: float
-    """Loss of the cheapest point that is not below the full network on tune: the rule without a guarantee."""
+    """True loss of the cheapest point at least as accurate as the full network on tune, without a guarantee."""
     unguaranteed_cost: float
     half_drop: float
-    """Loss of the cheapest point within HALF on tune: the default before this one."""
+    """True loss of the cheapest point that loses at most HALF on tune: the earlier default."""
     half_cost: float
 
 
-def taken(seen: Outcomes, rows: Tensor) -> Outcomes:
-    """Outcomes of some samples, perhaps more than once.
+def take_rows(outcomes: Outcomes, rows: Tensor) -> Outcomes:
+    """Return the outcomes of some samples, in this order; samples may repeat.
 
     Args:
-        seen: Outcomes of N samples.
+        outcomes: Outcomes of N samples.
         rows: `n` numbers of samples.
     """
     by_sample = {"labels", "sizes", "full"}
-    columns = {field.name: getattr(seen, field.name) for field in fields(Outcomes) if field.name != "num_classes"}
-    chosen: dict[str, Any] = {
+    columns = {field.name: getattr(outcomes, field.name) for field in fields(Outcomes) if field.name != "num_classes"}
+    values: dict[str, Any] = {
         name: None if value is None else value[rows] if name in by_sample else value[:, rows]
         for name, value in columns.items()
     }
-    return Outcomes(seen.num_classes, **chosen)
+    return Outcomes(outcomes.num_classes, **values)
 
 
 def draw_once(
-    seen: Outcomes,
+    outcomes: Outcomes,
     fitted: FittedExits,
     temperatures: Tensor,
     costs: Costs,
@@ -97,44 +97,46 @@ def draw_once(
     """Choose a point from one tune and one calibrate split.
 
     Args:
-        seen: Outcomes of all samples.
+        outcomes: Outcomes of all samples.
         fitted: The exits.
-        temperatures: `1 x L` of the fit.
+        temperatures: `1 x L` temperatures of the fit.
         costs: Costs of the default policy.
-        active: The exits in force.
-        size: Samples of each split.
-        generator: Of the draw.
+        active: The active exits.
+        size: Number of samples of each split.
+        generator: Generator of the draw.
     """
-    order = torch.randperm(len(seen.labels), generator=generator)
-    tune, rest = taken(seen, order[:size]), taken(seen, order[size:])
-    calibrate = taken(rest, torch.randint(len(rest.labels), (size,), generator=generator))
+    order = torch.randperm(len(outcomes.labels), generator=generator)
+    tune, rest = take_rows(outcomes, order[:size]), take_rows(outcomes, order[size:])
+    calibrate = take_rows(rest, torch.randint(len(rest.labels), (size,), generator=generator))
     view = tuning_of(fitted, tune, temperatures, costs, classifier=0, active=active)
     points = thin(POLICIES.get(POLICY).candidates(view), tune, costs)
     points = with_losses(with_tuned_losses(points, tune), calibrate)
     full = float(tune.full_correct.double().mean())
     chosen = default_point(points, full_accuracy=full, tune_samples=size).point
-    drops, spent = _truth(points, rest, costs)
-    kept = spent[drops <= MAX_DROP]
+    drops, costs_spent = _true_figures(points, rest, costs)
+    costs_within = costs_spent[drops <= MAX_DROP]
     dial = Dial(points)
-    places = [_place(points, one) for one in (chosen, *(_reaching(dial, full - lost) for lost in (0.0, HALF)))]
-    at, even, half = places
+    places = [
+        _place(points, point) for point in (chosen, *(_cheapest_within(dial, full - lost) for lost in (0.0, HALF)))
+    ]
+    default_place, even, half = places
     return Redraw(
         guaranteed=chosen.guarantee is not None,
-        drop=float(drops[at]),
-        cost=float(spent[at]),
-        least=float(kept.min()) if len(kept) else math.nan,
+        drop=float(drops[default_place]),
+        cost=float(costs_spent[default_place]),
+        least=float(costs_within.min()) if len(costs_within) else math.nan,
         unguaranteed_drop=float(drops[even]),
-        unguaranteed_cost=float(spent[even]),
+        unguaranteed_cost=float(costs_spent[even]),
         half_drop=float(drops[half]),
-        half_cost=float(spent[half]),
+        half_cost=float(costs_spent[half]),
     )
 
 
 def summary(draws: Sequence[Redraw]) -> dict[str, Any]:
-    """Summarise redraws.
+    """Return mean figures of redraws.
 
     Args:
-        draws: At least one.
+        draws: The redraws, at least one.
     """
 
     def mean(values: Sequence[float]) -> float:
@@ -163,33 +165,35 @@ def summary(draws: Sequence[Redraw]) -> dict[str, Any]:
 
 
 def default() -> tuple[dict[str, Any], list[Bar]]:
-    """Both pools."""
+    """Measure both pools."""
     figures = {name: measure(name) for name in SIZES}
     bars = []
-    for name, found in figures.items():
-        bars.append(Bar(f"{name}: guarantees broken", found["broken"], BROKEN))
-        bars.append(Bar(f"{name}: cost over that of the cheapest that keeps one point", found["ratio"], DEARER))
+    for name, of_pool in figures.items():
+        bars.append(Bar(f"{name}: guarantees broken", of_pool["broken"], MAX_BROKEN))
+        bars.append(
+            Bar(f"{name}: cost over that of the cheapest that keeps one point", of_pool["ratio"], MAX_COST_RATIO)
+        )
     return figures, bars
 
 
 def measure(name: str) -> dict[str, Any]:
-    """Figures of one pool.
+    """Measure one pool.
 
     Args:
-        name: Of SIZES.
+        name: A key of SIZES.
     """
-    seen, frontier, size = _outcomes(name), pool(name).frontier, SIZES[name]
+    outcomes, frontier, size = _outcomes(name), load_pool(name).frontier, SIZES[name]
     fitted = FittedExits(frontier.exits)
-    given = fitted, frontier.temperatures, frontier.costs[POLICY], frontier.points[POLICY][0].active
+    shared = fitted, frontier.temperatures, frontier.costs[POLICY], frontier.points[POLICY][0].active
     generator, draws = torch.Generator().manual_seed(0), []
     for number in range(REDRAWS):
-        draws.append(draw_once(seen, *given, size=size, generator=generator))
+        draws.append(draw_once(outcomes, *shared, size=size, generator=generator))
         if number % 20 == 19:
             say(f"{name}: {number + 1} of {REDRAWS} redraws")
-    return {"pool": len(seen.labels), "tune": size, "calibrate": size, **summary(draws)}
+    return {"pool": len(outcomes.labels), "tune": size, "calibrate": size, **summary(draws)}
 
 
-def _reaching(dial: Dial, accuracy: float) -> OperatingPoint:
+def _cheapest_within(dial: Dial, accuracy: float) -> OperatingPoint:
     return dial.pick_by_accuracy(accuracy) or dial.front[-1]
 
 
@@ -197,25 +201,25 @@ def _place(points: Sequence[OperatingPoint], point: OperatingPoint) -> int:
     return next(place for place, other in enumerate(points) if other.parameters is point.parameters)
 
 
-def _truth(points: Sequence[OperatingPoint], seen: Outcomes, costs: Costs) -> tuple[Tensor, Tensor]:
-    """`P` mean losses of accuracy, and `P` relative costs."""
-    table, exits = costs.of(seen.sizes), simulate(points, seen)
+def _true_figures(points: Sequence[OperatingPoint], outcomes: Outcomes, costs: Costs) -> tuple[Tensor, Tensor]:
+    """Return `P` mean losses of accuracy, and `P` relative costs."""
+    table, exits = costs.of(outcomes.sizes), simulate(points, outcomes)
     spent = [float(table.relative_cost(left, point.active)) for left, point in zip(exits, points, strict=True)]
-    lost = losses_at(points, seen)["accuracy"].double().mean(1)
+    lost = losses_at(points, outcomes)["accuracy"].double().mean(1)
     return lost, torch.tensor(spent, dtype=torch.float64)
 
 
 @cache
 def _outcomes(name: str) -> Outcomes:
-    """Outcomes of all samples of a pool that the exits did not learn from, without what no point reads."""
-    found = pool(name)
-    parts = [replace(part, probabilities=None) for part in (found.tune, found.pool)]
+    """Return outcomes of a pool and its tune split, without the probabilities, which no point reads."""
+    pool = load_pool(name)
+    parts = [replace(part, probabilities=None) for part in (pool.tune, pool.pool)]
     first, second = ({field.name: getattr(part, field.name) for field in fields(Outcomes)} for part in parts)
-    both: dict[str, Any] = {
+    joined: dict[str, Any] = {
         key: value if value is None or key == "num_classes" else torch.cat([value, second[key]], _axis(key))
         for key, value in first.items()
     }
-    return Outcomes(**both)
+    return Outcomes(**joined)
 
 
 def _axis(column: str) -> int:

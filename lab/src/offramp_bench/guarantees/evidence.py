@@ -1,4 +1,4 @@
-"""What docs/evidence/tables.md says of promises."""
+"""The section of docs/evidence/tables.md about guarantees."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,19 +24,19 @@ _PARTS = {
 }
 
 
-def section(found: Mapping[str, Any]) -> str:
-    """The section.
+def section(results: Mapping[str, Any]) -> str:
+    """Return the section.
 
     Args:
-        found: What the benchmark printed.
+        results: Results that the benchmark printed.
     """
     rows = ["| part | what is measured | bars | held |", "|---|---|---|---|"]
     for part, about in _PARTS.items():
-        own = [bar for bar in found["bars"] if bar["name"].startswith(f"{part}: ")]
+        own = [bar for bar in results["bars"] if bar["name"].startswith(f"{part}: ")]
         rows.append(f"| {part} | {about} | {len(own)} | {sum(bar['held'] for bar in own)} |")
-    missed = [bar for bar in found["bars"] if not bar["held"]]
-    told = ["Every bar holds."]
+    missed = [bar for bar in results["bars"] if not bar["held"]]
+    lines = ["Every bar holds."]
     if missed:
-        told = ["Missed:", "", "| what | measured | at most |", "|---|---|---|"]
-        told += [f"| {bar['name']} | {bar['figure']:.3f} | {bar['at_most']:g} |" for bar in missed]
-    return SECTION.format(parts="\n".join(rows), missed="\n".join(told))
+        lines = ["Missed:", "", "| what | measured | at most |", "|---|---|---|"]
+        lines += [f"| {bar['name']} | {bar['figure']:.3f} | {bar['at_most']:g} |" for bar in missed]
+    return SECTION.format(parts="\n".join(rows), missed="\n".join(lines))

@@ -1,4 +1,4 @@
-"""False alarms over long streams, how soon real shifts are found, and promises after calibrating again."""
+"""False alarms over long streams, delays until real shifts are detected, and guarantees after recalibration."""
 
 import math
 from typing import Any
@@ -9,44 +9,44 @@ import numpy.typing as npt
 from offramp.monitor import Monitor, Traffic
 from offramp.policy import OperatingPoint
 from offramp_bench.bars import Bar, say
-from offramp_bench.guarantees.after_shift import BROKEN, recalibration
-from offramp_bench.guarantees.pools import POOLS, Pool, pool
+from offramp_bench.guarantees.after_shift import MAX_BROKEN, recalibration
+from offramp_bench.guarantees.pools import POOLS, Pool, load_pool
 from offramp_bench.guarantees.shifts import Shift, shifts_of, traffic_of
 
 __all__ = ["monitoring"]
 
 STREAMS, LENGTH = 1000, 10_000
-"""Without a shift."""
+"""Number and length of streams without a shift."""
 
 SHIFTED_STREAMS, WITHIN = 200, 1000
-"""Of each shift, and the samples it is to be found in."""
+"""Number of streams per shift, and of samples within which the shift is to be detected."""
 
 STARTS = {"from the start": 0, "late": 2000}
 """Samples before a shift."""
 
 REFERENCE = {"cifar10": 2000, "clinc150": 1000}
-"""Samples: as many as calibrate there."""
+"""Samples of the reference: as many as the calibrate split has."""
 
 SHADOW = 0.05
-"""Share of the traffic that is run to full depth; the reference is as a whole."""
+"""Share of the traffic that is shadowed; of the reference all samples are."""
 
 FALSE_ALARM = 0.01
 
 DROPS = {"default": 0.005, "cheap": 0.03}
-"""Points: the cheapest that lost at most this on tune. The first is what commands once chose where nothing was asked
-for; the other sees less of a sample before it leaves."""
+"""Largest loss on tune of each point, which is the cheapest within it. The first is an earlier default; at the second,
+samples leave earlier."""
 
 COSTLY, OUTSIDE = 0.05, 0.2
-"""Shifts that must be found: the accuracy they cost, or the share of out-of-scope inputs they bring, at least."""
+"""Shifts must be detected if they cost at least this accuracy, or bring at least this share of out-of-scope inputs."""
 
 
 class Samples:
     """Traffic to draw from, with replacement.
 
     Args:
-        traffic: Of a pool.
-        other: Of a shift, mixed in.
-        share: How much of it.
+        traffic: Traffic of a pool.
+        other: Traffic of a shift, mixed in.
+        share: Share of the shift's traffic.
     """
 
     def __init__(self, traffic: Traffic, other: Traffic | None = None, share: float = 0.0) -> None:
@@ -55,7 +55,7 @@ class Samples:
         self._columns = np.stack([whole.exits, whole.confidence, whole.disagreement])
 
     def draw(self, random: np.random.Generator, count: int, *, shadow: float = SHADOW) -> Traffic:
-        """So many, each by itself; of a share it is told whether the full network agrees."""
+        """Draw `count` samples; a share of them, `shadow`, is compared with the full network."""
         rows = random.integers(self._rows, size=count)
         if self._share:
             others = random.random(count) < self._share
@@ -66,44 +66,46 @@ class Samples:
 
 
 def monitoring() -> tuple[dict[str, Any], list[Bar]]:
-    """Figures of both pools, and what must hold of them."""
+    """Measure both pools."""
     figures: dict[str, Any] = {}
     bars: list[Bar] = []
     allowed = FALSE_ALARM + 2 * math.sqrt(FALSE_ALARM * (1 - FALSE_ALARM) / STREAMS)
     for name in POOLS:
-        known = pool(name)
-        shifts = shifts_of(known)
+        pool = load_pool(name)
+        shifts = shifts_of(pool)
         say(f"{name}: shifts")
-        found = {kind: [_detection(shift, point_of(known, drop)) for shift in shifts] for kind, drop in DROPS.items()}
+        detections = {
+            kind: [_detection(shift, point_of(pool, drop)) for shift in shifts] for kind, drop in DROPS.items()
+        }
         say(f"{name}: false alarms")
-        alarms = _false_alarms(known, point_of(known, DROPS["default"]))
+        alarms = _false_alarms(pool, point_of(pool, DROPS["default"]))
         say(f"{name}: calibrating again")
-        again = recalibration(known, shifts)
-        figures[name] = {"false alarms": alarms, "shifts": found, "calibrated again": again}
+        guarantees = recalibration(pool, shifts)
+        figures[name] = {"false alarms": alarms, "shifts": detections, "calibrated again": guarantees}
         bars.append(Bar(f"{name}: streams with a false alarm", alarms["share"], allowed))
-        for kind, rows in found.items():
+        for kind, rows in detections.items():
             for row in rows:
                 if row["must be found"]:
-                    told = f"{name}, {kind} point, {row['shift']}: streams where it is missed"
-                    bars += [Bar(f"{told}, {when}", round(1 - row[when]["found"], 6), 0.05) for when in STARTS]
-        for row in again:
-            told = f"{name}, {row['shift']}: promises broken after calibrating again"
-            bars.append(Bar(told, row["after"]["broken"], BROKEN))
+                    title = f"{name}, {kind} point, {row['shift']}: streams where it is missed"
+                    bars += [Bar(f"{title}, {when}", round(1 - row[when]["found"], 6), 0.05) for when in STARTS]
+        for row in guarantees:
+            title = f"{name}, {row['shift']}: promises broken after calibrating again"
+            bars.append(Bar(title, row["after"]["broken"], MAX_BROKEN))
     return figures, bars
 
 
-def point_of(known: Pool, drop: float) -> OperatingPoint:
-    """The cheapest point that lost at most so much accuracy on tune."""
-    return next(one for one in known.points if one.tune_metrics["accuracy"] >= known.frontier.full_accuracy - drop)
+def point_of(pool: Pool, drop: float) -> OperatingPoint:
+    """Return the cheapest point that loses at most `drop` of accuracy on tune."""
+    return next(point for point in pool.points if point.tune_metrics["accuracy"] >= pool.frontier.full_accuracy - drop)
 
 
-def _false_alarms(known: Pool, point: OperatingPoint) -> dict[str, Any]:
-    """Reference and stream both redrawn from the pool."""
-    samples, random = Samples(traffic_of(point, known.pool)[0]), np.random.default_rng(0)
+def _false_alarms(pool: Pool, point: OperatingPoint) -> dict[str, Any]:
+    """Measure false alarms; reference and stream are both redrawn from the pool."""
+    samples, random = Samples(traffic_of(point, pool.pool)[0]), np.random.default_rng(0)
     by_test = dict.fromkeys(("exit", "confidence", "disagreement"), 0)
     alarms = 0
     for stream in range(STREAMS):
-        monitor = Monitor(samples.draw(random, REFERENCE[known.name], shadow=1), false_alarm=FALSE_ALARM, seed=stream)
+        monitor = Monitor(samples.draw(random, REFERENCE[pool.name], shadow=1), false_alarm=FALSE_ALARM, seed=stream)
         verdict = monitor.update(samples.draw(random, LENGTH))
         alarms += verdict.action != "keep"
         for name in verdict.alarms:
@@ -111,7 +113,7 @@ def _false_alarms(known: Pool, point: OperatingPoint) -> dict[str, Any]:
     return {
         "streams": STREAMS,
         "samples": LENGTH,
-        "reference": REFERENCE[known.name],
+        "reference": REFERENCE[pool.name],
         "cost": point.tune_metrics["cost"],
         "share": alarms / STREAMS,
         "by test": {name: count / STREAMS for name, count in by_test.items()},
@@ -119,8 +121,8 @@ def _false_alarms(known: Pool, point: OperatingPoint) -> dict[str, Any]:
 
 
 def _detection(shift: Shift, point: OperatingPoint) -> dict[str, Any]:
-    """How soon a shift is found that is there from the start, and one that comes later."""
-    pooled, other = (traffic_of(point, seen)[0] for seen in (shift.pool.pool, shift.seen))
+    """Measure the delay until a shift is detected, if it is there from the start, and if it comes later."""
+    pooled, other = (traffic_of(point, outcomes)[0] for outcomes in (shift.pool.pool, shift.outcomes))
     before, after = Samples(pooled), Samples(pooled, other, shift.share)
     lost = shift.accuracy_lost(point)
     row: dict[str, Any] = {
@@ -143,13 +145,13 @@ def _detection(shift: Shift, point: OperatingPoint) -> dict[str, Any]:
             monitor.update(before.draw(random, start))
             verdict = monitor.update(after.draw(random, WITHIN))
             alarms = [test.alarmed_at for test in verdict.tests.values() if test.alarmed_at is not None]
-            if alarms and min(alarms) > start:  # an alarm before the shift has not found it
+            if alarms and min(alarms) > start:  # an alarm before the shift does not detect it
                 delays[stream] = min(alarms) - start
             actions[verdict.action] = actions.get(verdict.action, 0) + 1
-        found = np.isfinite(delays)
+        detected = np.isfinite(delays)
         median = float(np.median(delays))
         row[when] = {
-            "found": float(found.mean()),
+            "found": float(detected.mean()),
             "median delay": median if math.isfinite(median) else None,
             "actions": {action: count / SHIFTED_STREAMS for action, count in sorted(actions.items())},
         }

@@ -29,29 +29,29 @@ from offramp_bench.paper.joined import JoinedSource
 from offramp_bench.paper.tasks import TASKS, Task
 from offramp_bench.tracks.samples import Splits, open_splits
 
-__all__ = ["CACHE", "POOLS", "Pool", "identity", "pool"]
+__all__ = ["CACHE", "POOLS", "Pool", "identity", "load_pool"]
 
 CACHE = places.CACHE / "guarantees"
 
 POOLS = ("cifar10", "clinc150")
-"""Tasks of `offramp_bench.paper`: ResNet-56 on images, MiniLM on texts."""
+"""Tasks of `offramp_bench.paper.tasks`: ResNet-56 on images, MiniLM on texts."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """The default's fit to a task, and what its exits say of samples."""
+    """The default fitted to a task, and the answers of its exits."""
 
     name: str
     frontier: EarlyExitModel
-    """As `offramp.model.fit_features` gives it; its calibrate split is part of the pool."""
+    """The fitted model; its calibrate split is part of the pool."""
     tune: Outcomes
-    """Of the samples that points were chosen on; probabilities included."""
+    """Outcomes on the tune split, probabilities included."""
     pool: Outcomes
-    """Of those that calibrate and those for figures: disjoint from fit and tune, probabilities included."""
+    """Outcomes on the calibrate and test splits, probabilities included."""
     ids: npt.NDArray[np.int64]
-    """Of the pool's samples."""
+    """Ids of the pool's samples."""
     exits: str
-    """Which exits these are: a hash of their weights and temperatures."""
+    """A hash of the exits' weights and temperatures."""
 
     @property
     def points(self) -> list[OperatingPoint]:
@@ -60,13 +60,13 @@ class Pool:
 
     @property
     def costs(self) -> Costs:
-        """What the threshold costs."""
+        """Costs of the threshold."""
         return self.frontier.costs["threshold"]
 
 
 @cache
-def pool(name: str) -> Pool:
-    """A task's pool; its exits are fitted on first use, some minutes, and kept.
+def load_pool(name: str) -> Pool:
+    """Return a task's pool; its exits are fitted on first use, which takes some minutes, and kept.
 
     Args:
         name: A task of `offramp_bench.paper`.
@@ -76,17 +76,17 @@ def pool(name: str) -> Pool:
     held_out = JoinedSource([splits.calibrate, splits.test])
     key = f"{name}-{identity(task, backbone)}"
     frontier = _frontier(task, backbone, splits, CACHE / key)
-    # Exits that were fitted again answer otherwise.
+    # Exits that are fitted again give other answers.
     exits = json.loads((CACHE / key / "manifest.json").read_text())["files"]["exits"]["sha256"][:12]
-    tune, seen = (
+    tune, outcomes = (
         _outcomes(f"{key}-{part}-{exits}", frontier, source)
         for part, source in (("tune", splits.tune), ("pool", held_out))
     )
-    return Pool(name, frontier, tune, seen, held_out.ids(), exits)
+    return Pool(name, frontier, tune, outcomes, held_out.ids(), exits)
 
 
 def identity(task: Task, backbone: Backbone) -> str:
-    """All that a fit depends on: one of another identity is another folder.
+    """Return a hash of all that a fit depends on; fits of other identities have other folders.
 
     Args:
         task: The task.
@@ -107,13 +107,13 @@ def _frontier(task: Task, backbone: Backbone, splits: Splits, folder: Path) -> E
 
 
 def _outcomes(name: str, frontier: EarlyExitModel, source: BatchSource) -> Outcomes:
-    """Outcomes under `lab/.cache`, computed on first use."""
+    """Return outcomes that are kept under `lab/.cache`, and computed on first use."""
     file = CACHE / f"{name}-outcomes.safetensors"
-    tensors = [field.name for field in fields(Outcomes) if field.name != "num_classes"]
+    columns = [field.name for field in fields(Outcomes) if field.name != "num_classes"]
     kept: dict[str, Tensor] = load_file(file) if file.exists() else {}
-    if set(kept) != set(tensors):  # none yet, or those of a time when outcomes held something else
+    if set(kept) != set(columns):  # no file yet, or one from when outcomes had other fields
         say(f"asking the exits of {name}")
-        seen = compute_outcomes(frontier.exits, source, frontier.temperatures, probabilities=True)
-        kept = {one: getattr(seen, one).contiguous() for one in tensors}
+        outcomes = compute_outcomes(frontier.exits, source, frontier.temperatures, probabilities=True)
+        kept = {column: getattr(outcomes, column).contiguous() for column in columns}
         save_file(kept, file)
     return Outcomes(frontier.backbone.num_classes, **kept)

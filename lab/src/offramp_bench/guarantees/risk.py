@@ -1,4 +1,4 @@
-"""Promises of a loss at most, over calibration sets drawn again and again from a pool of real outcomes."""
+"""Guarantees of a largest loss, over many calibration sets drawn from a pool of real outcomes."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from offramp.model._outcomes import simulate
 from offramp.policy import OperatingPoint
 from offramp.uncertainty._risk import LOSSES, RiskBound, RiskLoss, last_passing, order_candidates, smooth_variances
 from offramp_bench.bars import Bar, say
-from offramp_bench.guarantees.pools import POOLS, Pool, pool
+from offramp_bench.guarantees.pools import POOLS, Pool, load_pool
 
-__all__ = ["Candidates", "candidates", "risk", "tally"]
+__all__ = ["Candidates", "measure_candidates", "risk", "tally"]
 
 DRAWS = 1000
 SIZES = (1000, 3000)
@@ -24,12 +24,12 @@ RISKS = (0.05, 0.1)
 BOUNDS: tuple[RiskBound, ...] = get_args(RiskBound)
 
 LEAST = 0.7
-"""Of what is saved with no guarantee, at the largest drop and size."""
+"""Least saving at the largest drop and size, as a share of the saving without a guarantee."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """A policy's points by one loss: what tune says of them, and what the pool does."""
+    """A policy's points under one loss, with their figures on tune and on the pool."""
 
     loss: RiskLoss
     costs: Tensor
@@ -37,64 +37,64 @@ class Candidates:
     means: Tensor
     """`P` mean losses on tune."""
     variances: Tensor
-    """`P` of them, on [0, 1]."""
+    """`P` variances of losses on tune, scaled to [0, 1]."""
     pool: Tensor
     """`P x M` losses of the pool's samples."""
     saved: Tensor
     """`P` shares of the cost that the pool's samples save."""
 
 
-def candidates(found: Pool, loss: str) -> Candidates:
-    """The threshold's points by one loss.
+def measure_candidates(pool: Pool, loss: str) -> Candidates:
+    """Return the threshold's points under one loss.
 
     Args:
-        found: The pool.
-        loss: The loss's name.
+        pool: The pool.
+        loss: Name of the loss.
     """
-    points, one = found.points, LOSSES[loss]
-    tuned = losses_at(points, found.tune)[loss]
-    variances = smooth_variances(one.to_unit(tuned).var(1, unbiased=False), tuned.shape[1])
+    points, risk_loss = pool.points, LOSSES[loss]
+    tune_losses = losses_at(points, pool.tune)[loss]
+    variances = smooth_variances(risk_loss.to_unit(tune_losses).var(1, unbiased=False), tune_losses.shape[1])
     costs = torch.tensor([point.tune_metrics["cost"] for point in points], dtype=torch.float64)
-    losses = losses_at(points, found.pool)[loss]
-    return Candidates(one, costs, tuned.double().mean(1), variances, losses, 1 - _spent(found, points))
+    losses = losses_at(points, pool.pool)[loss]
+    return Candidates(risk_loss, costs, tune_losses.double().mean(1), variances, losses, 1 - _spent(pool, points))
 
 
 def tally(
-    of: Candidates, *, size: int, draws: int = DRAWS, drops: tuple[float, ...] = DROPS, seed: int = 0
+    candidates: Candidates, *, size: int, draws: int = DRAWS, drops: tuple[float, ...] = DROPS, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """What promises come to, over calibration sets drawn with replacement.
+    """Count broken guarantees and measure savings, over calibration sets drawn with replacement.
 
-    A promise is broken where the pool's mean loss at the chosen point exceeds it. Where nothing can be guaranteed, the
+    A guarantee is broken if the pool's mean loss at the chosen point exceeds it. Where nothing can be guaranteed, the
     full network runs and nothing is saved.
 
     Args:
-        of: The points.
+        candidates: The points.
         size: Samples of a calibration set.
-        draws: How many sets.
-        drops: Promises.
-        seed: Of the draws.
+        draws: Number of calibration sets.
+        drops: Largest losses that are guaranteed.
+        seed: Seed of the draws.
 
     Returns:
-        A row for each drop, risk and bound.
+        One row per drop, risk and bound.
     """
     cells = {(drop, risk, bound): _Cell() for drop in drops for risk in RISKS for bound in BOUNDS}
-    free: dict[float, list[float]] = {drop: [] for drop in drops}
-    risks, generator = of.pool.double().mean(1), torch.Generator().manual_seed(seed)
-    about = {drop: {risk: _order(of, drop, risk, size) for risk in RISKS} for drop in drops}
+    unguaranteed: dict[float, list[float]] = {drop: [] for drop in drops}
+    risks, generator = candidates.pool.double().mean(1), torch.Generator().manual_seed(seed)
+    orders = {drop: {risk: _order(candidates, drop, risk, size) for risk in RISKS} for drop in drops}
     for _ in range(draws):
-        drawn = of.pool[:, torch.randint(of.pool.shape[1], (size,), generator=generator)]
+        drawn = candidates.pool[:, torch.randint(candidates.pool.shape[1], (size,), generator=generator)]
         measured = drawn.double().mean(1)
         for drop in drops:
-            within = of.saved[measured <= drop]
-            free[drop].append(float(within.max()) if len(within) else 0.0)
+            within = candidates.saved[measured <= drop]
+            unguaranteed[drop].append(float(within.max()) if len(within) else 0.0)
         for (drop, risk, bound), cell in cells.items():
-            order = about[drop][risk]
-            variances = of.variances[order]
+            order = orders[drop][risk]
+            variances = candidates.variances[order]
             step = last_passing(
-                drawn[order], of.loss, max_loss=drop, confidence=1 - risk, bound=bound, variances=variances
+                drawn[order], candidates.loss, max_loss=drop, confidence=1 - risk, bound=bound, variances=variances
             )
             place = None if step is None else int(order[step])
-            cell.saved.append(0.0 if place is None else float(of.saved[place]))
+            cell.saved.append(0.0 if place is None else float(candidates.saved[place]))
             cell.broken.append(place is not None and float(risks[place]) > drop)
             cell.none += place is None
     return [
@@ -106,31 +106,31 @@ def tally(
             "broken": float(np.mean(cell.broken)),
             "nothing promised": cell.none / draws,
             "saved": float(np.mean(cell.saved)),
-            "saved with no guarantee": float(np.mean(free[drop])),
-            "ratio": float(np.mean(cell.saved) / np.mean(free[drop])) if np.mean(free[drop]) else 1.0,
+            "saved with no guarantee": float(np.mean(unguaranteed[drop])),
+            "ratio": float(np.mean(cell.saved) / np.mean(unguaranteed[drop])) if np.mean(unguaranteed[drop]) else 1.0,
         }
         for (drop, risk, bound), cell in cells.items()
     ]
 
 
 def risk() -> tuple[dict[str, Any], list[Bar]]:
-    """Both pools, every loss."""
+    """Measure both pools, with every loss."""
     figures, bars = {}, []
     for name in POOLS:
-        found, rows = pool(name), []
+        pool, rows = load_pool(name), []
         for loss in LOSSES:
-            of = candidates(found, loss)
+            candidates = measure_candidates(pool, loss)
             for size in SIZES:
                 say(f"{name}, {loss}, {size} samples")
-                rows += [{"loss": loss, **row} for row in tally(of, size=size)]
-        bars += [Bar(f"{name}, {words}", figure, limit) for words, figure, limit in _must(rows)]
-        full = {"pool": len(found.ids), "points": len(found.points), "full accuracy": _full(found)}
+                rows += [{"loss": loss, **row} for row in tally(candidates, size=size)]
+        bars += [Bar(f"{name}, {words}", figure, limit) for words, figure, limit in _bar_figures(rows)]
+        full = {"pool": len(pool.ids), "points": len(pool.points), "full accuracy": _full_accuracy(pool)}
         figures[name] = {**full, "draws": DRAWS, "rows": rows, "without labels": _side_by_side(rows)}
     return figures, bars
 
 
 class _Cell:
-    """What came of one promise in all draws."""
+    """Results of one guarantee in all draws."""
 
     def __init__(self) -> None:
         self.saved: list[float] = []
@@ -138,23 +138,24 @@ class _Cell:
         self.none = 0
 
 
-def _order(of: Candidates, drop: float, risk: float, size: int) -> Tensor:
-    return order_candidates(of.costs, of.means, of.variances, of.loss, max_loss=drop, samples=size, confidence=1 - risk)
+def _order(candidates: Candidates, drop: float, risk: float, size: int) -> Tensor:
+    costs, means, variances = candidates.costs, candidates.means, candidates.variances
+    return order_candidates(costs, means, variances, candidates.loss, max_loss=drop, samples=size, confidence=1 - risk)
 
 
-def _spent(found: Pool, points: list[OperatingPoint]) -> Tensor:
-    table = found.costs.of(found.pool.sizes)
-    exits = simulate(points, found.pool)
+def _spent(pool: Pool, points: list[OperatingPoint]) -> Tensor:
+    table = pool.costs.of(pool.pool.sizes)
+    exits = simulate(points, pool.pool)
     spent = [float(table.relative_cost(left, point.active)) for left, point in zip(exits, points, strict=True)]
     return torch.tensor(spent, dtype=torch.float64)
 
 
-def _full(found: Pool) -> float:
-    return float(found.pool.full_correct.double().mean())
+def _full_accuracy(pool: Pool) -> float:
+    return float(pool.pool.full_correct.double().mean())
 
 
-def _must(rows: list[dict[str, Any]]) -> Iterator[tuple[str, float, float]]:
-    """The worst of each loss and bound: broken promises less what is allowed, and the saving that a guarantee costs."""
+def _bar_figures(rows: list[dict[str, Any]]) -> Iterator[tuple[str, float, float]]:
+    """Yield name, figure and limit of the bars for each loss and bound: broken guarantees, and saving given up."""
     for loss in LOSSES:
         for bound in BOUNDS:
             own = [row for row in rows if (row["loss"], row["bound"]) == (loss, bound)]
@@ -167,17 +168,17 @@ def _must(rows: list[dict[str, Any]]) -> Iterator[tuple[str, float, float]]:
 
 
 def _side_by_side(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the labelled and the label-free route save at the same promise: at most so much accuracy lost."""
+    """Return the savings with and without labels at the same guaranteed loss of accuracy."""
     kept = [row for row in rows if row["bound"] == "ltt" and row["loss"] in ("accuracy", "disagreement")]
     cells = dict.fromkeys((row["samples"], row["max_drop"], row["risk"]) for row in kept)
-    found = []
+    results = []
     for samples, drop, risk in cells:
         saved = {
             row["loss"]: row["saved"]
             for row in kept
             if (row["samples"], row["max_drop"], row["risk"]) == (samples, drop, risk)
         }
-        found.append(
+        results.append(
             {
                 "samples": samples,
                 "max_drop": drop,
@@ -187,4 +188,4 @@ def _side_by_side(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "labels saved": samples,
             }
         )
-    return found
+    return results

@@ -20,7 +20,7 @@ Results = Mapping[str, Any]
 
 
 def default_block(results: Results) -> str:
-    """Return the table of the point that is taken unasked, and the tasks that miss the target.
+    """Return the table of the default point, and the tasks that miss the target.
 
     Args:
         results: Figures of the part `default`, by task.
@@ -58,7 +58,7 @@ def default_block(results: Results) -> str:
 
 
 def risk_block(results: Results) -> str:
-    """Return how often guarantees are broken, and the table of what they save.
+    """Return the share of broken guarantees, and the table of savings.
 
     Args:
         results: Figures of the part `risk`, by task.
@@ -101,7 +101,7 @@ def risk_block(results: Results) -> str:
 
 
 def dial_block(results: Results) -> str:
-    """Return the table of budgets that were asked and spent.
+    """Return the table of budgets and costs.
 
     Args:
         results: Figures of the part `dial`.
@@ -151,7 +151,7 @@ def _debts(row: Results) -> float:
 
 
 def stream_block(results: Results) -> str:
-    """Return what a controller and a fixed point answer right on a stream that turns harder, at half the cost.
+    """Return the accuracy of a controller and of a fixed point on a stream that becomes harder, at half the cost.
 
     Args:
         results: Figures of the part `dial`.
@@ -167,7 +167,7 @@ def stream_block(results: Results) -> str:
 
 
 def false_alarm_block(results: Results) -> str:
-    """Return how often streams without a change raise an alarm.
+    """Return the share of streams without a change that raise an alarm.
 
     Args:
         results: Figures of the part `monitoring`, by task.
@@ -196,13 +196,13 @@ def shift_block(results: Results) -> str:
     for name, task in results.items():
         guarantees = {row["shift"]: row for row in task["calibrated again"]}
         for row in task["shifts"]["default"]:
-            given = guarantees[row["shift"]]
+            guarantee = guarantees[row["shift"]]
             cells = [
                 f"{TITLES[name]}, {row['shift'].replace('%', ' %')}",
                 f"{100 * row['accuracy lost']:.1f}",
                 _detected(row["from the start"]),
                 _detected(row["late"]),
-                *(f"{100 * given[when]['broken']:.1f} %" for when in ("before", "after")),
+                *(f"{100 * guarantee[when]['broken']:.1f} %" for when in ("before", "after")),
             ]
             lines.append(f"| {' | '.join(cells)} |")
         for row in task["shifts"]["cheap"]:
@@ -243,4 +243,4 @@ BLOCKS: dict[str, dict[str, tuple[str, Callable[[Results], str]]]] = {
         "shifts": ("monitoring", shift_block),
     },
 }
-"""By page and mark: the part of the results, and the function that gives what stands between the marks."""
+"""By page and mark: the part of the results, and the function that returns the content between the marks."""

@@ -1,4 +1,4 @@
-"""Agreement-based cascading: tiers of networks, and the next tier where the members of one disagree."""
+"""Agreement-based cascading: samples go to the next tier of networks if the members of their tier disagree."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,19 +66,19 @@ def cascade_by_agreement(
     voters = [list(np.concatenate(tiers[: place + 1])) if pooled else list(tier) for place, tier in enumerate(tiers)]
     votes = [_count_votes(predictions[voting]) for voting in voters]
     answers, shares = (np.stack(column) for column in zip(*votes, strict=True))  # tiers x N each
-    spent = np.cumsum([costs[list(tier)].sum() for tier in tiers])
-    swept = np.append(np.unique(shares[:-1]), np.inf) if thresholds is None else np.sort(thresholds)
-    enough = shares >= swept[:, None, None]  # T x tiers x N
+    costs_so_far = np.cumsum([costs[list(tier)].sum() for tier in tiers])
+    levels = np.append(np.unique(shares[:-1]), np.inf) if thresholds is None else np.sort(thresholds)
+    enough = shares >= levels[:, None, None]  # T x tiers x N
     enough[:, -1] = True
     left = enough.argmax(1)
-    return AgreementSweep(swept.astype(np.float64), answers[left, np.arange(left.shape[1])], spent[left], left)
+    return AgreementSweep(levels.astype(np.float64), answers[left, np.arange(left.shape[1])], costs_so_far[left], left)
 
 
 def _count_votes(
     predictions: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     """Return the class with most of the votes `V x N`, and its share; of equals, the one of the last voter."""
-    counts = (predictions[:, None] == predictions).sum(1)  # V x N: how many vote as this one
+    counts = (predictions[:, None] == predictions).sum(1)  # V x N: members that vote like this one
     winner = len(predictions) - 1 - counts[::-1].argmax(0)
     samples = np.arange(predictions.shape[1])
     return predictions[winner, samples], counts[winner, samples] / len(predictions)

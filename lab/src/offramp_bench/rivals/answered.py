@@ -14,7 +14,7 @@ __all__ = ["AnsweredSource"]
 
 
 class AnsweredSource:
-    """Samples labelled by the network itself: the class its own last head likes best.
+    """Samples whose labels are the predictions of the network's last head.
 
     Args:
         source: The samples; their own labels are not read.
@@ -34,24 +34,24 @@ class AnsweredSource:
         self.widths, self.own_heads = source.widths, source.own_heads
 
     def ids(self) -> npt.NDArray[np.int64]:
-        """`N` sample ids, in the order of the rows."""
+        """Return `N` sample ids, in row order."""
         return self._source.ids()
 
     def sizes(self) -> Tensor:
-        """`N` sizes of the samples, in the order of the rows."""
+        """Return `N` sizes of the samples, in row order."""
         return self._source.sizes()
 
     def keys(self) -> Iterator[Keys]:
-        """Ids and sizes of every sample, in the order of the rows, some at a time."""
+        """Yield ids and sizes of every sample in row order, in pieces."""
         return self._source.keys()
 
     def shuffled(self, *, batch_size: int, seed: int, epoch: int) -> Iterator[Batch]:
-        """Every sample once, in the order of the source."""
-        yield from map(self._answered, self._source.shuffled(batch_size=batch_size, seed=seed, epoch=epoch))
+        """Yield every sample once, in an order drawn from `seed` and `epoch` alone."""
+        yield from map(self._relabel, self._source.shuffled(batch_size=batch_size, seed=seed, epoch=epoch))
 
     def in_order(self, *, batch_size: int) -> Iterator[Batch]:
-        """Every sample once, in the order of the rows."""
-        yield from map(self._answered, self._source.in_order(batch_size=batch_size))
+        """Yield every sample once, in row order."""
+        yield from map(self._relabel, self._source.in_order(batch_size=batch_size))
 
-    def _answered(self, batch: Batch) -> Batch:
+    def _relabel(self, batch: Batch) -> Batch:
         return replace(batch, labels=batch.own_logits[self.own_heads[-1]].argmax(-1))

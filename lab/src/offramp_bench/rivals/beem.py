@@ -26,7 +26,7 @@ class BeemPolicy(Policy):
 
     over the active exits, with c the temperature-scaled confidence. The rule of BEEM [Bajpai2025]; the answer is that
     of the exit. Parameters: `weight`, one number per exit, and `threshold` ($\alpha$), one number per point. Only
-    ratios of weights matter, as the threshold is swept. There the threshold is derived from the error rates of the
+    ratios of weights matter, as the threshold is swept. The paper derives the threshold from the error rates of the
     exits, which gives one point; a frontier needs many, so it is swept here.
 
     Example:
@@ -90,4 +90,4 @@ class BeemPolicy(Policy):
 
 
 POLICY = BeemPolicy()
-"""The policy, as it is registered."""
+"""The registered policy."""

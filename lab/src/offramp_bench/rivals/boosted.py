@@ -1,4 +1,4 @@
-"""BoostedNet: every classifier learns what the one before leaves to do."""
+"""BoostedNet: every classifier is trained to correct the previous one."""
 
 from torch import Tensor
 
@@ -20,15 +20,16 @@ __all__ = ["fit_boosted"]
 def fit_boosted(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
     """Fit boosted linear exits on the sum of their cross-entropies, equally weighted; no gates.
 
-    [BoostedNet] with a frozen backbone, see `exits.BoostedExits`. Its settings, SGD at .1 with momentum .9, decay 1e-4
-    and batches of 64, are those of whole networks; on raw features the optimiser of `fit_classifiers` does better
-    (CIFAR-10 on a ResNet-56: by .1 to 1.5 points at every cost up to .8) in a quarter of the time, so it has that.
+    [BoostedNet] with a frozen backbone, see `BoostedExits`. The published settings, SGD at 0.1 with momentum 0.9, decay
+    1e-4 and batches of 64, are for whole networks. On raw features the optimiser of `fit_classifiers` is better
+    (CIFAR-10 on a ResNet-56: by 0.1 to 1.5 points at every relative cost up to 0.8) in a quarter of the time, so it is
+    used here.
 
     Args:
-        fit: Samples that classifiers learn from.
-        tune: Samples that tell how far the heads of a cascade answer together.
-        costs: What the backbone and its exits cost; it plays no part.
-        settings: How to fit; the exits are linear whatever it says.
+        fit: Samples to train on.
+        tune: Samples to fit the averaging of a cascade's heads on.
+        costs: Costs of the backbone and its exits; they do not affect the result.
+        settings: Settings of the fit; the exits are linear in any case.
 
     Example:
         >>> import torch

@@ -1,4 +1,4 @@
-"""Gates that decide each for itself."""
+"""Gates that each decide on their own score alone."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -16,17 +16,16 @@ __all__ = ["POLICY", "BranchGatePolicy"]
 
 
 class BranchGatePolicy(Policy):
-    r"""Leave at the first exit with $g^l \ge 1/2$.
+    r"""A policy that leaves at the first exit with $g^l \ge 1/2$.
 
-    The rule of DiffBranch [Scardapane2020] and PTEENet [Lahiany2022], whose gates each decide by themselves. It is not
-    that of `GatePolicy`, where what earlier gates have said counts too: on random scores the two differ for a quarter
-    of the samples. Parameters: as those of `GatePolicy`.
+    The rule of DiffBranch [Scardapane2020] and PTEENet [Lahiany2022]. In `GatePolicy`, the scores of earlier gates
+    count too: on random scores the two rules differ for a quarter of the samples. Parameters: those of `GatePolicy`.
 
     Example:
         >>> import torch
-        >>> seen = Observation(evidence=torch.tensor([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]]))
+        >>> observation = Observation(evidence=torch.tensor([[1.0, 0, 0, 0], [-1.0, 0, 0, 0]]))
         >>> zero = torch.tensor(0.0)
-        >>> BranchGatePolicy().step(seen, (), {"weight": torch.ones(4), "bias": zero, "offset": zero})[0]
+        >>> BranchGatePolicy().step(observation, (), {"weight": torch.ones(4), "bias": zero, "offset": zero})[0]
         tensor([ True, False])
     """
 
@@ -41,18 +40,18 @@ class BranchGatePolicy(Policy):
         """Return no carry."""
         return ()
 
-    def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
+    def step(self, observation: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where the gate's logit is not negative: there its score is 1/2 or more."""
-        return gate_logits(seen, parameters) >= 0, carry
+        return gate_logits(observation, parameters) >= 0, carry
 
     def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
-        """Offer the gates of every cost weight, with 65 offsets each."""
+        """Return the gates of every cost weight, each with 65 offsets."""
         return gate_candidates(self.name, tuning)
 
     def mul_adds(self, num_classes: int) -> int:
-        """As the paper's gates."""
+        """Count softmax statistics and the gate, as `GatePolicy` does: 9 K + 6."""
         return 9 * num_classes + 6
 
 
 POLICY = BranchGatePolicy()
-"""The policy, as it is registered."""
+"""The registered policy."""

@@ -1,11 +1,11 @@
 r"""Exits and gates trained as one mixture of answers: DiffBranch, and PTEENet without labels.
 
-Both train the network's answer as if a sample left at every exit a little,
+Both train on a mixture of the answers of all exits,
 
 $$\tilde y^l = h^l p^l + (1 - h^l)\, \tilde y^{l+1}, \qquad \tilde y^L = p^L$$
 
-and what it costs by the same recursion, with gradients through gates and classifiers alike. DiffBranch is Scardapane et
-al.: Differentiable branching in deep networks for fast inference, ICASSP 2020; PTEENet is Lahiany and Aperstein:
+and on its cost, by the same recursion; gradients pass through gates and classifiers. DiffBranch is Scardapane et al.:
+Differentiable branching in deep networks for fast inference, ICASSP 2020; PTEENet is Lahiany and Aperstein:
 PTEENet: Post-Trained Early-Exit Neural Networks Augmentation for Inference Cost Optimization, IEEE Access 2022.
 """
 
@@ -40,15 +40,16 @@ __all__ = ["fit_diff_branch", "fit_pteenet"]
 def fit_diff_branch(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
     """Fit classifiers and gates on `branching_loss`, for every cost weight at once.
 
-    The paper names no settings for a frozen network, and is known to be unstable: it gets the warm-up, the gates, the
-    optimiser (at every step of all), and the choice of each cost weight's best epoch of `fit_joint`. Linear classifiers
-    are copied for each cost weight. Gates leave at the first score of a half: the policy "branch_gates".
+    The paper names no settings for a frozen network, and its training is known to be unstable. So the warm-up, the
+    gates, the optimiser and the choice of each cost weight's best epoch are those of `fit_joint`, but every step trains
+    gates and classifiers together. Linear classifiers are copied for each cost weight. Samples leave at the first gate
+    whose score is at least 1/2: the policy "branch_gates".
 
     Args:
-        fit: Samples to learn from.
-        tune: Samples that pick each cost weight's best epoch.
-        costs: What the backbone and its exits cost, in any unit.
-        settings: How to fit; `switch_every`, `patience` and what concerns gate targets play no part.
+        fit: Samples to train on.
+        tune: Samples that select each cost weight's best epoch.
+        costs: Costs of the backbone and its exits, in any unit.
+        settings: Settings of the fit; `switch_every`, `patience` and those of gate targets are not used.
 
     Example:
         >>> from offramp.cost._mul_adds import BackboneMulAdds
@@ -68,36 +69,37 @@ def fit_diff_branch(fit: BatchSource, tune: BatchSource, costs: Prices, settings
         gates = Gates(len(fit.widths), stacked=len(prices))
         priced = costs.price(exits, POLICIES.get("branch_gates"))
         relative = priced.average(keys.sizes for keys in fit.keys()).relative_costs().to(prices.dtype)
-        learned = [*exits.parameters(), *gates.parameters()]
-        optimizer = Adam(learned, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
+        parameters = [*exits.parameters(), *gates.parameters()]
+        optimizer = Adam(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay, fused=True)
         remember_rates([optimizer])
         best_exits, best_gates, best = deepcopy(exits), deepcopy(gates), torch.full_like(prices, torch.inf)
         for epoch in range(first, first + epochs):
             exits.train()
             total = 0.0
             for progress, batch in batches_of(fit, settings, epoch, first_epoch=first, epochs=epochs):
-                loss = branching_loss(*_judged(exits, gates, batch), relative, prices).sum()
+                loss = branching_loss(*_losses_and_gate_logits(exits, gates, batch), relative, prices).sum()
                 cosine_step(optimizer, loss, progress)
                 total += loss.item()
             check_finite(total, epoch + 1)
-            tuned = _tune_priced_loss(exits.eval(), gates, tune, relative, prices, settings.batch_size)
-            # Shared classifiers can be taken over only all at once.
-            better = tuned < best if exits.stacked > 1 else (tuned.mean() < best.mean()).expand_as(tuned)
-            best = torch.where(better, tuned, best)
+            tune_losses = _tune_priced_loss(exits.eval(), gates, tune, relative, prices, settings.batch_size)
+            # Shared classifiers can only be replaced all at once.
+            means_improve = (tune_losses.mean() < best.mean()).expand_as(tune_losses)
+            better = tune_losses < best if exits.stacked > 1 else means_improve
+            best = torch.where(better, tune_losses, best)
             best_exits.copy_points(exits, better if exits.stacked > 1 else better.any()[None])
             with torch.no_grad():
-                for kept, current in zip(best_gates.parameters(), gates.parameters(), strict=True):
-                    kept[better] = current[better]
+                for best_values, values in zip(best_gates.parameters(), gates.parameters(), strict=True):
+                    best_values[better] = values[better]
     return FittedExits(best_exits.eval(), best_gates, gate_policy="branch_gates")
 
 
 def fit_pteenet(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
-    """The same without labels, warm-up included: exits learn what the whole network would answer.
+    """Fit as `fit_diff_branch` does, on the answers of the full network instead of the labels, warm-up included.
 
     Args:
-        fit: Samples to learn from.
-        tune: Samples that pick each cost weight's best epoch.
-        costs: What the backbone and its exits cost, in any unit.
+        fit: Samples to train on.
+        tune: Samples that select each cost weight's best epoch.
+        costs: Costs of the backbone and its exits, in any unit.
         settings: As for `fit_diff_branch`.
 
     Example:
@@ -108,8 +110,8 @@ def fit_pteenet(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
     return fit_diff_branch(AnsweredSource(fit), AnsweredSource(tune), costs, settings)
 
 
-def _judged(exits: ExitSet, gates: Gates, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Cross-entropies `W x n x L` and gate logits `W x n x (L-1)`, each with its gradient."""
+def _losses_and_gate_logits(exits: ExitSet, gates: Gates, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return `W x n x L` cross-entropies and `W x n x (L-1)` gate logits, both with gradients."""
     log_p = log_probabilities(all_logits(exits, batch.features, batch.own_logits))
     return cross_entropies(log_p, batch.labels), gates(differentiable_evidence(log_p)[..., :-1, :])
 
@@ -118,10 +120,10 @@ def _judged(exits: ExitSet, gates: Gates, batch: Batch) -> tuple[Tensor, Tensor]
 def _tune_priced_loss(
     exits: ExitSet, gates: Gates, tune: BatchSource, relative_costs: Tensor, cost_weights: Tensor, batch_size: int
 ) -> Tensor:
-    """`W` mean priced losses at the exits that the gates choose, each for itself: the first score of a half."""
+    """Return `W` mean priced losses at the first exits whose gate has a score of at least 1/2."""
     total = torch.zeros_like(cost_weights)
     for batch in tune.in_order(batch_size=batch_size):
-        losses, gate_logits = _judged(exits, gates, batch)
+        losses, gate_logits = _losses_and_gate_logits(exits, gates, batch)
         left = first_exit(Gates.scores(gate_logits) >= 0.5)
         priced = priced_losses(losses, relative_costs, cost_weights)
         total += priced.gather(-1, left[..., None]).sum((1, 2))

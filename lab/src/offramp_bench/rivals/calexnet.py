@@ -27,15 +27,15 @@ def fit_calexnet(fit: BatchSource, tune: BatchSource, costs: Prices, settings: J
     """Fit linear exits on the `aligned_loss`: the network's softmax, and the samples that reach each exit; no gates.
 
     [Aperstein2026] with the linear exits of all rivals on the same features, instead of its prototype-pooling heads.
-    Its per-class thresholds are the policy "class_precision". Reconstructed, as its abstract does not say it: that all
-    exits train together, the form of the weights (see `survival_weights`), and the temperature. The optimiser is that
-    of `fit_classifiers`, at `warmup_learning_rate` over all epochs. Labels play no part.
+    Its per-class thresholds are the policy "class_precision". The abstract leaves open, and we chose: that all exits
+    train together, the form of the weights (see `survival_weights`), and the temperature. The optimiser is that of
+    `fit_classifiers`, at `warmup_learning_rate` over all epochs. Labels are not used.
 
     Args:
         fit: Samples to train on.
         tune: Samples to fit the averaging of a cascade's heads on.
         costs: Costs of the backbone and its exits; they do not affect the result.
-        settings: How to fit; the exits are linear whatever it says.
+        settings: Settings of the fit; the exits are linear in any case.
 
     Example:
         >>> from offramp.cost._mul_adds import BackboneMulAdds
@@ -60,7 +60,7 @@ def fit_calexnet(fit: BatchSource, tune: BatchSource, costs: Prices, settings: J
 
 
 def survival_weights(confidence: Tensor) -> Tensor:
-    r"""Return how much each sample counts at each exit: its probability of passing all earlier exits, scaled.
+    r"""Return the weight of each sample at each exit: its probability of passing all earlier exits, scaled.
 
     $$w^l \propto 1 - \max_{j<l} c^j, \qquad w^1 = 1$$
 

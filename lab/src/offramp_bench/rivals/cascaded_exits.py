@@ -1,4 +1,4 @@
-"""Cascaded exits: every classifier also reads the answer before."""
+"""Cascaded exits: every classifier also reads the previous answer."""
 
 from typing import Any
 

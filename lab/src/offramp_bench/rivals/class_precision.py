@@ -54,9 +54,9 @@ def precision_thresholds(
     # Samples of the same class and confidence are counted all or none: only the last of them is a threshold.
     last = torch.ones(len(confidence), dtype=torch.bool)
     last[:-1] = (confidence[1:] != confidence[:-1]) | (predictions[1:] != predictions[:-1])
-    reached = last & (precision >= target)
+    is_threshold = last & (precision >= target)
     thresholds = confidence.new_full((classes,), NEVER)
-    return thresholds.scatter_reduce(0, predictions[reached], confidence[reached], "amin")
+    return thresholds.scatter_reduce(0, predictions[is_threshold], confidence[is_threshold], "amin")
 
 
 class ClassPrecisionPolicy(Policy):
@@ -95,8 +95,8 @@ class ClassPrecisionPolicy(Policy):
     def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
         """Return thresholds for 128 target precisions, each calibrated on the survivors of the tune split.
 
-        Exit by exit, `precision_thresholds` of the samples that no earlier exit lets go. Reconstructed: the targets,
-        and that a prediction counts as right if it is the label; the paper's abstract names neither.
+        Exit by exit, the thresholds are the `precision_thresholds` of the samples that have not left before. The
+        paper's abstract leaves open, and we chose: the targets, and that a prediction is right if it is the label.
 
         Returns:
             Points from "all samples leave at the first exit" to "no sample leaves early".
@@ -106,7 +106,7 @@ class ClassPrecisionPolicy(Policy):
 
     def _calibrate(self, tuning: Tuning, target: float) -> OperatingPoint:
         """Return the point for one target."""
-        classes = tuning.probabilities(tuning.active[-1]).shape[-1]  # K, which labels need not tell
+        classes = tuning.probabilities(tuning.active[-1]).shape[-1]  # K; the labels need not include all classes
         thresholds = torch.full((len(tuning.early), classes), NEVER)
         survivors = torch.arange(len(tuning.labels))
         for place, exit in enumerate(tuning.early):
@@ -122,4 +122,4 @@ class ClassPrecisionPolicy(Policy):
 
 
 POLICY = ClassPrecisionPolicy()
-"""The policy, as it is registered."""
+"""The registered policy."""

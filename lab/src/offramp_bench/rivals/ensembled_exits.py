@@ -1,4 +1,4 @@
-"""Ensembled exits: every exit answers with all the classifiers so far."""
+"""Ensembled exits: every exit averages the answers of all classifiers so far."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +28,7 @@ class EnsembledExits(ExitSet):
     [ZTW] is Wolczyk et al.: Zero Time Waste, NeurIPS 2021.
 
     Args:
-        exits: The exits to put together, shared by all cost weights.
+        exits: The exits to average, shared by all cost weights.
 
     Example:
         >>> from offramp.exits import LinearExits
@@ -48,33 +48,33 @@ class EnsembledExits(ExitSet):
                 hint="choose one with exits.take(index)",
             )
         self.exits = exits
-        self.averaging, exits.averaging = exits.averaging, self.averaging  # kept once, and read here
+        self.averaging, exits.averaging = exits.averaging, self.averaging  # only this object uses it
         count = len(exits.stages)
-        self.weight = nn.Parameter(SPREAD * torch.randn(count, count))  # w, E x E; above the diagonal, no part of it
+        self.weight = nn.Parameter(SPREAD * torch.randn(count, count))  # w, E x E; not used above the diagonal
         self.bias = nn.Parameter(torch.zeros(count, exits.num_classes))  # b, E x K
 
     def options(self) -> dict[str, Any]:
-        """Kind and options of the exits that are put together."""
+        """Return kind and options of the averaged exits."""
         return {"kind": self.exits.kind, "options": self.exits.options()}
 
     @classmethod
     def make(
         cls, widths: tuple[int, ...], stages: tuple[int, ...], num_classes: int, options: Mapping[str, Any]
     ) -> "EnsembledExits":
-        """Make such exits, untrained, from what `options` returned."""
+        """Make untrained exits of this kind, with the options that `options` returned."""
         inner = EXITS.get(options["kind"])
         return cls(inner.make(widths, stages, num_classes, options["options"]))
 
     def forward(self, features: Tensor) -> list[Tensor]:
-        """Answers of every exit: `1 x N x K` logits each."""
-        return self.ensembled(self.members(features))
+        """Return `1 x N x K` logits of each exit."""
+        return self.ensemble(self.members(features))
 
     def members(self, features: Tensor) -> Tensor:
-        r"""$\log p^j$ of the exits by themselves, `1 x N x E x K`."""
+        r"""Return `1 x N x E x K` answers $\log p^j$ of the averaged exits."""
         return log_probabilities(stack_exits(self.exits(features))).to(self.weight.dtype)
 
-    def ensembled(self, members: Tensor) -> list[Tensor]:
-        r"""$\log q^l$ of every exit, `1 x N x K` each, from those of the members, `1 x N x E x K`."""
+    def ensemble(self, members: Tensor) -> list[Tensor]:
+        r"""Return `1 x N x K` answers $\log q^l$ of each exit, from the result of `members`."""
         # As they lie in memory, classes first and samples last: see `functional.log_probabilities`.
         mixed = self._shares() @ members.permute(3, 0, 2, 1) + self.bias.T[:, None, :, None]
         return [answer.permute(1, 2, 0) for answer in mixed.unbind(2)]
@@ -93,11 +93,11 @@ class EnsembledExits(ExitSet):
         return self.exits.initial_state(count), ()
 
     def take(self, *points: int) -> "EnsembledExits":
-        """The exits themselves: all cost weights share them."""
+        """Return these exits: all cost weights share them."""
         return self
 
     def copy_points(self, other: ExitSet, points: Tensor) -> None:
-        """Take over the weights of other such exits if any of `points` is set: all cost weights share them."""
+        """Copy the weights of other exits of this kind if any of `points` is set: all cost weights share them."""
         if points.any():
             self.load_state_dict(other.state_dict())
 
@@ -107,6 +107,6 @@ class EnsembledExits(ExitSet):
         return sum(self.exits.mul_adds(stage)) + 3 * self.num_classes, (so_far + 1) * self.num_classes
 
     def _shares(self) -> Tensor:
-        """`E x E`: what each member counts in each answer."""
+        """Return the `E x E` weights of the averaged answers in each answer."""
         count = torch.arange(1, len(self.weight) + 1, dtype=self.weight.dtype, device=self.weight.device)
         return self.weight.exp().tril() / count[:, None]

@@ -1,4 +1,4 @@
-"""One threshold on entropy for all exits: how the first early-exit networks decide."""
+"""One threshold on entropy for all exits: the rule of the first early-exit networks."""
 
 import math
 from collections.abc import Mapping
@@ -17,13 +17,13 @@ __all__ = ["POLICY", "EntropyPolicy", "relative_entropy"]
 
 
 def relative_entropy(probabilities: Tensor) -> Tensor:
-    r"""Entropy as a share of the largest there can be: $-\sum_k p_k \ln p_k \,/ \ln K$.
+    r"""Return the entropy as a share of the largest possible one: $-\sum_k p_k \ln p_k \,/ \ln K$.
 
     Args:
         probabilities: `... x K`, K >= 2.
 
     Returns:
-        `...` shares: 0 where one class is certain, 1 where all are alike.
+        `...` shares: 0 where one class is certain, 1 where all are equally likely.
 
     Example:
         >>> relative_entropy(torch.tensor([[0.5, 0.5], [0.9, 0.1]]))
@@ -34,14 +34,14 @@ def relative_entropy(probabilities: Tensor) -> Tensor:
 
 
 class EntropyPolicy(Policy):
-    """Leave at the first exit whose temperature-scaled answer has a relative entropy of at most the limit.
+    """A policy that leaves at the first exit whose temperature-scaled answer has at most the limit in relative entropy.
 
-    The rule of BranchyNet [Teerapittayanon2016] with one limit for all exits. Parameters: `limit`, one number a point;
-    below 0 nobody leaves early.
+    The rule of BranchyNet [Teerapittayanon2016] with one limit for all exits. Parameters: `limit`, one number per
+    point; below 0 no sample leaves early.
 
     Example:
-        >>> seen = Observation(probabilities=torch.tensor([[0.5, 0.5], [0.9, 0.1]]))
-        >>> EntropyPolicy().step(seen, (), {"limit": torch.tensor(0.8)})[0]
+        >>> observation = Observation(probabilities=torch.tensor([[0.5, 0.5], [0.9, 0.1]]))
+        >>> EntropyPolicy().step(observation, (), {"limit": torch.tensor(0.8)})[0]
         tensor([False,  True])
     """
 
@@ -55,22 +55,22 @@ class EntropyPolicy(Policy):
         """Return no carry."""
         return ()
 
-    def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
-        """Leave where entropy is within the limit; nothing is remembered."""
-        assert seen.probabilities is not None
-        return relative_entropy(seen.probabilities) <= parameters["limit"], carry
+    def step(self, observation: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
+        """Leave where the entropy is at most the limit."""
+        assert observation.probabilities is not None
+        return relative_entropy(observation.probabilities) <= parameters["limit"], carry
 
     def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
-        """Offer up to 512 limits, spread over the relative entropies of the tune samples."""
+        """Return up to 512 limits, at quantiles of the relative entropies of the tune samples."""
         scores = [relative_entropy(tuning.probabilities(exit)) for exit in tuning.early]
         levels = spread_levels(torch.stack(scores) if scores else tuning.temperatures.new_empty(0))
         never = levels.new_tensor([-1.0])
         return [tuning.point(self.name, limit=level) for level in torch.cat([never, levels])]
 
     def mul_adds(self, num_classes: int) -> int:
-        """A softmax, and a logarithm and a product of each class."""
+        """Count a softmax, and a logarithm and a product per class."""
         return 5 * num_classes
 
 
 POLICY = EntropyPolicy()
-"""The policy, as it is registered."""
+"""The registered policy."""

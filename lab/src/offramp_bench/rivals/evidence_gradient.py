@@ -12,10 +12,10 @@ __all__ = ["differentiable_evidence"]
 
 
 def differentiable_evidence(log_probabilities: Tensor) -> Tensor:
-    r"""`functional.evidence`, whose gradient takes less than half the time of following its operations backwards.
+    r"""Return `functional.evidence`, with an explicit gradient that takes less than half the time of autograd.
 
-    With $S = \sum_k p_k^2$, $T = \sum_k p_k^2 \ln p_k$ and $e_1, \ldots, e_4$ what reaches the four statistics, that of
-    $\ln p_k$ is
+    With $S = \sum_k p_k^2$, $T = \sum_k p_k^2 \ln p_k$ and $e_1, \ldots, e_4$ the gradients of the four statistics, the
+    gradient of $\ln p_k$ is
 
     $$p_k \Bigl( (e_1 + e_4)\, [k = (1)] - e_4\, [k = (2)] - e_2 (\ln p_k + 1)
     + \frac{4 e_3 p_k}{S} \Bigl(\frac TS - \ln p_k\Bigr) \Bigr)$$
@@ -51,7 +51,7 @@ class _Evidence(torch.autograd.Function):
         center = (squared * log_p).sum(0) / total
         result = torch.sub(center, log_p).mul_(p).mul_(4 * third / total)
         result.addcmul_(log_p, -second).sub_(second)
-        # Comparisons that write ones and zeros where floats are wanted: seven times faster than booleans made floats.
+        # Comparisons that write floats: seven times faster than booleans that are converted to floats.
         winner = torch.eq(p, p.amax(0), out=torch.empty_like(p))
         result.addcmul_(winner, first + fourth)
         others = torch.addcmul(p, p, winner, value=-1)

@@ -1,4 +1,4 @@
-"""A threshold on confidence for each exit."""
+"""One threshold on confidence per exit."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -18,18 +18,18 @@ NEVER = 2.0
 
 
 def quota_thresholds(scores: Tensor, shares: Tensor) -> Tensor:
-    r"""Thresholds that fill each early exit's quota with the best scores among those who have not left.
+    r"""Return thresholds that fill each early exit's quota with the best scores among the samples that have not left.
 
-    Exit by exit, those who are left are sorted by their scores there; the threshold is the
-    $\lfloor N q_l \rfloor$-th largest, or the smallest where fewer are left. Those of the same score leave or stay
-    together, whichever is nearer to the quota. The last exit takes the rest.
+    Exit by exit, the remaining samples are sorted by their scores there; the threshold is the
+    $\lfloor N q_l \rfloor$-th largest, or the smallest where fewer remain. Samples of the same score leave or stay
+    together, whichever is nearer to the quota. All others leave at the last exit.
 
     Args:
         scores: `N x E` scores at the early exits, up to 1.
         shares: `E` shares $q_l$ of all N samples that are to leave at each.
 
     Returns:
-        `E` thresholds; 2, which nobody reaches, where nobody is to leave or nobody is left.
+        `E` thresholds; 2, which no score reaches, where no sample is to leave or none remains.
 
     Example:
         >>> scores = torch.tensor([[0.9, 0.9], [0.8, 0.3], [0.2, 0.6], [0.1, 0.7]])
@@ -38,28 +38,28 @@ def quota_thresholds(scores: Tensor, shares: Tensor) -> Tensor:
     """
     thresholds = scores.new_full(shares.shape, NEVER)
     waiting = torch.ones(len(scores), dtype=torch.bool)
-    # A thousandth of a sample more: 100 times .29 are 29, not 28.999999.
+    # A thousandth of a sample more: 100 times 0.29 is 29, not 28.999999.
     for exit, quota in enumerate((len(scores) * shares.double() + 1e-3).long().tolist()):
-        left = scores[waiting, exit].sort(descending=True).values
-        if quota and len(left):
-            threshold = left[min(quota, len(left)) - 1]
-            surer, reaching = int((left > threshold).sum()), int((left >= threshold).sum())
-            if reaching - quota > quota - surer:
-                threshold = left[surer - 1] if surer else scores.new_tensor(NEVER)
+        remaining = scores[waiting, exit].sort(descending=True).values
+        if quota and len(remaining):
+            threshold = remaining[min(quota, len(remaining)) - 1]
+            above, reaching = int((remaining > threshold).sum()), int((remaining >= threshold).sum())
+            if reaching - quota > quota - above:
+                threshold = remaining[above - 1] if above else scores.new_tensor(NEVER)
             thresholds[exit] = threshold
             waiting &= scores[:, exit] < threshold
     return thresholds
 
 
 class ExitThresholdsPolicy(Policy):
-    """Leave at the first exit whose temperature-scaled confidence reaches that exit's own threshold.
+    """A policy that leaves at the first exit whose temperature-scaled confidence reaches that exit's own threshold.
 
-    The rule of MSDNet [Huang2018], and with it of BoostedNet and L2W-DEN. Parameters: `threshold`, one an exit; above 1
-    nobody leaves there.
+    The rule of MSDNet [Huang2018], BoostedNet and L2W-DEN. Parameters: `threshold`, one number per exit; above 1 no
+    sample leaves there.
 
     Example:
-        >>> seen = Observation(confidence=torch.tensor([0.9, 0.6]))
-        >>> ExitThresholdsPolicy().step(seen, (), {"threshold": torch.tensor(0.8)})[0]
+        >>> observation = Observation(confidence=torch.tensor([0.9, 0.6]))
+        >>> ExitThresholdsPolicy().step(observation, (), {"threshold": torch.tensor(0.8)})[0]
         tensor([ True, False])
     """
 
@@ -73,16 +73,16 @@ class ExitThresholdsPolicy(Policy):
         """Return no carry."""
         return ()
 
-    def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
-        """Leave where confidence reaches the threshold; nothing is remembered."""
-        assert seen.confidence is not None
-        return seen.confidence >= parameters["threshold"], carry
+    def step(self, observation: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
+        """Leave where the confidence reaches the threshold."""
+        assert observation.confidence is not None
+        return observation.confidence >= parameters["threshold"], carry
 
     def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
-        r"""Offer points at which shares $q_k \propto (p/20)^k$ of the tune samples leave at the exits, p = 1..39.
+        r"""Return points at which shares $q_k \propto (p/20)^k$ of the tune samples leave at the exits, p = 1..39.
 
-        The thresholds of exit after exit are the confidences that fill these quotas; the last exit takes the rest. The
-        family of MSDNet's "budgeted batch" evaluation, which BoostedNet and L2W-DEN are measured with.
+        The thresholds are those of `quota_thresholds`. This is the family of MSDNet's "budgeted batch" evaluation,
+        which BoostedNet and L2W-DEN also use.
         """
         confidence = tuning.confidence[:, list(tuning.early)]
         powers = torch.arange(1, len(tuning.active) + 1, dtype=torch.float64)
@@ -94,9 +94,9 @@ class ExitThresholdsPolicy(Policy):
         return points
 
     def mul_adds(self, num_classes: int) -> int:
-        """A softmax, as for one threshold."""
+        """Count a softmax, as for one threshold."""
         return 3 * num_classes
 
 
 POLICY = ExitThresholdsPolicy()
-"""The policy, as it is registered."""
+"""The registered policy."""

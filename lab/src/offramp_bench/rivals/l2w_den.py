@@ -1,4 +1,4 @@
-"""L2W-DEN: exits on samples that a small network weighs, and learns to."""
+"""L2W-DEN: exits trained on samples whose weights a small network learns."""
 
 from dataclasses import replace
 
@@ -24,32 +24,32 @@ from offramp_bench.rivals.weighing import exit_losses, meta_loss, sample_weights
 __all__ = ["fit_l2w_den"]
 
 VIRTUAL_RATE = 0.1
-"""Of the virtual steps, at its peak: the published rate of real ones."""
+"""Largest learning rate of the virtual steps: the published rate of real ones."""
 
 EVERY = 10
-"""Batches from one step of the network that weighs to the next. Published are 1 for CIFAR and 100 for ImageNet and in
-the literature's port to frozen backbones; here 100 would be some thirty steps in a fit, and 1 three times the time for
-the same accuracy (CIFAR-10 on a ResNet-56: within .2 points at every cost)."""
+"""Batches between two steps of the weighing network. Published are 1 for CIFAR and 100 for ImageNet and in the
+literature's port to frozen backbones; here 100 would give some thirty steps per fit, and 1 takes three times as long
+for the same accuracy (CIFAR-10 on a ResNet-56: within 0.2 points at every cost)."""
 
 WEIGHING_RATE = 1e-4
-"""Of the network that weighs (Adam), and its decay."""
+"""Learning rate of the weighing network (Adam), and its weight decay."""
 
 
 def fit_l2w_den(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointSettings = PAPER) -> FittedExits:
-    """Fit linear exits on losses weighed by a network that learns to weigh; no gates.
+    """Fit linear exits on losses whose weights a second network learns; no gates.
 
     [L2W-DEN] (Han et al.: Learning to Weight Samples for Dynamic Early-Exiting Networks, ECCV 2022) with a frozen
-    backbone. Each batch is halved: the network takes a step on the `meta_loss` of one half after a virtual step on the
-    other, exits take a real step on that other half, and the halves change places; the network learns with every tenth
-    batch. Weights are 1 +- .3, as in the literature's port to frozen backbones. Exits are trained by the optimiser of
-    `fit_classifiers`, virtual steps are those of plain gradient descent. The network's own heads do not learn and are
-    not weighed.
+    backbone. Each batch is halved. The weighing network takes a step on the `meta_loss` of one half after a virtual
+    step of the exits on the other, the exits take a real step on that other half, and the halves change places. The
+    weighing network learns with every tenth batch. Weights are 1 +- 0.3, as in the literature's port to frozen
+    backbones. Exits are trained by the optimiser of `fit_classifiers`; virtual steps are plain gradient descent. The
+    backbone's own heads are not trained and not weighted.
 
     Args:
-        fit: Samples to learn from.
-        tune: Samples that tell how far the heads of a cascade answer together.
-        costs: What the backbone and its exits cost; it plays no part.
-        settings: How to fit; the exits are linear whatever it says.
+        fit: Samples to train on.
+        tune: Samples to fit the averaging of a cascade's heads on.
+        costs: Costs of the backbone and its exits; they do not affect the result.
+        settings: Settings of the fit; the exits are linear in any case.
 
     Example:
         >>> from offramp.cost._mul_adds import BackboneMulAdds
@@ -65,19 +65,20 @@ def fit_l2w_den(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
         exits = initialize_exits(fit, tune, replace(settings, exits="linear"))
         optimizer = classifier_optimizer(exits, settings)
         network = weighing_network(len(exits.stages))
-        learned = list(network.parameters())
-        weighing = Adam(learned, lr=WEIGHING_RATE, weight_decay=WEIGHING_RATE, fused=True)
+        parameters = list(network.parameters())
+        network_optimizer = Adam(parameters, lr=WEIGHING_RATE, weight_decay=WEIGHING_RATE, fused=True)
         batches = 0
         for epoch in range(epochs):
             total = 0.0
             for progress, batch in batches_of(fit, settings, epoch, first_epoch=0, epochs=epochs):
-                for taught, judged in _halves(batch):
-                    if len(judged.labels) and batches % EVERY == 0:
+                for train_batch, meta_batch in _halves(batch):
+                    if len(meta_batch.labels) and batches % EVERY == 0:
                         rate = VIRTUAL_RATE * cosine_rate(progress)
-                        weighing.zero_grad()
-                        torch.autograd.backward(meta_loss(exits, network, taught, judged, rate=rate), inputs=learned)
-                        weighing.step()
-                    losses = exit_losses(exits, taught)
+                        network_optimizer.zero_grad()
+                        network_loss = meta_loss(exits, network, train_batch, meta_batch, rate=rate)
+                        torch.autograd.backward(network_loss, inputs=parameters)
+                        network_optimizer.step()
+                    losses = exit_losses(exits, train_batch)
                     loss = (sample_weights(network, losses).detach() * losses).sum(1).mean()
                     cosine_step(optimizer, loss, progress)
                     total += loss.item()
@@ -87,7 +88,7 @@ def fit_l2w_den(fit: BatchSource, tune: BatchSource, costs: Prices, settings: Jo
 
 
 def _halves(batch: Batch) -> list[tuple[Batch, Batch]]:
-    """Each half of a batch with the other; of a single sample, it with nothing."""
+    """Return both halves of a batch, each with the other; a single sample has an empty other half."""
     cut = (len(batch.labels) + 1) // 2
-    one, other = batch.take(slice(cut)), batch.take(slice(cut, None))
-    return [(one, other), (other, one)] if len(other.labels) else [(one, other)]
+    first, second = batch.take(slice(cut)), batch.take(slice(cut, None))
+    return [(first, second), (second, first)] if len(second.labels) else [(first, second)]

@@ -1,4 +1,4 @@
-"""Leave when exits have agreed for long enough."""
+"""PABEE: leave when enough exits in a row agree."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,10 +15,10 @@ __all__ = ["POLICY", "PatiencePolicy"]
 
 
 class PatiencePolicy(Policy):
-    """Leave when the last `patience` + 1 exits in force predict the same class.
+    """A policy that leaves when the last `patience` + 1 active exits predict the same class.
 
-    The rule of PABEE [Zhou2020]. Parameters: `patience`, one whole number a point; at 0 everybody leaves at the first
-    exit in force.
+    The rule of PABEE [Zhou2020]. Parameters: `patience`, one whole number per point; at 0 all samples leave at the
+    first active exit.
 
     Example:
         >>> policy, parameters = PatiencePolicy(), {"patience": torch.tensor(1.0)}
@@ -35,24 +35,24 @@ class PatiencePolicy(Policy):
     stay_values = MappingProxyType({"patience": 1e6})
 
     def initial_carry(self, zeros: Tensor) -> Any:
-        """The class predicted last, which is none yet, and how many exits in a row have agreed with the one before."""
+        """Return class -1, which no exit predicts, and 0 agreements in a row."""
         return zeros.long() - 1, zeros.long()
 
-    def step(self, seen: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
-        """Leave where as many exits as asked for have agreed with the one before."""
-        assert seen.prediction is not None
-        last, agreed = carry
-        agreed = torch.where(seen.prediction == last, agreed + 1, 0)
-        return agreed >= parameters["patience"], (seen.prediction, agreed)
+    def step(self, observation: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
+        """Leave where the number of agreements in a row reaches the patience."""
+        assert observation.prediction is not None
+        last, agreements = carry
+        agreements = torch.where(observation.prediction == last, agreements + 1, 0)
+        return agreements >= parameters["patience"], (observation.prediction, agreements)
 
     def candidates(self, tuning: Tuning) -> list[OperatingPoint]:
-        """Offer every patience that lets anybody leave early, and one that lets nobody."""
+        """Return every patience at which samples can leave early, and one at which none can."""
         return [tuning.point(self.name, patience=torch.tensor(float(step))) for step in range(len(tuning.active))]
 
     def mul_adds(self, num_classes: int) -> int:
-        """A comparison of each class: no softmax is needed to decide."""
+        """Count a comparison per class; the decision needs no softmax."""
         return num_classes
 
 
 POLICY = PatiencePolicy()
-"""The policy, as it is registered."""
+"""The registered policy."""

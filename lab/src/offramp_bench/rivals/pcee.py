@@ -17,8 +17,8 @@ __all__ = ["BINS", "NEVER", "POLICY", "PceePolicy", "reliability_map"]
 
 BINS = 20
 """Bins of equal mass per exit. With 2,000 tune samples each has 100, so that the standard error of its accuracy is at
-most 5 points, and 2 points at an accuracy of 95 %; more bins would mostly sort noise, fewer would merge sure samples
-with unsure ones. Ours: the paper's number is not known to us."""
+most 5 points, and 2 points at an accuracy of 95 %; more bins would mostly rank noise, fewer would merge confident
+samples with unsure ones. Our choice: the paper's number is not known to us."""
 
 NEVER = 2.0
 """A confidence and an accuracy that are never reached."""
@@ -59,10 +59,10 @@ class PceePolicy(Policy):
     r"""A policy that leaves at the first exit with $a_l(c^l) \ge$ the target accuracy.
 
     $a_l$ is the `reliability_map` of exit l, fitted on the tune split, and $c^l$ the temperature-scaled confidence.
-    Performance control early exiting [Mofakhami2024]. Reconstructed from its abstract: the bins (their number, and that
-    they have equal mass), and that the map counts all tune samples, not only those that reach the exit. The map is not
-    forced to rise with the confidence. Parameters: per exit, `start` and `accuracy` (20 numbers each); per point,
-    `target`.
+    Performance control early exiting [Mofakhami2024]. The abstract leaves open, and we chose: the bins (their number,
+    and that they have equal mass), and that the map counts all tune samples, not only those that reach the exit. The
+    map is not forced to rise with the confidence. Parameters: per exit, `start` and `accuracy` (20 numbers each); per
+    point, `target`.
 
     Example:
         >>> start, accuracy = torch.full((BINS,), NEVER), torch.zeros(BINS)
@@ -86,7 +86,7 @@ class PceePolicy(Policy):
     def step(self, observation: Observation, carry: Any, parameters: Mapping[str, Tensor]) -> tuple[Tensor, Any]:
         """Leave where the accuracy of the sample's bin reaches the target."""
         assert observation.confidence is not None
-        # A bin has the accuracy that is asked for, or not; only then samples are compared with it.
+        # First select the bins whose accuracy reaches the target; then compare the samples with those only.
         start = parameters["start"]
         end = F.pad(start[..., 1:], (0, 1), value=NEVER)
         good = parameters["accuracy"] >= parameters["target"][..., None]
@@ -114,4 +114,4 @@ class PceePolicy(Policy):
 
 
 POLICY = PceePolicy()
-"""The policy, as it is registered."""
+"""The registered policy."""

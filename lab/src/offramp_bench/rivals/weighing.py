@@ -1,4 +1,4 @@
-r"""How much each sample should count at each exit, learned by whether counting so helps: what L2W-DEN rests on."""
+r"""The sample weights of L2W-DEN: a network learns how much each sample counts at each exit."""
 
 from collections.abc import Mapping
 
@@ -15,20 +15,20 @@ from offramp.functional._statistics import log_probabilities
 __all__ = ["exit_losses", "leave_by_shares", "meta_loss", "sample_weights", "weighing_network"]
 
 SPREAD = 0.3
-"""Epsilon: how far from 1 a weight is, roughly, at most."""
+"""Epsilon: roughly the largest distance of a weight from 1."""
 
 RATIO = 15 / 20
-"""Of the share that leaves at an exit to that at the exit before: p = 15 of MSDNet's geometric family."""
+"""Ratio of the share that leaves at an exit to that at the previous exit: p = 15 of MSDNet's geometric family."""
 
 WIDTH = 500
-"""Of the network that weighs."""
+"""Hidden units of the weighing network."""
 
 
 def weighing_network(num_exits: int) -> nn.Module:
-    """From the losses of a sample at E exits to -1 (it should count less there) to 1 (more).
+    """Return a network from the losses of a sample at E exits to numbers from -1 (less weight there) to 1 (more).
 
     Args:
-        num_exits: E, those that are trained.
+        num_exits: E, the number of trained exits.
 
     Example:
         >>> weighing_network(3)(torch.zeros(5, 3)).shape
@@ -38,10 +38,12 @@ def weighing_network(num_exits: int) -> nn.Module:
 
 
 def sample_weights(network: nn.Module, losses: Tensor) -> Tensor:
-    r"""What each sample counts at each exit: $w = 1 + \epsilon\, (\tilde w - \overline{\tilde w})$, $\epsilon = .3$.
+    r"""Return the weight of each sample at each exit.
+
+    $$w = 1 + \epsilon\, (\tilde w - \overline{\tilde w}), \qquad \epsilon = 0.3$$
 
     Args:
-        network: From losses to $\tilde w$.
+        network: The weighing network: losses to $\tilde w$.
         losses: `n x E` cross-entropies; no gradient passes through them.
 
     Returns:
@@ -56,9 +58,9 @@ def sample_weights(network: nn.Module, losses: Tensor) -> Tensor:
 
 
 def leave_by_shares(confidence: Tensor, *, ratio: float = RATIO) -> Tensor:
-    r"""Where samples leave if a share $q_l \propto r^l$ of them must leave at each exit, the most confident first.
+    r"""Return the exits of samples if a share $q_l \propto r^l$ leaves at each exit, the most confident first.
 
-    The last exit takes those whom rounding leaves over.
+    Samples that remain because of rounding leave at the last exit.
 
     Args:
         confidence: `n x L` largest probability at each exit.
@@ -73,19 +75,19 @@ def leave_by_shares(confidence: Tensor, *, ratio: float = RATIO) -> Tensor:
     """
     count, length = confidence.shape
     shares = ratio ** torch.arange(length, dtype=torch.float64)
-    leaving = (count * shares / shares.sum() + 1e-9).long().tolist()  # whole numbers stay what they are
+    quotas = (count * shares / shares.sum() + 1e-9).long().tolist()  # whole numbers stay what they are
     exits = torch.full((count,), length - 1)
     waiting = confidence.detach().clone()
-    for exit, chosen in enumerate(leaving[:-1]):
-        if chosen:
-            gone = waiting[:, exit].topk(chosen).indices
-            exits[gone] = exit
-            waiting[gone] = -1  # below every confidence
+    for exit, quota in enumerate(quotas[:-1]):
+        if quota:
+            rows = waiting[:, exit].topk(quota).indices
+            exits[rows] = exit
+            waiting[rows] = -1  # below every confidence
     return exits
 
 
 def exit_losses(exits: ExitSet, batch: Batch) -> Tensor:
-    """`n x E` cross-entropies of the trained exits.
+    """Return `n x E` cross-entropies of the trained exits.
 
     Args:
         exits: The exits, of one set of classifiers.
@@ -95,34 +97,34 @@ def exit_losses(exits: ExitSet, batch: Batch) -> Tensor:
     return cross_entropies(log_probabilities(stack_exits(exits(features))), batch.labels)[0]
 
 
-def meta_loss(exits: ExitSet, network: nn.Module, taught: Batch, judged: Batch, *, rate: float) -> Tensor:
-    """Loss of some samples where they leave, after a step on others as the network weighs them.
+def meta_loss(exits: ExitSet, network: nn.Module, train_batch: Batch, meta_batch: Batch, *, rate: float) -> Tensor:
+    """Return the loss of some samples at their exits, after a step on other samples with the weights of a network.
 
     The step, plain gradient descent, is not taken: the gradient with respect to the network passes through it.
 
     Args:
         exits: The exits, of one set of classifiers.
-        network: From losses to weights, see `sample_weights`.
-        taught: Samples of the step.
-        judged: Samples to judge it by, at the exits where `leave_by_shares` sends them after it; those who are sent to
-            the network's own heads count, though no weight can help them.
-        rate: Of the step.
+        network: The weighing network, see `sample_weights`.
+        train_batch: Samples of the step.
+        meta_batch: Samples of the loss, at the exits that `leave_by_shares` gives them after the step. Samples at the
+            backbone's own heads count too, though no weight affects them.
+        rate: Learning rate of the step.
     """
     parameters = dict(exits.named_parameters())
-    losses = exit_losses(exits, taught)
-    weighed = (sample_weights(network, losses) * losses).sum(1).mean()
-    gradients = torch.autograd.grad(weighed, list(parameters.values()), create_graph=True)
-    moved = {
+    losses = exit_losses(exits, train_batch)
+    weighted_loss = (sample_weights(network, losses) * losses).sum(1).mean()
+    gradients = torch.autograd.grad(weighted_loss, list(parameters.values()), create_graph=True)
+    new_parameters = {
         f"exits.{name}": value - rate * gradient
         for (name, value), gradient in zip(parameters.items(), gradients, strict=True)
     }
-    log_p: Tensor = functional_call(_Answers(exits), moved, (judged.features, judged.own_logits))
+    log_p: Tensor = functional_call(_Answers(exits), new_parameters, (meta_batch.features, meta_batch.own_logits))
     left = leave_by_shares(log_p.amax(-1).exp())
-    return cross_entropies(log_p, judged.labels).gather(1, left[:, None]).mean()
+    return cross_entropies(log_p, meta_batch.labels).gather(1, left[:, None]).mean()
 
 
 class _Answers(nn.Module):
-    """Log-probabilities `n x L x K` of all exits, in a form that `functional_call` gives other parameters to."""
+    """Log-probabilities `n x L x K` of all exits, as a module for `functional_call`."""
 
     def __init__(self, exits: ExitSet) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Zero Time Waste: classifiers that read the answer before, and ensembles of all answers so far."""
+"""Zero Time Waste: classifiers that read the previous answer, and ensembles of all answers so far."""
 
 import torch
 from torch import Tensor
@@ -29,13 +29,13 @@ def fit_ztw(fit: BatchSource, tune: BatchSource, costs: Prices, settings: JointS
     `EnsembledExits` on the sum of the ensembles' cross-entropies. Both phases last for all the epochs of `settings`:
     classifiers at `warmup_learning_rate` by the optimiser of `fit_classifiers`, ensembles at `learning_rate` by Adam
     without decay. Published are, for ensembles, 2 epochs at 1e-3 (ImageNet, 20,000 steps each) or 501 epochs at 5e-4
-    (CIFAR): either is far more steps than an epoch here has, so the number is the caller's, and so is the rate.
+    (CIFAR): both are far more steps than an epoch here has, so the caller sets the number and the rate.
 
     Args:
         fit: Samples to train on.
         tune: Samples to fit the averaging of a cascade's heads on.
         costs: Costs of the backbone and its exits; they do not affect the result.
-        settings: How to fit; the exits are linear with connections, whatever it says.
+        settings: Settings of the fit; the exits are linear with connections in any case.
 
     Example:
         >>> from offramp.cost._mul_adds import BackboneMulAdds
@@ -76,18 +76,18 @@ def fit_ztw_ensemble(
     return _fit_ensembles(fit_classifiers(fit, tune, costs, settings).exits, fit, settings)
 
 
-def _fit_ensembles(trained: ExitSet, fit: BatchSource, settings: JointSettings) -> FittedExits:
-    """Fit the ensembles of trained exits, which stay as they are."""
+def _fit_ensembles(classifiers: ExitSet, fit: BatchSource, settings: JointSettings) -> FittedExits:
+    """Fit the ensembles of trained exits, which do not change."""
     epochs = settings.warmup_epochs + settings.epochs
     with seeded(settings.seed):
-        exits = EnsembledExits(trained).eval()
+        exits = EnsembledExits(classifiers).eval()
         optimizer = Adam([exits.weight, exits.bias], lr=settings.learning_rate, fused=True)
         remember_rates([optimizer])
 
         def loss_of(batch: Batch) -> Tensor:
             with torch.no_grad():
                 members = exits.members(batch.features.float())
-            log_q = log_probabilities(stack_exits(exits.ensembled(members)))
+            log_q = log_probabilities(stack_exits(exits.ensemble(members)))
             return plain_loss(cross_entropies(log_q, batch.labels)).sum()
 
         descend(optimizer, loss_of, fit, settings, first_epoch=epochs, epochs=epochs)

@@ -1,1 +1,1 @@
-"""Whether the time is really saved: parity, efficiency, and what users would pick instead."""
+"""Measured time savings: parity with the simulator, efficiency, and a comparison with alternatives."""

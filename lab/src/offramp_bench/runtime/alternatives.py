@@ -1,4 +1,4 @@
-"""What a user feels: accuracy, latency at batch 1 and throughput at batch 64, beside what could be used instead."""
+"""Accuracy, latency at batch 1 and throughput at batch 64 of our models and of their alternatives."""
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -24,38 +24,38 @@ from offramp_bench.bars import say
 from offramp_bench.cifar import cifar10, resnet
 from offramp_bench.runtime.efficiency import full_network
 from offramp_bench.runtime.networks import CACHE, all_images, cascade_frontier, held_out_rows
-from offramp_bench.runtime.timing import in_turns, ratio
+from offramp_bench.runtime.timing import ratio, time_in_turns
 from offramp_bench.texts import intents, minilm, minilm_itself, train_rows
 from offramp_onnx import open_session
 
-__all__ = ["CASCADE_COST", "Alternative", "alternatives", "measured", "texts"]
+__all__ = ["CASCADE_COST", "Alternative", "alternatives", "measure_images", "measure_texts"]
 
 CASCADE_COST = 0.45
-"""Asked of the cascade: in five rotations of offramp_bench.few_exits it loses .09 point at .4 and gains .47 at .5."""
+"""Budget of the cascade: in five rotations of offramp_bench.few_exits, 0.4 loses 0.09 points and 0.5 gains 0.47."""
 
 CALIBRATION_IMAGES = 512
-"""Train images that activations are measured on for INT8."""
+"""Train images on which the ranges of activations are measured for INT8."""
 
 Run = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One way to answer images."""
+    """A way to classify images."""
 
     name: str
     run: Run
-    """From prepared images to their classes."""
+    """Function from prepared images to their classes."""
     accuracy: float | None = None
-    """Where it is known already, and how images are batched makes a difference."""
+    """Accuracy, where it is already known; it may depend on how images are batched."""
 
 
 def alternatives() -> list[Alternative]:
-    """All ways, the full network first."""
-    found = [Alternative(f"ResNet-{layers}", _static(layers)) for layers in (56, 20, 32, 44)]
-    found.append(Alternative("ResNet-56, bfloat16", _full_bfloat16()))
+    """Return all alternatives, the full network first."""
+    ways = [Alternative(f"ResNet-{layers}", _resnet(layers)) for layers in (56, 20, 32, 44)]
+    ways.append(Alternative("ResNet-56, bfloat16", _full_bfloat16()))
     graph = _whole_graph()
-    found += [Alternative(f"ResNet-56, ONNX {kind}", _session(path)) for kind, path in _whole_graphs(graph).items()]
+    ways += [Alternative(f"ResNet-56, ONNX {kind}", _session(path)) for kind, path in _whole_graphs(graph).items()]
     frontier = cascade_frontier()
     point = frontier.at(cost=CASCADE_COST).point
     exits = frontier.exits.take(point.classifier)
@@ -66,20 +66,20 @@ def alternatives() -> list[Alternative]:
     int8 = _int8_backend(frontier, point)
     backends: dict[str, Backend] = {"": eager, ", bfloat16": narrow, ", ONNX": onnx, ", ONNX INT8": int8}
     for name, backend in backends.items():
-        found.append(Alternative(f"offramp cascade{name}", _engine(frontier, point, backend)))
-    return found + [way for rival in _rivals() for way in _ways(rival)]
+        ways.append(Alternative(f"offramp cascade{name}", _engine(frontier, point, backend)))
+    return ways + [way for rival in _rivals() for way in _ways_to_run(rival)]
 
 
 def _rivals() -> list[earlyon_exits.Point]:
-    """Of each set of exits, earlyon's dearest point and its cheapest."""
+    """Return the dearest and the cheapest point of each set of earlyon's exits."""
     sets: dict[str, list[earlyon_exits.Point]] = {}
     for point in earlyon_exits.points():
         sets.setdefault(point.name.partition(":")[0], []).append(point)
-    return [point for listed in sets.values() for point in listed[:: max(1, len(listed) - 1)]]
+    return [point for points in sets.values() for point in points[:: max(1, len(points) - 1)]]
 
 
-def _ways(rival: earlyon_exits.Point) -> list[Alternative]:
-    """Ways for earlyon to run a point: batches that leave together; of a cascade, one by one where that is faster."""
+def _ways_to_run(rival: earlyon_exits.Point) -> list[Alternative]:
+    """Return earlyon's ways to run a point: batches that leave together and, for cascades, images one by one."""
     name = f"earlyon, {rival.name}"
     together = Alternative(f"{name}, together", _labels(rival.run), rival.accuracy_of_batches)
     if not rival.name.startswith("cascade"):
@@ -91,31 +91,31 @@ def _ways(rival: earlyon_exits.Point) -> list[Alternative]:
     ]
 
 
-def measured(
+def measure_images(
     ways: Sequence[Alternative], *, repeats: int, singles: int = 200, batches: int = 10
 ) -> list[dict[str, Any]]:
-    """Accuracy on the images nothing was fitted on, and times in turns.
+    """Measure accuracy on held-out images, and times in turns.
 
     Args:
-        ways: The full network first.
-        repeats: How often.
-        singles: Images at batch 1.
-        batches: Batches of 64.
+        ways: The alternatives, the full network first.
+        repeats: Number of repeats of each timing.
+        singles: Number of images at batch 1.
+        batches: Number of batches of 64.
     """
     rows = held_out_rows(0)
     images, labels = all_images()[rows], torch.from_numpy(cifar10("test").read(0, 10_000).labels[rows])
-    right = {way.name: _right(way.run, images, labels, way.name) for way in ways if way.accuracy is None}
-    works = {way.name: way.run for way in ways}
-    alone = in_turns(works, [images[row : row + 1] for row in range(singles)], repeats)
-    together = in_turns(works, [images[64 * row : 64 * (row + 1)] for row in range(batches)], repeats)
+    correct = {way.name: _correct(way.run, images, labels, way.name) for way in ways if way.accuracy is None}
+    runs = {way.name: way.run for way in ways}
+    alone = time_in_turns(runs, [images[row : row + 1] for row in range(singles)], repeats)
+    together = time_in_turns(runs, [images[64 * row : 64 * (row + 1)] for row in range(batches)], repeats)
     full = ways[0].name
-    found = []
+    rows_of_table = []
     for way in ways:
-        change = right[way.name] - right[full] if way.name in right else None
-        found.append(
+        change = correct[way.name] - correct[full] if way.name in correct else None
+        rows_of_table.append(
             {
                 "name": way.name,
-                "accuracy": way.accuracy if change is None else float(right[way.name].mean()),
+                "accuracy": way.accuracy if change is None else float(correct[way.name].mean()),
                 "change": None if change is None else float(change.mean()),
                 "half_width": None if change is None else float(1.96 * change.std() / len(change) ** 0.5),
                 "speedup at 64": ratio(together[full], together[way.name]),
@@ -126,19 +126,19 @@ def measured(
                 },
             }
         )
-    return found
+    return rows_of_table
 
 
-def texts(*, repeats: int, batches: int = 8, singles: int = 100) -> list[dict[str, Any]]:
-    """MiniLM on Banking77 from raw texts, tokenising included: the shipped default, at points fixed without test rows.
+def measure_texts(*, repeats: int, batches: int = 8, singles: int = 100) -> list[dict[str, Any]]:
+    """Measure the shipped default on MiniLM and Banking77, from raw texts, at points chosen without test rows.
 
-    Exits are fitted on the train rows that the encoder was tuned on; the train rows it has not seen are the validation
-    split. The network itself runs as it was given.
+    Exits are fitted on the train rows that the encoder was tuned on; the other train rows are the validation split.
+    Times include tokenization.
 
     Args:
-        repeats: How often everything is timed.
-        batches: Batches of 64.
-        singles: Texts at batch 1.
+        repeats: Number of repeats of each timing.
+        batches: Number of batches of 64.
+        singles: Number of texts at batch 1.
     """
     task = "banking77"
     backbone, rows = minilm(task), intents(task, "test")
@@ -147,27 +147,27 @@ def texts(*, repeats: int, batches: int = 8, singles: int = 100) -> list[dict[st
         "guarantee": frontier.at(max_drop=0.01),
         "level on tune": frontier.at(accuracy=frontier.full_accuracy),
     }
-    # The rows are sorted by class: the first ones would be of a few classes.
-    itself, every = minilm_itself(task), rows.read(0, len(rows))
+    # Rows are sorted by class: without a shuffle, the first ones would have few classes.
+    classifier, everything = minilm_itself(task), rows.read(0, len(rows))
     order = np.random.default_rng(0).permutation(len(rows))
-    inputs, labels = every.inputs[order], torch.from_numpy(every.labels[order])
+    inputs, labels = everything.inputs[order], torch.from_numpy(everything.labels[order])
 
     @torch.inference_mode()
     def full(raw: Any) -> Tensor:
-        logits: Tensor = itself(**backbone.prepare(backbone.preprocessing(raw)))
+        logits: Tensor = classifier(**backbone.prepare(backbone.preprocessing(raw)))
         return logits.argmax(1)
 
     def with_exits(network: EarlyExitModel) -> Callable[[Any], Tensor]:
         return lambda raw: network.predict(raw).labels
 
-    works = {"full": full, **{name: with_exits(network) for name, network in networks.items()}}
+    runs = {"full": full, **{name: with_exits(network) for name, network in networks.items()}}
     parts = [inputs[start : start + 64] for start in range(0, len(rows), 64)]
-    right = {name: (torch.cat([run(part) for part in parts]) == labels).double() for name, run in works.items()}
-    together = in_turns(works, parts[:batches], repeats)
-    alone = in_turns(works, [inputs[row : row + 1] for row in range(singles)], repeats)
+    correct = {name: (torch.cat([run(part) for part in parts]) == labels).double() for name, run in runs.items()}
+    together = time_in_turns(runs, parts[:batches], repeats)
+    alone = time_in_turns(runs, [inputs[row : row + 1] for row in range(singles)], repeats)
     measurements = []
     for name, network in networks.items():
-        change = right[name] - right["full"]
+        change = correct[name] - correct["full"]
         cost = torch.cat([network.predict(part).relative_cost for part in parts]).mean()
         measurements.append(
             {
@@ -183,7 +183,7 @@ def texts(*, repeats: int, batches: int = 8, singles: int = 100) -> list[dict[st
     return measurements
 
 
-def _static(layers: int) -> Run:
+def _resnet(layers: int) -> Run:
     return _labels(torch.inference_mode()(resnet(layers)))
 
 
@@ -210,7 +210,7 @@ def _engine(frontier: EarlyExitModel, point: OperatingPoint, backend: Backend) -
 
 
 def _whole_graph() -> Path:
-    """ResNet-56 as one ONNX graph."""
+    """Export ResNet-56 as one ONNX graph, and return its path."""
     path = CACHE / "resnet56.onnx"
     program = torch.onnx.export(
         resnet(56).eval(),
@@ -226,7 +226,7 @@ def _whole_graph() -> Path:
 
 
 def _whole_graphs(graph: Path) -> Mapping[str, Path]:
-    """The graph, and its products in eight bits: ranges measured beforehand, or anew for each batch."""
+    """Return the graph and its two INT8 versions: with ranges measured in advance, and for each batch."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -234,7 +234,7 @@ def _whole_graphs(graph: Path) -> Mapping[str, Path]:
     images = _calibration_images().numpy()
     quantize_graph(graph, static, [{"images": images[start : start + 64]} for start in range(0, len(images), 64)])
     plain = onnx.load(graph)
-    del plain.graph.value_info[:]  # shapes that the exporter noted and the quantiser does not agree with
+    del plain.graph.value_info[:]  # the quantizer rejects the shapes that the exporter noted
     quantize_dynamic(plain, dynamic, weight_type=QuantType.QUInt8)
     return {"float32": graph, "static INT8": static, "dynamic INT8": dynamic}
 
@@ -247,7 +247,7 @@ def _calibration_images() -> Tensor:
 
 def _session(path: Path) -> Run:
     session = open_session(path, threads=torch.get_num_threads())
-    (name,) = (given.name for given in session.get_inputs())
+    (name,) = (argument.name for argument in session.get_inputs())
 
     def run(images: Tensor) -> Tensor:
         (logits,) = session.run(None, {name: images.numpy()})
@@ -266,8 +266,8 @@ def _int8_backend(frontier: EarlyExitModel, point: OperatingPoint) -> Backend:
     return OnnxBackend(folder, frontier.backbone, frontier.pooling, exits, example)
 
 
-def _right(run: Run, images: Tensor, labels: Tensor, name: str) -> Tensor:
+def _correct(run: Run, images: Tensor, labels: Tensor, name: str) -> Tensor:
     parts = [run(images[start : start + 64]) for start in range(0, len(images), 64)]
-    right = (torch.cat(parts) == labels).double()
-    say(f"{name}: {100 * float(right.mean()):.2f} %")
-    return right
+    correct = (torch.cat(parts) == labels).double()
+    say(f"{name}: {100 * float(correct.mean()):.2f} %")
+    return correct

@@ -1,7 +1,6 @@
-"""How much of the time that could be saved is saved.
+"""Efficiency of the engine: the time of the stages that the samples need, over the time of the engine.
 
-Efficiency: the time of the stages alone that the samples need, over the time of the engine. Stage times are those of
-the full network at the same batch size, scaled to add up to the whole network's own time.
+Stage times are those of the full network at the same batch size, scaled to sum to its own time.
 """
 
 import time
@@ -18,18 +17,18 @@ from offramp.backbone._hidden import Hidden
 from offramp.runtime import Backend
 from offramp.runtime._eager import with_weights_as
 from offramp.runtime._engine import Engine
-from offramp_bench.runtime.networks import COSTS, Measured
-from offramp_bench.runtime.timing import in_turns, ratio
+from offramp_bench.runtime.networks import COSTS, TimedNetwork
+from offramp_bench.runtime.timing import ratio, time_in_turns
 
 __all__ = ["efficiency", "full_network"]
 
 
 def full_network(backbone: Backbone, dtype: torch.dtype | None = None) -> Callable[[Hidden], Any]:
-    """The network as it is without exits: of a cascade, its networks one after the other.
+    """Return the full network; for a cascade, all its members one after the other.
 
     Args:
         backbone: The network.
-        dtype: As for `EagerBackend`.
+        dtype: Precision, as for `EagerBackend`.
     """
     members = list(backbone.members) if isinstance(backbone, Cascade) else [backbone]
     if dtype is None:
@@ -51,7 +50,7 @@ def full_network(backbone: Backbone, dtype: torch.dtype | None = None) -> Callab
 
 
 def efficiency(
-    measured: Measured,
+    network: TimedNetwork,
     backend: Backend,
     full: Callable[[Hidden], Any],
     batch_size: int,
@@ -59,41 +58,41 @@ def efficiency(
     count: int,
     repeats: int,
 ) -> dict[str, Any]:
-    """The engine's share of the ideal at each point, and what those who reach the end pay for the exits they passed.
+    """Measure the efficiency at each point, and the time that exits add for samples that leave at none of them.
 
     Args:
-        measured: The network.
-        backend: What computes its stages and exits.
+        network: The network.
+        backend: The backend that computes its stages and exits.
         full: The full network on the same backend.
-        batch_size: Samples at a time.
-        count: Samples in all.
-        repeats: How often everything is timed.
+        batch_size: Number of samples per batch.
+        count: Number of samples in all.
+        repeats: Number of repeats of each timing.
     """
-    backbone = measured.backbone
-    batches = [measured.inputs(start, start + batch_size) for start in range(0, count, batch_size)]
-    nobody = replace(measured.points[0], parameters={"threshold": torch.tensor(2.0)})
-    points = {f"at {cost}": point for cost, point in zip(COSTS, measured.points, strict=True)} | {"nobody": nobody}
+    backbone = network.backbone
+    batches = [network.inputs(start, start + batch_size) for start in range(0, count, batch_size)]
+    nobody = replace(network.points[0], parameters={"threshold": torch.tensor(2.0)})
+    points = {f"at {cost}": point for cost, point in zip(COSTS, network.points, strict=True)} | {"nobody": nobody}
     engines = {
-        name: Engine(backbone, measured.pooling, measured.exits, [point], backend=backend)
+        name: Engine(backbone, network.pooling, network.exits, [point], backend=backend)
         for name, point in points.items()
     }
     stage_times: list[list[float]] = []
 
     @torch.inference_mode()
-    def staged(hidden: Hidden) -> None:
-        found = []
+    def run_stages(hidden: Hidden) -> None:
+        seconds = []
         for index in range(backbone.num_exits):
             start = time.perf_counter()
             hidden = backend.stage(index, hidden)
-            found.append(time.perf_counter() - start)
-        stage_times.append(found)
+            seconds.append(time.perf_counter() - start)
+        stage_times.append(seconds)
 
-    works = {"full": full, "stages": staged, **{name: engine.run for name, engine in engines.items()}}
-    times = in_turns(works, batches, repeats)
+    runs = {"full": full, "stages": run_stages, **{name: engine.run for name, engine in engines.items()}}
+    times = time_in_turns(runs, batches, repeats)
     stages = np.array(stage_times[1:]).reshape(repeats, len(batches), backbone.num_exits)  # the first was to warm up
     full_times = times["full"]
     scale = np.median(full_times, 0).sum() / np.median(stages, 0).sum()
-    # What users had before: of a cascade, its last network.
+    # Speedups are over the network without exits: for a cascade, its last member.
     last = slice(backbone.stages_of_members[-1].start if isinstance(backbone, Cascade) else 0, None)
     rows: dict[str, Any] = {}
     for name, engine in engines.items():
@@ -101,13 +100,13 @@ def efficiency(
             [_reached(engine, batch, batch_size, backbone.num_exits) for batch in batches]
         )  # batch x stage
         ideal = (stages * reached).sum(2) * scale
-        counted = full_times * (reached @ measured.shares.numpy())
+        by_mul_adds = full_times * (reached @ network.shares.numpy())
         if name == "nobody":
-            rows["passing all exits"] = {kind: found - 1 for kind, found in ratio(times[name], ideal).items()}
+            rows["passing all exits"] = {kind: value - 1 for kind, value in ratio(times[name], ideal).items()}
             continue
         rows[name] = {
             "efficiency": ratio(ideal, times[name]),
-            "against Mul-Adds": ratio(counted, times[name]),
+            "against Mul-Adds": ratio(by_mul_adds, times[name]),
             "speedup": ratio(stages[:, :, last].sum(2) * scale, times[name]),
             "reached": reached.mean(0).tolist(),
         }
@@ -115,6 +114,6 @@ def efficiency(
 
 
 def _reached(engine: Engine, batch: Hidden, batch_size: int, num_exits: int) -> Sequence[float]:
-    """Share of a batch that runs each stage."""
+    """Return the share of a batch that runs each stage."""
     _, exits = engine.run(batch)
     return [float((exits >= stage).double().mean()) for stage in range(num_exits)]

@@ -1,4 +1,4 @@
-"""What docs/evidence/tables.md says of the runtime, and its picture."""
+"""The section of docs/evidence/tables.md on the runtime, and its picture."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ STYLES = {
     "earlyon": ("earlyon 0.3.0", "purple", "x"),
     "": ("without exits; ResNet-56 where none is named", "ink", "s"),
 }
-"""Text in the legend, colour and mark of points, by how their names begin."""
+"""Text in the legend, colour and mark of points, by the beginning of their names."""
 
 SIZES = (1, 64)
 """Batch sizes of the panels."""
@@ -24,7 +24,7 @@ TEXT_POINTS = {
 """Descriptions of the text network's points."""
 
 WAYS = ("together", "one by one", "ONNX")
-"""How names of earlyon's rows end."""
+"""Endings of the names of earlyon's rows."""
 
 SECTION = """## Whether time is saved: `offramp_bench.runtime`
 One thread. Everything in a table was timed in turns in one run; figures are medians over the repeats, batch by batch,
@@ -81,33 +81,33 @@ chosen on train rows it has not seen, accuracy is that of the official test rows
 """
 
 
-def section(found: dict[str, Any], bars: list[str]) -> str:
-    """The part of the page on the runtime.
+def section(results: dict[str, Any], bars: list[str]) -> str:
+    """Return the section on the runtime.
 
     Args:
-        found: What the benchmark printed.
+        results: Results of the benchmark.
         bars: Its bars as a table.
     """
-    parity, felt = found["parity"], found["alternatives"]
-    flipped = [
+    parity, alternatives = results["parity"], results["alternatives"]
+    flips = [
         f"{network} {', '.join(map(str, points.values()))}"
         for network, points in parity["flipped by half precision"].items()
     ]
     speed_int8 = {
-        size: _speed(felt["images"], "offramp cascade, ONNX INT8", size)
-        / _speed(felt["images"], "ResNet-56, ONNX static INT8", size)
+        size: _speed(alternatives["images"], "offramp cascade, ONNX INT8", size)
+        / _speed(alternatives["images"], "ResNet-56, ONNX static INT8", size)
         for size in (1, 64)
     }
     return SECTION.format(
         parity="\n".join(_parity(parity["cells"])),
-        flipped="; ".join(flipped) + " of 10,000 at the five points",
-        efficiency="\n".join(_efficiency(found["efficiency"])),
-        count=felt["count"],
-        alternatives="\n".join(_alternatives(felt["images"])),
-        sentences="\n".join(_sentences({row["name"]: row for row in felt["images"]})),
+        flipped="; ".join(flips) + " of 10,000 at the five points",
+        efficiency="\n".join(_efficiency(results["efficiency"])),
+        count=alternatives["count"],
+        alternatives="\n".join(_alternatives(alternatives["images"])),
+        sentences="\n".join(_sentences({row["name"]: row for row in alternatives["images"]})),
         over_1=speed_int8[1],
         over_64=speed_int8[64],
-        texts="\n".join(_texts(found["texts"])),
+        texts="\n".join(_texts(results["texts"])),
         bars="\n".join(bars),
     )
 
@@ -134,7 +134,7 @@ def _parity(cells: list[dict[str, Any]]) -> list[str]:
     return rows
 
 
-def _efficiency(found: dict[str, Any]) -> list[str]:
+def _efficiency(results: dict[str, Any]) -> list[str]:
     costs = ("0.8", "0.6", "0.4")
     rows = [
         "| network | precision | batch | "
@@ -142,26 +142,26 @@ def _efficiency(found: dict[str, Any]) -> list[str]:
         + " | passing |",
         "|---|---|---|---|---|---|---|",
     ]
-    for network, precisions in found.items():
+    for network, precisions in results.items():
         for precision, sizes in precisions.items():
             for size, cell in sizes.items():
-                shown = [_cell(cell[f"at {cost}"]) for cost in costs]
+                figures = [_cell(cell[f"at {cost}"]) for cost in costs]
                 passing = f"{100 * cell['passing all exits']['median']:+.1f} %"
-                rows.append(f"| {network} | {precision} | {size} | {' | '.join(shown)} | {passing} |")
+                rows.append(f"| {network} | {precision} | {size} | {' | '.join(figures)} | {passing} |")
     return rows
 
 
-def _cell(found: dict[str, Any]) -> str:
-    figures = (found[name]["median"] for name in ("efficiency", "against Mul-Adds", "speedup"))
+def _cell(row: dict[str, Any]) -> str:
+    figures = (row[name]["median"] for name in ("efficiency", "against Mul-Adds", "speedup"))
     return "{:.2f}, {:.2f}, {:.2f} x".format(*figures)
 
 
-def _alternatives(found: list[dict[str, Any]]) -> list[str]:
+def _alternatives(results: list[dict[str, Any]]) -> list[str]:
     rows = [
         "| | accuracy | change | throughput at 64 | at 1 | p50 | p95 | p99 |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for row in found:
+    for row in results:
         rows.append(
             f"| {row['name']} | {100 * row['accuracy']:.2f} | {_change(row)} | {row['speedup at 64']['median']:.2f} x "
             f"| {row['speedup at 1']['median']:.2f} x | {row['p50']:.2f} | {row['p95']:.2f} | {row['p99']:.2f} |"
@@ -170,19 +170,19 @@ def _alternatives(found: list[dict[str, Any]]) -> list[str]:
 
 
 def _sentences(rows: dict[str, dict[str, Any]]) -> list[str]:
-    """When each of them wins, in the figures of the table."""
+    """Return sentences on when to use each alternative, with the figures of the table."""
 
     def speed(name: str) -> str:
-        found = (rows[name][f"speedup at {size}"]["median"] for size in (1, 64))
-        return "{:.2f} x at batch 1, {:.2f} x at 64".format(*found)
+        speeds = (rows[name][f"speedup at {size}"]["median"] for size in (1, 64))
+        return "{:.2f} x at batch 1, {:.2f} x at 64".format(*speeds)
 
     def points(name: str) -> str:
         return f"{100 * rows[name]['change']:+.2f} points"
 
-    fast = {
+    rivals = {
         kind: [row for name, row in rows.items() if name.startswith("earlyon") and name.endswith(kind)] for kind in WAYS
     }
-    rival = {kind: max((row["speedup at 64"]["median"] for row in found), default=0.0) for kind, found in fast.items()}
+    rival = {kind: max((row["speedup at 64"]["median"] for row in own), default=0.0) for kind, own in rivals.items()}
     return [
         "When each of them wins:",
         f"* **A smaller network** is the simplest where its loss does not matter: ResNet-20 {speed('ResNet-20')}, "
@@ -208,11 +208,11 @@ def _change(row: dict[str, Any]) -> str:
 
 
 @in_style
-def draw(found: dict[str, Any]) -> Figure:
+def draw(results: dict[str, Any]) -> Figure:
     """Draw accuracy against speed, at batch 1 and at 64."""
     figure = Figure(figsize=(9.3, 8.6), layout="constrained")
     panels = figure.subplots(2, 1)
-    rows = found["alternatives"]["images"]
+    rows = results["alternatives"]["images"]
     full = 100 * rows[0]["accuracy"]
     for axes in panels:
         axes.axhline(full, color=PALETTE["muted"].light, linewidth=0.8)
@@ -231,14 +231,14 @@ def draw(found: dict[str, Any]) -> Figure:
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(STYLES))
     for axes, size in zip(panels, SIZES, strict=True):
-        # Of near points the slower one gets the room beside it.
-        named = sorted(
+        # Of two near points, the slower gets its label first.
+        labelled_points = sorted(
             (*place, _short_name(row["name"]))
             for row, place in zip(rows, places[size], strict=True)
             if _kind(row) != "earlyon"
         )
         crowd = [(1.03**step, full) for step in range(-30, 90)]
-        write_labels(figure, axes, named, markers=places[size], crowd=crowd)
+        write_labels(figure, axes, labelled_points, markers=places[size], crowd=crowd)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""The networks whose running time is measured, each with few exits and three settings of the dial."""
+"""The networks whose running time is measured, each with few exits and at three costs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +28,7 @@ from offramp_bench import places
 from offramp_bench.backbones.t2t_vit import T2TViT
 from offramp_bench.bars import say
 from offramp_bench.cascade import TEXT, images_cascade, images_sources, text_sources
-from offramp_bench.cifar import PREPROCESSING, cached, cifar10, resnet, store_of
+from offramp_bench.cifar import PREPROCESSING, cifar10, resnet, resnet_store, store_of
 from offramp_bench.few_exits import ENDS, fit_few
 from offramp_bench.frontier_quality import SIZES, rotation_splits
 from offramp_bench.texts import intents, minilm
@@ -38,7 +38,7 @@ __all__ = [
     "COSTS",
     "FRONTIERS",
     "NETWORKS",
-    "Measured",
+    "TimedNetwork",
     "all_images",
     "cascade_frontier",
     "held_out_rows",
@@ -47,19 +47,19 @@ __all__ = [
 ]
 
 COSTS = (0.8, 0.6, 0.4)
-"""Relative costs the points are near to."""
+"""Relative costs of the three operating points, approximately."""
 
 CACHE = places.CACHE / "runtime"
 
 RESNET_ENDS = (8, 17, 26)
-"""Of ResNet-56's stages: its thirds, where maps change their size."""
+"""Stages of ResNet-56 with an exit: the ends of its thirds, where the size of the maps changes."""
 
 TEXT_ENDS = (0, 1, 6)
-"""Of MiniLM's stages: its embeddings, which cost next to nothing, its first layer and its last."""
+"""Stages of MiniLM with an exit: its embeddings, which cost almost nothing, its first layer and its last."""
 
 
 @dataclass(frozen=True)
-class Measured:
+class TimedNetwork:
     """A network with exits, and inputs to run it on."""
 
     name: str
@@ -67,35 +67,35 @@ class Measured:
     pooling: Pooling
     exits: ExitSet
     points: Sequence[OperatingPoint]
-    """One for each of COSTS."""
+    """One point for each of COSTS."""
     shares: Tensor
-    """Of the network's Mul-Adds, in each stage."""
+    """Share of the network's Mul-Adds in each stage."""
     inputs: Callable[[int, int], Hidden]
-    """Rows as `backbone.prepare` gives them."""
+    """Function that returns rows `start` to `stop - 1`, prepared."""
 
 
 @cache
 def resnet_frontier() -> EarlyExitModel:
-    """ResNet-56 with three exits, fitted on the train images; tuned on 2,000 of the test images."""
+    """Return ResNet-56 with three exits, fitted on the train images and tuned on 2,000 of the test images."""
     backbone = resnet(56)
 
     def fit() -> EarlyExitModel:
-        train = StoreSource(cached(56, "train", "grid", augmented=True), pooling="grid", views="all")
+        train = StoreSource(resnet_store(56, "train", "grid", augmented=True), pooling="grid", views="all")
         views = [StageView(source, RESNET_ENDS) for source in (train, *rotation_splits("grid", 0)[:2])]
         return fit_features(merge(backbone, RESNET_ENDS), *views, example=_image(), pooling="grid")
 
-    return _kept("resnet56-thirds", merge(backbone, RESNET_ENDS), fit)
+    return _load_or_fit("resnet56-thirds", merge(backbone, RESNET_ENDS), fit)
 
 
 @cache
 def cascade_frontier(rotation: int = 0) -> EarlyExitModel:
-    """ResNet-20 before ResNet-56 with four exits, as offramp_bench.few_exits fits it."""
-    return _kept(f"cascade-{rotation}", merge(images_cascade(), ENDS), lambda: fit_few(rotation)[0])
+    """Return the cascade of ResNet-20 and ResNet-56 with four exits, as offramp_bench.few_exits fits it."""
+    return _load_or_fit(f"cascade-{rotation}", merge(images_cascade(), ENDS), lambda: fit_few(rotation)[0])
 
 
 @cache
 def text_frontier(task: str = "banking77") -> EarlyExitModel:
-    """MiniLM with three exits, fitted as offramp_bench.cascade does it, first rotation."""
+    """Return MiniLM with three exits, fitted on the first rotation of offramp_bench.cascade."""
     backbone = minilm(task)
 
     def fit() -> EarlyExitModel:
@@ -103,11 +103,11 @@ def text_frontier(task: str = "banking77") -> EarlyExitModel:
         example = backbone.prepare(backbone.preprocessing(intents(task, "train").read(0, 1).inputs))
         return fit_features(merge(backbone, TEXT_ENDS), *sources, example=example, settings=TEXT, pooling="auto")
 
-    return _kept(f"minilm-{task}-first", merge(backbone, TEXT_ENDS), fit)
+    return _load_or_fit(f"minilm-{task}-first", merge(backbone, TEXT_ENDS), fit)
 
 
 def held_out_rows(rotation: int = 0) -> Any:
-    """Rows of CIFAR-10's test images that nothing of a rotation was fitted on."""
+    """Return the rows of CIFAR-10's test images on which nothing of a rotation was fitted."""
     store = store_of("resnet20-resnet56-test", images_cascade(), cifar10("test"), PREPROCESSING)
     return split_by_id(store.ids(), SIZES, seed=0, rotation=rotation * SIZES[0])[2]
 
@@ -117,8 +117,8 @@ def _image() -> Tensor:
     return image
 
 
-def _kept(name: str, backbone: Backbone, fit: Callable[[], EarlyExitModel]) -> EarlyExitModel:
-    """A frontier under `lab/.cache`, fitted on first use."""
+def _load_or_fit(name: str, backbone: Backbone, fit: Callable[[], EarlyExitModel]) -> EarlyExitModel:
+    """Return a model under `lab/.cache`, fitted on first use."""
     folder = CACHE / f"{name}-format{VERSION}"
     if not (folder / "manifest.json").exists():
         say(f"fitting {name}")
@@ -126,45 +126,47 @@ def _kept(name: str, backbone: Backbone, fit: Callable[[], EarlyExitModel]) -> E
     return load(folder, backbone=backbone)
 
 
-def _served(name: str, frontier: EarlyExitModel, test: BatchSource, inputs: Callable[[int, int], Hidden]) -> Measured:
-    """The network at thresholds that cost nearest to COSTS on test, be it that dearer ones are no more accurate."""
+def _at_costs(
+    name: str, frontier: EarlyExitModel, test: BatchSource, inputs: Callable[[int, int], Hidden]
+) -> TimedNetwork:
+    """Return a network at the thresholds whose cost on test is nearest to COSTS, whatever their accuracy."""
     point = frontier.at(cost=max(COSTS), policy="threshold").point
-    (point,), seen = frontier.outcomes_at([point], test)
-    asked = [replace(point, parameters={"threshold": level}) for level in torch.linspace(0.3, 1, 701)]
-    left = simulate(asked, seen)
-    spent = frontier.costs["threshold"].of(seen.sizes).relative_cost(left, point.active)
-    points = [asked[int((spent - cost).abs().argmin())] for cost in COSTS]
+    (point,), outcomes = frontier.outcomes_at([point], test)
+    candidates = [replace(point, parameters={"threshold": level}) for level in torch.linspace(0.3, 1, 701)]
+    left = simulate(candidates, outcomes)
+    spent = frontier.costs["threshold"].of(outcomes.sizes).relative_cost(left, point.active)
+    points = [candidates[int((spent - cost).abs().argmin())] for cost in COSTS]
     shares = _shares(frontier.backbone, inputs(0, 1), frontier.pooling)
     exits = frontier.exits.take(frontier.at(cost=max(COSTS), policy="threshold").point.classifier)
-    return Measured(name, frontier.backbone, frontier.pooling, exits, points, shares, inputs)
+    return TimedNetwork(name, frontier.backbone, frontier.pooling, exits, points, shares, inputs)
 
 
 def _shares(backbone: Backbone, example: Hidden, pooling: Pooling) -> Tensor:
-    counted = count_backbone(backbone, example, pooling).stage.sum(0)
-    return counted / counted.sum()
+    mul_adds = count_backbone(backbone, example, pooling).stage.sum(0)
+    return mul_adds / mul_adds.sum()
 
 
 @cache
 def all_images() -> Tensor:
-    """CIFAR-10's 10,000 test images, those that tune and calibrate among them, as the networks take them."""
+    """Return CIFAR-10's 10,000 test images, preprocessed, with those that tune and calibrate."""
     images: Tensor = PREPROCESSING(cifar10("test").read(0, 10_000).inputs)
     return images
 
 
-def resnet56() -> Measured:
-    """ResNet-56 at 32 px."""
-    test = StageView(StoreSource(cached(56, "test", "grid"), pooling="grid"), RESNET_ENDS)
-    return _served("ResNet-56", resnet_frontier(), test, lambda start, stop: all_images()[start:stop])
+def resnet56() -> TimedNetwork:
+    """Return ResNet-56 at 32 pixels."""
+    test = StageView(StoreSource(resnet_store(56, "test", "grid"), pooling="grid"), RESNET_ENDS)
+    return _at_costs("ResNet-56", resnet_frontier(), test, lambda start, stop: all_images()[start:stop])
 
 
-def resnet_cascade() -> Measured:
-    """ResNet-20, then ResNet-56."""
+def resnet_cascade() -> TimedNetwork:
+    """Return the cascade of ResNet-20 and ResNet-56."""
     test = StageView(images_sources(images_cascade(), 0)[-1], ENDS)
-    return _served("cascade", cascade_frontier(), test, lambda start, stop: all_images()[start:stop])
+    return _at_costs("cascade", cascade_frontier(), test, lambda start, stop: all_images()[start:stop])
 
 
-def minilm_texts() -> Measured:
-    """MiniLM on Banking77; batches hold texts as they come, padded to the longest among them."""
+def minilm_texts() -> TimedNetwork:
+    """Return MiniLM on Banking77; batches hold texts in order, padded to the longest of the batch."""
     frontier = text_frontier()
     backbone, texts = frontier.backbone, intents("banking77", "test")
 
@@ -172,14 +174,14 @@ def minilm_texts() -> Measured:
         return backbone.prepare(backbone.preprocessing(texts.read(start, stop).inputs))
 
     store = store_of("minilm-banking77-test", minilm("banking77"), texts, backbone.preprocessing)
-    return _served("MiniLM", frontier, StageView(StoreSource(store, pooling="auto"), TEXT_ENDS), inputs)
+    return _at_costs("MiniLM", frontier, StageView(StoreSource(store, pooling="auto"), TEXT_ENDS), inputs)
 
 
-def t2t_vit() -> Measured:
-    """T2T-ViT-14 at 224 px, untrained, on CIFAR-10's images made large; which samples leave is imposed.
+def t2t_vit() -> TimedNetwork:
+    """Return T2T-ViT-14 at 224 pixels, untrained, on enlarged images of CIFAR-10.
 
-    The exits answer at random, and their temperatures are set so that the wanted share is sure enough to leave: the
-    same code runs as with trained ones.
+    The exits answer at random, and their temperatures are set so that a given share of samples leaves. The code that
+    runs is the same as with trained exits.
     """
     torch.manual_seed(0)
     full = T2TViT(14, num_classes=100).eval().requires_grad_(False)
@@ -199,8 +201,8 @@ def t2t_vit() -> Measured:
     shares = _shares(backbone, example, pooling)
     decision = POLICIES.get("threshold").mul_adds(backbone.num_classes)
     costs = price(count_backbone(backbone, example, pooling), exits, decision=decision).tables[0]
-    confidence = [_sharpest(backbone, pooling, exits, inputs(row, row + 32)) for row in (9_000, 9_032)]
-    logits = [torch.cat(parts) for parts in zip(*confidence, strict=True)]
+    pieces = [_exit_logits(backbone, pooling, exits, inputs(row, row + 32)) for row in (9_000, 9_032)]
+    logits = [torch.cat(parts) for parts in zip(*pieces, strict=True)]
     points = []
     for cost in COSTS:
         hazard = _hazard(costs.cumulative_costs() / costs.full, cost)
@@ -210,30 +212,30 @@ def t2t_vit() -> Measured:
                 "threshold", {"threshold": torch.tensor(0.5)}, tuple(range(backbone.num_exits)), temperatures
             )
         )
-    return Measured("T2T-ViT-14", backbone, pooling, exits, points, shares, inputs)
+    return TimedNetwork("T2T-ViT-14", backbone, pooling, exits, points, shares, inputs)
 
 
 def _hiddens(backbone: Backbone, example: Hidden) -> list[tuple[int, Hidden]]:
-    found = []
+    hiddens = []
     with torch.inference_mode():
         for index, stage in enumerate(backbone.stages):
             example = stage(example)
-            found.append((index, example))
-    return found
+            hiddens.append((index, example))
+    return hiddens
 
 
 @torch.inference_mode()
-def _sharpest(backbone: Backbone, pooling: Pooling, exits: ExitSet, images: Hidden) -> list[Tensor]:
-    """Logits of the early exits on some images."""
-    state, found = exits.initial_state(len(images)), []
+def _exit_logits(backbone: Backbone, pooling: Pooling, exits: ExitSet, images: Hidden) -> list[Tensor]:
+    """Return the logits of the early exits on some images."""
+    state, logits = exits.initial_state(len(images)), []
     for index, hidden in _hiddens(backbone, images)[:-1]:
         answers, state = exits.step(index, pooling(backbone.representation(hidden, index)), state, None)
-        found.append(answers)
-    return found
+        logits.append(answers)
+    return logits
 
 
-def _hazard(costs: Tensor, wanted: float) -> float:
-    """The share to leave at every early exit, of those who come there, for a mean cost."""
+def _hazard(costs: Tensor, mean_cost: float) -> float:
+    """Return the share of the samples reaching an early exit that must leave there, for a given mean cost."""
 
     def mean(hazard: float) -> float:
         reach = (1 - hazard) ** torch.arange(len(costs) + 1.0)
@@ -243,12 +245,12 @@ def _hazard(costs: Tensor, wanted: float) -> float:
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if mean(middle) > wanted else (low, middle)
+        low, high = (middle, high) if mean(middle) > mean_cost else (low, middle)
     return (low + high) / 2
 
 
 def _temperature(logits: Tensor, share: float) -> float:
-    """The temperature at which a share of the samples is surer than a half."""
+    """Return the temperature at which a given share of the samples has a confidence of 0.5 or more."""
     low, high = 1e-4, 1e4
     for _ in range(60):
         middle = (low * high) ** 0.5
@@ -258,12 +260,12 @@ def _temperature(logits: Tensor, share: float) -> float:
 
 
 FRONTIERS: dict[str, Callable[[], EarlyExitModel]] = {"ResNet-56": resnet_frontier, "cascade": cascade_frontier}
-"""Those whose answers are compared with the simulator's."""
+"""Models whose answers are compared with the simulator's."""
 
-NETWORKS: dict[str, Callable[[], Measured]] = {
+NETWORKS: dict[str, Callable[[], TimedNetwork]] = {
     "ResNet-56": resnet56,
     "cascade": resnet_cascade,
     "T2T-ViT-14": t2t_vit,
     "MiniLM": minilm_texts,
 }
-"""What is measured."""
+"""Networks whose efficiency is measured."""

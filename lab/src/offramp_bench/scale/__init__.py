@@ -1,1 +1,1 @@
-"""Whether the same work holds on a cluster: speed, lost machines, many rows, faults."""
+"""Work on a cluster: speed, lost machines, many rows, faults."""

@@ -1,4 +1,4 @@
-"""How good exits are, in two numbers: what the parts that vary the data compare."""
+"""Accuracy of exits in two numbers, for the parts that vary the data."""
 
 from dataclasses import dataclass
 
@@ -27,37 +27,38 @@ HALF = 0.5
 
 @dataclass(frozen=True)
 class Accuracy:
-    """What exits get right of the test samples when a threshold on confidence, tuned on others, lets them leave."""
+    """Accuracy of exits on the test split, with a confidence threshold that is tuned on other samples."""
 
     at_half: float
-    """At half the cost of the bare network."""
+    """Accuracy at half the cost of the full network."""
     area: float
-    """Mean over costs from that of the first exit to that of the bare network."""
+    """Mean accuracy over costs from that of the first exit to that of the full network."""
     full: float
-    """Of the bare network."""
+    """Accuracy of the full network."""
 
 
 def accuracy_of(exits: ExitSet, tune: BatchSource, test: BatchSource, prices: Prices) -> Accuracy:
-    """Measure exits that have been fitted.
+    """Measure fitted exits.
 
     Args:
         exits: The exits.
         tune: Samples for temperatures and thresholds.
         test: Samples for the figures.
-        prices: What the network and its exits cost.
+        prices: Costs of the network and its exits.
     """
     temperatures = tune_temperatures(exits, tune)
-    seen, judged = compute_outcomes(exits, tune, temperatures), compute_outcomes(exits, test, temperatures)
+    tune_outcomes = compute_outcomes(exits, tune, temperatures)
+    outcomes = compute_outcomes(exits, test, temperatures)
     costs = prices.price(exits, POLICIES.get("threshold"))
-    points = thin(threshold_candidates(seen.confidence[0], temperatures[0], 0), seen, costs)
-    table, rows = costs.of(judged.sizes), torch.arange(len(judged.labels))
-    left_at = simulate(points, judged)
+    points = thin(threshold_candidates(tune_outcomes.confidence[0], temperatures[0], 0), tune_outcomes, costs)
+    table, rows = costs.of(outcomes.sizes), torch.arange(len(outcomes.labels))
+    left_at = simulate(points, outcomes)
     spent = [float(table.relative_cost(left, point.active)) for point, left in zip(points, left_at, strict=True)]
-    right = [float(judged.correct[0, rows, left].double().mean()) for left in left_at]
-    full = float(judged.full_correct.double().mean())
-    asked = np.linspace(min(spent), 1.0, GRID)
-    found = accuracies_at(np.array([*spent, 1.0]), np.array([*right, full]), np.array([HALF, *asked]))
-    return Accuracy(float(found[0]), float(found[1:].mean()), full)
+    right = [float(outcomes.correct[0, rows, left].double().mean()) for left in left_at]
+    full = float(outcomes.full_correct.double().mean())
+    grid = np.linspace(min(spent), 1.0, GRID)
+    accuracies = accuracies_at(np.array([*spent, 1.0]), np.array([*right, full]), np.array([HALF, *grid]))
+    return Accuracy(float(accuracies[0]), float(accuracies[1:].mean()), full)
 
 
 def accuracies_at(costs: Floats, accuracies: Floats, requested: Floats) -> Floats:
@@ -73,5 +74,5 @@ def accuracies_at(costs: Floats, accuracies: Floats, requested: Floats) -> Float
         [nan, 0.85, 0.9]
     """
     order = np.argsort(costs, kind="stable")
-    found = np.interp(requested, costs[order], accuracies[order])
-    return np.where(requested < costs[order[0]], np.nan, found)
+    values = np.interp(requested, costs[order], accuracies[order])
+    return np.where(requested < costs[order[0]], np.nan, values)

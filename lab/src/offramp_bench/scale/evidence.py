@@ -1,4 +1,4 @@
-"""What docs/evidence/tables.md says of work on many workers, and the tables of docs/evidence/scale.md."""
+"""The section of docs/evidence/tables.md about many workers, and the tables of docs/evidence/scale.md."""
 
 from typing import Any
 

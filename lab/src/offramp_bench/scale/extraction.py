@@ -1,8 +1,8 @@
-"""How much of a bare torch loop's speed is left on Ray's workers, and what a job costs there.
+"""Speed of Ray's workers relative to a bare torch loop, and the time of a job there.
 
-The bare loop reads, prepares and runs the same rows in as many processes, pools the same features and keeps nothing:
-what extraction does besides (checks, half precision, writing, hashing, Ray) is all on the other side. A loop that runs
-the network alone is measured beside it. All are warm, and take turns.
+The bare loop reads, prepares and runs the same rows in as many processes, pools the same features and discards them; it
+does none of the other work of an extraction (checks, half precision, writing, hashing, Ray). A loop that runs only the
+network is measured too. All are warmed up, and take turns.
 """
 
 import multiprocessing
@@ -31,7 +31,7 @@ from offramp_bench.scale.processes import descendants
 from offramp_bench.scale.work import VIEWS, images, network
 
 LEAST_SHARE = 0.90
-"""Share of the processor time of extraction that the bare loop needs, at least."""
+"""Least share of extraction's processor time that the bare loop needs."""
 
 BATCH_SIZE = 250
 
@@ -40,7 +40,7 @@ def extraction(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     """Measure throughput and processor time against bare processes, start-up, and the driver's time for a job.
 
     Args:
-        small: Fewer rows and rounds.
+        small: Use fewer rows and rounds.
     """
     rows, rounds, layers = (1_000, 2, 8) if small else (10_000, 9, 20)
     processes = os.cpu_count() or 1
@@ -65,11 +65,13 @@ def extraction(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
             }
             names = list(works)
             for name in names[turn % 3 :] + names[: turn % 3]:
-                wall, used = _timed(works[name])
+                wall, used = _measure_times(works[name])
                 if turn > 0:  # at first, processes start and workers load the network
                     seconds[name].append(wall)
                     processor_s[name].append(used)
-            shutil.rmtree(Path(folder, str(turn)))  # else the system is still writing it to disk when the next begins
+            shutil.rmtree(
+                Path(folder, str(turn))
+            )  # otherwise the system is still writing it to disk when the next turn begins
             say(
                 f"  round {turn}: "
                 + ", ".join(f"{name} {rows / walls[-1]:,.0f} rows/s" for name, walls in seconds.items() if walls)
@@ -85,7 +87,7 @@ def extraction(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
         "start_up_s": start_up_s,
         "per_job_ms": overhead,
     }
-    # At the small size a second of work is set against what a call costs at all: there it only must not be far off.
+    # At the small size the fixed time of a call is large against a second of work, so the bar is lower.
     least = 0.33 if small else LEAST_SHARE
     lost = 1 - figures["processor_share_of"]["bare"]["median"]
     return figures, [Bar("share of the processor time that the bare loop does not need", lost, 1 - least)]
@@ -107,8 +109,8 @@ def _extract(backbone: Backbone, source: Source, path: Path) -> None:
 
 
 def _overhead(workers: Workers, *, jobs: int) -> dict[str, float]:
-    """Milliseconds of the run for a job that does nothing: as plain tasks, as here, and (fewer) through Ray Data."""
-    import ray.data  # here and not above: the processes of the bare loop need none of it
+    """Return milliseconds per empty job: as plain tasks, as in extraction, and (fewer jobs) through Ray Data."""
+    import ray.data  # not at the top: the processes of the bare loop do not need it
 
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
@@ -124,7 +126,7 @@ def _overhead(workers: Workers, *, jobs: int) -> dict[str, float]:
 
 
 _bare: tuple[Backbone, Source] | None = None
-"""What a process of the bare loop runs."""
+"""Network and inputs of a process of the bare loop."""
 
 
 def _prepare(layers: int, rows: int) -> None:
@@ -156,8 +158,8 @@ def _batch(backbone: Backbone, source: Source, start: int) -> Hidden:
     return backbone.prepare(VIEWS[0](source.read(start, min(start + BATCH_SIZE, len(source))).inputs))
 
 
-def _timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Seconds of the clock, and of the processors by this process and all that descend from it."""
+def _measure_times(work: Callable[[], object]) -> tuple[float, float]:
+    """Return wall seconds, and processor seconds of this process and its descendants."""
     began, used = time.perf_counter(), _processor_s()
     work()
     return time.perf_counter() - began, _processor_s() - used

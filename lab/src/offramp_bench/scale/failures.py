@@ -1,9 +1,9 @@
-"""A worker, a machine and the driver are killed in the middle of a job, onto a disk and into an object store.
+"""Recovery from the loss of a worker, a machine or the driver during a job, on a disk and in an object store.
 
-The jobs are an extraction and an inference over files. Machines are Ray's own stand-ins for them: processes of this
-one, each with its own scheduler and workers. Every run is a driver of its own, and its output is compared with what one
-process writes without Ray. The object store is a server of S3 on this machine, which
-`scripts/object-store python -m offramp_bench.scale --only failures` brings along.
+The jobs are an extraction and an inference over files. Machines are simulated by Ray: processes on this one, each with
+its own scheduler and workers. Every run is a driver of its own, and its output is compared with that of one process
+without Ray. The object store is an S3 server on this machine, which
+`scripts/object-store python -m offramp_bench.scale --only failures` installs.
 """
 
 import os
@@ -37,9 +37,9 @@ def failures(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     """Count what is missing, doubled or different after each loss, and measure the time it took.
 
     Args:
-        small: Fewer rows.
+        small: Use fewer rows.
     """
-    # Before Ray is imported: it reads these once, and would write a token into the home folder.
+    # Set before Ray is imported: it reads these once, and would write a token into the home folder.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     os.environ["RAY_AUTH_MODE"] = "token"
     os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
@@ -99,10 +99,10 @@ def _lose_each(runs: "Runs", cluster: Any, others: list[Any], machine: dict[str,
 
 @contextmanager
 def object_store(*, required: bool) -> Iterator[str | None]:
-    """Yield the address of an empty bucket on a server of S3, which this process and those it starts will find.
+    """Yield the address of an empty bucket on an S3 server, for this process and those it starts.
 
     Args:
-        required: If s3fs is not installed, raise an error; else there is no bucket.
+        required: Raise an error if s3fs is not installed, instead of yielding None.
     """
     try:
         import s3fs
@@ -146,7 +146,7 @@ def object_store(*, required: bool) -> Iterator[str | None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        s3fs.S3FileSystem.clear_instance_cache()  # they would go on asking this server
+        s3fs.S3FileSystem.clear_instance_cache()  # cached instances would keep using this server
 
 
 class Runs:
@@ -196,13 +196,13 @@ class Runs:
 
 
 def _kill_a_worker() -> None:
-    """Kill a worker in the middle of a job, as the system does when it lacks memory."""
+    """Kill a worker in the middle of a job, as the system does when memory runs out."""
     worker, _ = _at_work()
     os.kill(worker, signal.SIGKILL)
 
 
 def _busy(machines: list[Any]) -> Any:
-    """Return one of the machines, in the middle of a job."""
+    """Return one of the machines that is in the middle of a job."""
     by_scheduler = {machine.all_processes["raylet"][0].process.pid: machine for machine in machines}
     _, scheduler = _at_work(by_scheduler)
     return by_scheduler[scheduler]

@@ -1,6 +1,6 @@
-"""A full disk, a read-only folder, a vanished input, a truncated shard: what is said, and whether the call goes on.
+"""Errors from a full disk, a read-only folder, a missing input and a truncated shard, and recovery from them.
 
-The disks are file systems in memory, mounted for this: even for root they can be full, or read-only.
+The disks are file systems in memory, mounted for this test: they can be full or read-only even for root.
 """
 
 import json
@@ -31,12 +31,12 @@ ROWS = 200
 
 
 def faults(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
-    """What each fault's error says, and what differs once it is mended.
+    """Check the error of each fault, and the files after the fault is repaired.
 
     Args:
-        small: Has no effect: it is small.
+        small: Has no effect.
     """
-    if os.geteuid() != 0:  # which is who may mount; in a space of its own, anybody
+    if os.geteuid() != 0:  # only root may mount; in a namespace of its own, any user
         return _as_root()
     figures: dict[str, Any] = {}
     bars = []
@@ -46,10 +46,10 @@ def faults(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
         for name, fault in FAULTS.items():
             place = Path(folder, name.replace(" ", "-"))
             place.mkdir()
-            told, wanted, differing = fault(place, hashes(alone))
-            say(f"  {name}: {told}")
-            missed = [pattern for pattern in wanted if not re.search(pattern, told)]
-            figures[name] = {"told": told.replace(folder, "..."), "not_said": missed, "files_that_differ": differing}
+            message, patterns, differing = fault(place, hashes(alone))
+            say(f"  {name}: {message}")
+            missed = [pattern for pattern in patterns if not re.search(pattern, message)]
+            figures[name] = {"told": message.replace(folder, "..."), "not_said": missed, "files_that_differ": differing}
             bars.append(Bar(f"{name}: of the file and what to do, not said", float(len(missed)), 0))
             bars.append(Bar(f"{name}: files that differ once it is mended", float(differing), 0))
     return figures, bars
@@ -59,38 +59,38 @@ def _as_root() -> tuple[dict[str, Any], list[Bar]]:
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "offramp_bench.scale", "--only", "faults", "--into", folder]
         subprocess.run(["unshare", "--map-root-user", "--mount", *command], check=True, stdout=subprocess.DEVNULL)
-        found = json.loads(Path(folder, "faults.json").read_text())
-    return found["figures"], [Bar(*bar) for bar in found["bars"]]
+        results = json.loads(Path(folder, "faults.json").read_text())
+    return results["figures"], [Bar(*bar) for bar in results["bars"]]
 
 
 Outcome = tuple[str, tuple[str, ...], int]
-"""What the error said, what it should say, and how many files differ in the end."""
+"""Message of the error, patterns that it should match, and number of files that differ in the end."""
 
 
 def _full_disk(place: Path, alone: dict[str, str]) -> Outcome:
-    with _mounted(place, "size=500k"):
+    with _mount(place, "size=500k"):
         path = place / "store"
-        told = _told(lambda: _extract(path))
+        message = _error_message(lambda: _extract(path))
         subprocess.run(["mount", "-o", "remount,size=50m", place], check=True)
         _extract(path)
         return (
-            told,
+            message,
             (re.escape(str(path)), "No space left", "make room.*run the same call again"),
-            _differing(path, alone),
+            _count_differing(path, alone),
         )
 
 
 def _read_only_folder(place: Path, alone: dict[str, str]) -> Outcome:
-    with _mounted(place, "size=50m"):
+    with _mount(place, "size=50m"):
         path = place / "store"
         _extract(path)
         (path / "shards" / "000002.safetensors").unlink()
         subprocess.run(["mount", "-o", "remount,ro", place], check=True)
-        told = _told(lambda: _extract(path))
+        message = _error_message(lambda: _extract(path))
         subprocess.run(["mount", "-o", "remount,rw", place], check=True)
         _extract(path)
-        wanted = (re.escape(str(path / ".lock")), "[Rr]ead-only", "check its permission")
-        return told, wanted, _differing(path, alone)
+        patterns = (re.escape(str(path / ".lock")), "[Rr]ead-only", "check its permission")
+        return message, patterns, _count_differing(path, alone)
 
 
 def _vanished_input(place: Path, alone: dict[str, str]) -> Outcome:
@@ -103,11 +103,11 @@ def _vanished_input(place: Path, alone: dict[str, str]) -> Outcome:
     file = place / "data" / "class 7" / "137.png"
     content = file.read_bytes()
     file.unlink()
-    told = _told(lambda: _extract(place / "store", source))
+    message = _error_message(lambda: _extract(place / "store", source))
     file.write_bytes(content)
     _extract(place / "store", source)
     extract(network(8), source, place / "alone", **OPTIONS)
-    return told, (re.escape(str(file)), ";"), _differing(place / "store", hashes(place / "alone"))
+    return message, (re.escape(str(file)), ";"), _count_differing(place / "store", hashes(place / "alone"))
 
 
 def _truncated_shard(place: Path, alone: dict[str, str]) -> Outcome:
@@ -115,9 +115,9 @@ def _truncated_shard(place: Path, alone: dict[str, str]) -> Outcome:
     _extract(path)
     shard = path / "shards" / "000003.safetensors"
     os.truncate(shard, shard.stat().st_size // 2)
-    told = _told(lambda: Store.open(path).ids())
+    message = _error_message(lambda: Store.open(path).ids())
     _extract(path)
-    return told, (re.escape(str(shard)), "run the same extraction again"), _differing(path, alone)
+    return message, (re.escape(str(shard)), "run the same extraction again"), _count_differing(path, alone)
 
 
 FAULTS: dict[str, Callable[[Path, dict[str, str]], Outcome]] = {
@@ -132,8 +132,8 @@ def _extract(path: Path, source: Source | None = None) -> None:
     extract_on_cluster(network(8), images(ROWS) if source is None else source, path, **OPTIONS)
 
 
-def _told(work: Callable[[], object]) -> str:
-    """The message of the error that `work` must end with."""
+def _error_message(work: Callable[[], object]) -> str:
+    """Return the message of the error that `work` must raise."""
     try:
         work()
     except OfframpError as error:
@@ -141,13 +141,13 @@ def _told(work: Callable[[], object]) -> str:
     raise RuntimeError("expected an error, there was none")
 
 
-def _differing(path: Path, alone: dict[str, str]) -> int:
+def _count_differing(path: Path, alone: dict[str, str]) -> int:
     written = hashes(path)
     return sum(alone.get(name) != written.get(name) for name in {*alone, *written})
 
 
 @contextmanager
-def _mounted(place: Path, options: str) -> Iterator[None]:
+def _mount(place: Path, options: str) -> Iterator[None]:
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], check=True)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Forecasts from few rows and one worker, against what is then measured with more."""
+"""Forecasts from few rows and one worker, against measurements with more."""
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -30,33 +30,33 @@ from offramp_bench.texts import intents, minilm
 __all__ = ["forecasts"]
 
 ALLOWED, SMALL_ALLOWED = 0.25, 1.0
-"""How far a forecast may be off, as a share; of few rows, where starting workers is nearly all there is."""
+"""Largest relative error of a forecast; larger for few rows, where most of the time goes into starting workers."""
 
 BASE_ROWS, SMALL_BASE_ROWS = 100_000, 20_000
 """Rows that the constants are measured with, on one worker."""
 
-FORETOLD = ((1_000_000, 1), (1_000_000, 2), (10_000_000, 2))
-"""Rows and workers that are foretold and then measured."""
+CHECKS = ((1_000_000, 1), (1_000_000, 2), (10_000_000, 2))
+"""Rows and workers of the forecasts that are compared with measurements."""
 
-SMALL_FORETOLD = ((60_000, 1), (60_000, 2))
+SMALL_CHECKS = ((60_000, 1), (60_000, 2))
 
 SHARD_ROWS = 10_000
-"""About: of a shard of the synthetic rows."""
+"""Approximate number of synthetic rows in a shard."""
 
 JOBS = 400
-"""Empty jobs that the driver's time for a job is measured with."""
+"""Number of empty jobs, from which the driver's time per job is measured."""
 
 NETWORK_SHARD_MB = 16
-"""Of the shard that real networks are measured with: some hundreds of rows."""
+"""Size of the shard that real networks are measured with: some hundreds of rows."""
 
 TABLE = [(rows, workers) for rows in (10**6, 10**8, 10**10) for workers in (1, 10, 1000)]
-"""What is foretold for docs/evidence/scale.md."""
+"""Rows and workers of the forecasts in docs/evidence/scale.md."""
 
 WIDTH = 8
 
 
 class Numbers:
-    """Synthetic samples that are made when they are read."""
+    """Synthetic samples that are computed when they are read."""
 
     def __init__(self, rows: int) -> None:
         self.name = f"numbers-{rows}"
@@ -72,25 +72,25 @@ class Numbers:
 
 
 def forecasts(*, small: bool) -> tuple[dict[str, Any], list[Bar]]:
-    """Constants, forecasts and measurements; the table for real networks.
+    """Measure constants, and compare forecasts with measurements; forecast extractions of real networks.
 
     Args:
-        small: Fewer rows.
+        small: Use fewer rows, and no real networks.
     """
     base = SMALL_BASE_ROWS if small else BASE_ROWS
-    constants = measured_constants(_backbone(), Numbers(base))
+    constants = measure_constants(_backbone(), Numbers(base))
     figures: dict[str, Any] = {"constants": asdict(constants), "rows of the constants": base, "checked": []}
     bars = []
-    for rows, workers in SMALL_FORETOLD if small else FORETOLD:
-        foretold = forecast(constants, rows, workers)
-        found = _extraction(rows, workers)
-        total = foretold.worker_cpu_s + foretold.driver_cpu_s
-        off = (found["worker CPU s"] + found["driver CPU s"]) / total - 1
-        foretold_parts = {
-            "foretold worker CPU s": foretold.worker_cpu_s,
-            "foretold driver CPU s": foretold.driver_cpu_s,
+    for rows, workers in SMALL_CHECKS if small else CHECKS:
+        expected = forecast(constants, rows, workers)
+        measured = _extract(rows, workers)
+        total = expected.worker_cpu_s + expected.driver_cpu_s
+        off = (measured["worker CPU s"] + measured["driver CPU s"]) / total - 1
+        expected_parts = {
+            "foretold worker CPU s": expected.worker_cpu_s,
+            "foretold driver CPU s": expected.driver_cpu_s,
         }
-        figures["checked"].append({"rows": rows, "workers": workers, **foretold_parts, **found, "off": off})
+        figures["checked"].append({"rows": rows, "workers": workers, **expected_parts, **measured, "off": off})
         say(f"{rows} rows, {workers} workers: {total:.1f} s of CPU foretold, off by {off:+.1%}")
         bars.append(
             Bar(f"{rows:,} rows on {workers} workers: CPU time off by", abs(off), SMALL_ALLOWED if small else ALLOWED)
@@ -100,21 +100,21 @@ def forecasts(*, small: bool) -> tuple[dict[str, Any], list[Bar]]:
     return figures, bars
 
 
-def measured_constants(backbone: Backbone, source: Source) -> Constants:
-    """What forecasts need, of one worker and the driver.
+def measure_constants(backbone: Backbone, source: Source) -> Constants:
+    """Measure the constants of forecasts, on one worker and the driver.
 
     Args:
         backbone: The network.
-        source: Not many rows.
+        source: The samples; few are enough.
     """
     with TemporaryDirectory() as folder, open_workers(1) as crew:
-        worker_s = _begun(crew, backbone)
+        worker_s = _start_worker(crew, backbone)
         driver_began = process_time()
-        for _ in crew.run(range(JOBS), _nothing):
+        for _ in crew.run(range(JOBS), _do_nothing):
             pass
         driver_shard_s = (process_time() - driver_began) / JOBS
         idle_s = _workers_cpu_s()
-        plan = _begin(backbone, source, Path(folder))
+        plan = _begin_extraction(backbone, source, Path(folder))
         for _ in crew.run(range(plan.num_shards), partial(_write, backbone, source, plan, folder)):
             pass
         row_s = (_workers_cpu_s() - idle_s) / len(source)
@@ -145,7 +145,7 @@ def _shard_mb(backbone: Backbone, source: Source) -> float:
     return SHARD_ROWS * make_plan(backbone, source).row_bytes / 1e6
 
 
-def _begin(backbone: Backbone, source: Source, folder: Path) -> Plan:
+def _begin_extraction(backbone: Backbone, source: Source, folder: Path) -> Plan:
     with begin_extraction(
         backbone,
         source,
@@ -160,8 +160,8 @@ def _begin(backbone: Backbone, source: Source, folder: Path) -> Plan:
         return plan
 
 
-def _extraction(rows: int, workers: int) -> dict[str, float]:
-    """An extraction on workers that have just been started."""
+def _extract(rows: int, workers: int) -> dict[str, float]:
+    """Return the times of an extraction on newly started workers."""
     backbone, source = _backbone(), Numbers(rows)
     with TemporaryDirectory() as folder, open_workers(workers):
         began, driver_began = perf_counter(), process_time()
@@ -175,19 +175,19 @@ def _extraction(rows: int, workers: int) -> dict[str, float]:
         }
 
 
-def _begun(crew: Workers, backbone: Backbone) -> float:
-    """CPU seconds of a worker that has imported and received what it needs, but done nothing yet."""
-    for _ in crew.run([0], partial(_received, backbone)):
+def _start_worker(crew: Workers, backbone: Backbone) -> float:
+    """Return CPU seconds of a worker for its imports and for receiving the network."""
+    for _ in crew.run([0], partial(_receive, backbone)):
         pass
     return _workers_cpu_s()
 
 
-def _received(backbone: Backbone, job: int) -> None:
-    """What a worker does before its first row."""
+def _receive(backbone: Backbone, job: int) -> None:
+    """Receive the network, and do nothing with it."""
 
 
-def _nothing(job: int) -> None:
-    """An empty job."""
+def _do_nothing(job: int) -> None:
+    """Run an empty job."""
 
 
 def _write(backbone: Backbone, source: Source, plan: Plan, folder: str, shard: int) -> None:
@@ -195,13 +195,13 @@ def _write(backbone: Backbone, source: Source, plan: Plan, folder: str, shard: i
 
 
 def _workers_cpu_s() -> float:
-    """CPU seconds of all workers that this process started."""
-    return sum(one.cpu_s for one in descendants() if one.command.startswith(("ray::IDLE", "ray::_do")))
+    """Return CPU seconds of all workers that this process started."""
+    return sum(process.cpu_s for process in descendants() if process.command.startswith(("ray::IDLE", "ray::_do")))
 
 
 def _networks(constants: Constants) -> dict[str, Any]:
-    """Constants and forecasts of real networks: rows by themselves, the rest as measured above."""
-    told = {}
+    """Return constants and forecasts of real networks; only the time per row is measured for each."""
+    figures = {}
     for name, backbone, source, preprocessing, input_bytes in (
         ("ResNet-56, CIFAR-10", resnet(56), cifar10("test"), PREPROCESSING, 3_072),
         ("MiniLM, CLINC150", minilm("clinc150"), intents("clinc150", "test"), minilm("clinc150").preprocessing, 40),
@@ -212,12 +212,12 @@ def _networks(constants: Constants) -> dict[str, Any]:
             constants, row_s=row_s, shard_rows=plan.shard_rows, row_bytes=plan.row_bytes, input_bytes=input_bytes
         )
         rows = [{"rows": rows, "workers": workers, **asdict(forecast(own, rows, workers))} for rows, workers in TABLE]
-        told[name] = {"constants": asdict(own), "forecasts": rows}
-    return told
+        figures[name] = {"constants": asdict(own), "forecasts": rows}
+    return figures
 
 
 def _row_s(backbone: Backbone, source: Source, preprocessing: Preprocessing) -> float:
-    """CPU seconds a row of extraction in this process, on one thread: those of a small shard."""
+    """Return CPU seconds per row of extracting a small shard in this process, on one thread."""
     plan = make_plan(backbone, source, views=(preprocessing,), shard_mb=NETWORK_SHARD_MB, threads=1)
     with TemporaryDirectory() as folder:
         Path(folder, "shards").mkdir()

@@ -1,7 +1,7 @@
-"""Batch inference by Ray Data with the predictor, and over files, against bare processes over the same files.
+"""Speed of batch inference with Ray Data, and over files, against bare processes over the same files.
 
-A bare process holds the model, reads its share of the files and runs the engine on full batches; it neither writes nor
-marks. All sides are timed in turns, Ray's workers with the model loaded.
+A bare process holds the model, reads its share of the files and runs the engine on full batches; it writes nothing.
+All sides are timed in turns, Ray's workers with the model loaded.
 """
 
 import shutil
@@ -38,28 +38,28 @@ BATCH_SIZE = 64
 BACKEND = "bfloat16"
 
 COST = 0.4
-"""Of the operating point: where the fewest stay for the late stages."""
+"""Cost of the operating point: few samples reach the late stages."""
 
 FILES = 8
-"""Shards of the inputs, of some seconds each."""
+"""Number of input files, of some seconds each."""
 
 REPEATS = 9
 
 LEAST = 0.9
-"""Of the bare processes' throughput."""
+"""Least share of the bare processes' throughput."""
 
 LEAST_SMALL = 0.02
-"""Of jobs so small that to begin one is nearly all of it."""
+"""The same for jobs so small that their start takes most of the time."""
 
 END_S = 60.0
-"""Time that a bare process has to end, before it is killed."""
+"""Time that a bare process has to end before it is killed."""
 
 
 def inference(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     """Measure the throughput of Ray Data and of files against that of bare processes.
 
     Args:
-        small: An untrained network and few inputs: shows that all of it works, and is no evidence of speed.
+        small: Use an untrained network and few inputs, only to test the benchmark itself.
     """
     repeats = 2 if small else REPEATS
     with TemporaryDirectory() as name:
@@ -97,7 +97,7 @@ def _by_ray_data(predictor: Predictor, folder: Path, rows: int) -> None:
     import ray
 
     inputs = ray.data.read_parquet(str(folder / "inputs"), override_num_blocks=FILES)
-    # Ray Data would read files as small as these as one block, for one worker.
+    # Without this, Ray Data reads such small files as one block, for one worker.
     inputs = inputs.repartition(target_num_rows_per_block=rows // FILES)
     answers = inputs.map_batches(predictor, batch_size=rows // FILES, batch_format="pyarrow")
     answers.write_parquet(str(folder / "by Ray Data"))
@@ -110,7 +110,7 @@ def _by_files(predictor: Predictor, folder: Path, rows: int) -> None:
 
 
 def _check(folder: Path, rows: int) -> None:
-    """Check that all answers are there, once, and delete them to make room for the next round."""
+    """Check that every answer is there exactly once, and delete the answers before the next round."""
     ids = parquet.read_table(folder, columns=["id"])["id"].to_numpy()
     if not np.array_equal(np.sort(ids), np.arange(rows)):
         raise RuntimeError(f"{len(ids)} answers to {rows} inputs")
@@ -157,7 +157,7 @@ def _noise(count: int, *, seed: int = 0) -> Any:
 
 
 def _in_turns(works: dict[str, Callable[[], object]], repeats: int) -> dict[str, Any]:
-    """Time each work in turns: `repeats x 1` seconds of each, after one turn to warm up."""
+    """Return `repeats x 1` seconds of each work, measured in turns after one turn to warm up."""
     names = list(works)
     times: dict[str, list[list[float]]] = {name: [] for name in names}
     for repeat in range(repeats + 1):
@@ -182,7 +182,7 @@ def _bare_processes(predictor: Predictor, inputs: Path) -> Iterator[Callable[[],
     ]
     for process, (_, theirs) in zip(processes, pipes, strict=True):
         process.start()
-        theirs.close()  # so that `recv` raises an error if the process dies, and does not wait for ever
+        theirs.close()  # so that `recv` raises an error if the process dies, instead of waiting for ever
     ours = [mine for mine, _ in pipes]
 
     def run() -> None:
@@ -197,7 +197,7 @@ def _bare_processes(predictor: Predictor, inputs: Path) -> Iterator[Callable[[],
         yield run
     finally:
         for pipe in ours:
-            with suppress(OSError):  # the process is gone
+            with suppress(OSError):  # the process has ended
                 pipe.send("end")
         for process in processes:
             process.join(END_S)
@@ -207,7 +207,7 @@ def _bare_processes(predictor: Predictor, inputs: Path) -> Iterator[Callable[[],
 
 
 def _bare(pipe: "Connection[Any, Any]", predictor: Predictor, files: list[Path]) -> None:
-    """Answer the files each time that the pipe says so: the work of a bare process."""
+    """Answer the files on every message until "end": the work of a bare process."""
     torch.set_num_threads(1)
     model = offramp.load(predictor.artifact).on(BACKEND)
     pipe.send("ready")

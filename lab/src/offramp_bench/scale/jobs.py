@@ -1,8 +1,8 @@
-"""The two jobs that something is taken from: an extraction, and an inference over files.
+"""The two jobs that failures are tested on: an extraction, and an inference over files.
 
     python -m offramp_bench.scale.jobs extraction ROOT FOLDER ROWS NAME ADDRESS
 
-runs one of them on a cluster, as a driver of its own.
+runs one of them on a cluster, in a driver of its own.
 """
 
 import hashlib
@@ -36,10 +36,10 @@ class Job(ABC):
     """Work on a cluster that is killed and run again."""
 
     root: str
-    """Folder or address that everything is written to."""
+    """Folder or address of all output."""
     rows: int
     folder: Path
-    """Local folder for what one process writes without Ray, and for what all runs read."""
+    """Local folder for the output of one process without Ray, and for the inputs of all runs."""
 
     @property
     def units(self) -> int:
@@ -57,7 +57,7 @@ class Job(ABC):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Write the inputs, and what one process makes of them without Ray."""
+        """Write the inputs, and the output of one process without Ray."""
 
     @abstractmethod
     def run(self, name: str, address: str) -> None:
@@ -65,7 +65,7 @@ class Job(ABC):
 
     @abstractmethod
     def is_unit(self, file: str) -> bool:
-        """Return whether a file below the output says that a shard is there, or is a file of answers."""
+        """Return true for a file that marks a finished shard, or holds answers."""
 
     @abstractmethod
     def compare(self, name: str) -> dict[str, int]:
@@ -88,7 +88,7 @@ class Extraction(Job):
         return file.startswith("/shards/") and file.endswith(".json")
 
     def compare(self, name: str) -> dict[str, int]:
-        ids, wanted = Store.open(self.output(name)).ids(), images(self.rows).read(0, self.rows).ids
+        ids, expected = Store.open(self.output(name)).ids(), images(self.rows).read(0, self.rows).ids
         files, path = find_file_system(self.output(name))
         alone = hashes(self.folder / "alone")
         written = {
@@ -97,7 +97,7 @@ class Extraction(Job):
             if not file.endswith("/.lock")
         }
         differing = {file for file in {*alone, *written} if alone.get(file) != written.get(file)}
-        return _counts(len(differing), wanted, ids)
+        return _counts(len(differing), expected, ids)
 
     @property
     def _shard_mb(self) -> float:
@@ -159,10 +159,10 @@ def _same(table: Any, other: Any) -> bool:
     return table is not None and other is not None and bool(table.equals(other))
 
 
-def _counts(differing: int, wanted: Any, ids: Any) -> dict[str, int]:
+def _counts(differing: int, expected: Any, ids: Any) -> dict[str, int]:
     return {
         "files that differ": differing,
-        "rows missing": len(np.setdiff1d(wanted, ids)),
+        "rows missing": len(np.setdiff1d(expected, ids)),
         "rows twice": len(ids) - len(np.unique(ids)),
     }
 

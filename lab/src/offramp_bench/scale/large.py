@@ -2,9 +2,9 @@
 
     python -m offramp_bench.scale.large [--small] [--network bert-base]
 
-Each network has a process of its own, with one thread. Steps are processor times of that process, relative to one bare
-pass of the network over the same rows. Peak memory is that of the process so far. Weights are random: accuracies mean
-nothing; times and sizes do not depend on them.
+Each network has a process of its own, with one thread. Steps are processor times of that process, relative to one pass
+of the network alone over the same rows. Peak memory is that of the process so far. Weights are random, so accuracies
+mean nothing; times and sizes do not depend on the weights.
 """
 
 import http.client
@@ -49,10 +49,10 @@ TOKENS = 128
 SIDE = 224
 """Pixels of the images' sides."""
 ROWS, SMALL_ROWS = 64, 16
-"""Rows to fit with, and as many again for validation."""
+"""Rows of the train split, and of the validation split."""
 BATCH_SIZE = 8
 SINGLE = 8
-"""Requests of one input that are timed."""
+"""Number of timed requests, of one input each."""
 
 NETWORKS: dict[str, dict[str, Any]] = {
     "bert-base": {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "intermediate_size": 3072},
@@ -74,7 +74,7 @@ def measure(name: str, *, small: bool) -> dict[str, Any]:
 
     Args:
         name: One of NETWORKS.
-        small: A tiny network of the same kind.
+        small: Use a tiny network of the same kind.
     """
     rows = SMALL_ROWS if small else ROWS
     sizes = {**(SMALL_SIZES if small else NETWORKS[name]), "num_labels": LABELS}
@@ -121,14 +121,14 @@ def measure(name: str, *, small: bool) -> dict[str, Any]:
             repeats=3,
             progress=False,
         )
-        alone = _median_s(lambda: loaded.predict(train[0][:1]))
+        predict_s = _median_s(lambda: loaded.predict(train[0][:1]))
         with _serving(artifact) as port:
-            served = _median_s(lambda: _ask(port, train[0][0]))
+            request_s = _median_s(lambda: _send_request(port, train[0][0]))
         return {
             "weights": sum(weight.numel() for weight in network.parameters()),
             "rows": rows,
-            "processor seconds": {title: found["cpu_s"] for title, found in steps.items()},
-            "peak_mb": {title: found["peak_mb"] for title, found in steps.items()},
+            "processor seconds": {title: figures["cpu_s"] for title, figures in steps.items()},
+            "peak_mb": {title: figures["peak_mb"] for title, figures in steps.items()},
             "store_bytes_per_row": _size(store) / (2 * rows),
             "artifact_mb": _size(artifact) / 1e6,
             "exits_mb": sum(weight.nbytes for weight in loaded.exits.state_dict().values()) / 1e6,
@@ -136,12 +136,12 @@ def measure(name: str, *, small: bool) -> dict[str, Any]:
                 str(size): sum(row[place] for row in table.answer) / table.full[place]
                 for place, size in enumerate(table.batch_sizes)
             },
-            "request over predict": served / alone,
+            "request over predict": request_s / predict_s,
         }
 
 
 def _bert(sizes: dict[str, Any], rows: int) -> tuple[nn.Module, Any, Callable[[nn.Module], Backbone]]:
-    """Return a text classifier, texts of as many tokens as it takes, and the function that splits it."""
+    """Return a text classifier, texts of its full length in tokens, and the function that splits it."""
     from transformers import BertConfig, BertForSequenceClassification
 
     own = tokenizer()
@@ -204,7 +204,7 @@ def _serving(artifact: Path) -> Iterator[int]:
         process.wait()
 
 
-def _ask(port: int, value: Any) -> None:
+def _send_request(port: int, value: Any) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=300)
     body = json.dumps({"inputs": [value if isinstance(value, str) else value.tolist()]})
     connection.request("POST", "/predict", body)
@@ -214,13 +214,13 @@ def _ask(port: int, value: Any) -> None:
     connection.close()
 
 
-def make_table(found: dict[str, Any]) -> str:
+def make_table(figures: dict[str, Any]) -> str:
     """Return the figures as a table for docs/evidence/scale.md.
 
     Args:
-        found: Results of this benchmark.
+        figures: Results of this benchmark.
     """
-    networks = found["networks"]
+    networks = figures["networks"]
     rows = {
         "weights, millions": [f"{row['weights'] / 1e6:.0f}" for row in networks.values()],
         "bare pass, ms per input": [

@@ -1,4 +1,4 @@
-"""What this process and those that descend from it are doing, by the system's own account."""
+"""This process and its descendants, as /proc lists them."""
 
 import os
 from dataclasses import dataclass
@@ -9,32 +9,32 @@ __all__ = ["Process", "descendants"]
 
 @dataclass(frozen=True)
 class Process:
-    """A process that lives."""
+    """A running process."""
 
     number: int
     parent: int
     command: str
-    """As it calls itself."""
+    """Command line of the process."""
     cpu_s: float
     """Processor time so far."""
 
 
 def descendants() -> list[Process]:
-    """This process and all that descend from it: other work on this machine is none of ours."""
-    found = {}
+    """Return this process and all its descendants, without other processes of this machine."""
+    processes = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             # The name in parentheses may hold anything; what follows it does not.
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
-            continue  # gone meanwhile
+            continue  # it ended just now
         cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        found[int(entry.name)] = Process(int(entry.name), int(fields[1]), command, cpu_s)
+        processes[int(entry.name)] = Process(int(entry.name), int(fields[1]), command, cpu_s)
 
     def is_ours(number: int) -> bool:
-        while number in found and number != os.getpid():
-            number = found[number].parent
+        while number in processes and number != os.getpid():
+            number = processes[number].parent
         return number == os.getpid()
 
-    return [process for number, process in found.items() if is_ours(number)]
+    return [process for number, process in processes.items() if is_ours(number)]

@@ -1,8 +1,8 @@
-"""Time and memory as rows grow: the fit of a store, the ids that two splits share, the extraction of a table.
+"""Time and memory as rows grow: fit a store, find ids that two splits share, extract a table.
 
     python -m offramp_bench.scale.rows WORK PATH FIGURES
 
-is one of these by itself, in a process of its own: `fit` or `overlap` of a store, `extract` of a table.
+does one of these in a process of its own: `fit` or `overlap` of a store, `extract` of a table.
 """
 
 import json
@@ -48,22 +48,22 @@ STAGES, WIDTH, CLASSES = 4, 16, 4
 
 SHARD_ROWS = 25_000
 BUFFER_MB = 8
-"""Shards of 4 MB and a buffer of half the smallest store: else that store would bound the memory, and not these."""
+"""Shards of 4 MB and a buffer of half the smallest store, so that they bound the memory, and not the store."""
 
 HELD_OUT = (1_000, 1_000)
-"""Rows to tune and to calibrate with, however many there are to fit on."""
+"""Rows of the tune and the calibrate split, at every number of rows to fit on."""
 
 FIRST_ROWS = 5_000
-"""Rows of a fit that is not counted."""
+"""Rows of a first fit that is not measured."""
 
 SAMPLING_S = 0.05
-"""Interval between two looks at the memory of a process and its workers."""
+"""Interval between two measurements of the memory of a process and its workers."""
 
 SETTINGS = replace(DEFAULT, warmup_epochs=1, epochs=1)
 
 
 class _Vectors(Backbone):
-    """Stages whose features are made up; it is there to be counted."""
+    """A backbone for synthetic features; only its costs are used."""
 
     def __init__(self) -> None:
         stages = [nn.Linear(WIDTH, WIDTH) for _ in range(STAGES)]
@@ -78,10 +78,10 @@ def rows(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     """Fit, compare and extract more and more rows, each in a process of its own.
 
     Args:
-        small: Two sizes, and wider bars: a second or two says little.
+        small: Use two sizes and wider bars, as times of a second or two vary much.
 
     Returns:
-        Processor time a row and peak memory of each, and how far they are from those of the fewest rows.
+        Processor time per row and peak memory of each, and bars for their differences from those of the fewest rows.
     """
     counts = (10_000, 100_000) if small else (100_000, 1_000_000, 10_000_000)
     figures: dict[str, dict[int, dict[str, float]]] = {"fit": {}, "overlap": {}, "extract": {}}
@@ -111,7 +111,7 @@ def rows(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
 
 
 def _measure(work: str, path: Path, count: int) -> dict[str, float]:
-    """Run one kind of work; return its figures and the most memory that its process and its workers took."""
+    """Run one kind of work; return its figures, and the peak memory of its process and its workers."""
     file = path.with_name("figures.json")
     peaks = peaks_of([sys.executable, "-m", "offramp_bench.scale.rows", work, str(path), str(file)])
     figures: dict[str, float] = {**json.loads(file.read_text()), **peaks}
@@ -123,8 +123,8 @@ def _measure(work: str, path: Path, count: int) -> dict[str, float]:
 def peaks_of(command: Sequence[str]) -> dict[str, float]:
     """Return the peak anonymous memory in MB of a command, and of the largest of its workers if it has any.
 
-    Without the page cache that they map. A peak shorter than `SAMPLING_S` may be missed. Ray's own processes, which
-    neither hold rows nor know of any, do not count.
+    The page cache that they map is not included. A peak shorter than `SAMPLING_S` may be missed. Ray's own processes,
+    which hold no rows, do not count.
     """
     process = subprocess.Popen(command, stdout=sys.stderr)
     peaks = {"peak_mb": 0.0}
@@ -184,13 +184,13 @@ def write_store(path: Path, count: int) -> None:
 
 
 def fit_store(path: Path) -> dict[str, float]:
-    """Fit the default on all rows but those held out, for one epoch of classifiers and one of gates.
+    """Fit the default on all rows except those held out, for one epoch of classifiers and one of gates.
 
     Args:
         path: Folder of the store.
 
     Returns:
-        Processor seconds from the opened store to the last epoch's end, and those of what follows on the rows held out.
+        Processor seconds from opening the store to the end of the last epoch, and of the steps after it.
     """
     torch.set_num_threads(1)
     epochs: list[EpochRecord] = []
@@ -238,7 +238,7 @@ def write_table(path: Path, count: int) -> None:
 
 
 class _Others:
-    """A source with other ids than a store's, as many."""
+    """A source with as many ids as a store, all different from the store's."""
 
     def __init__(self, source: StoreSource) -> None:
         self._source = source
@@ -250,13 +250,13 @@ class _Others:
 
 
 def compare_store(path: Path) -> dict[str, float]:
-    """Look for the ids that a split shares with an earlier one of the same size.
+    """Measure the search for ids that a split shares with an earlier one of the same size.
 
     Args:
         path: Folder of a store.
     """
     source = StoreSource(Store.open(path), pooling="mean")
-    for _ in source.keys():  # shards are hashed when they are first read, which is the store's own cost
+    for _ in source.keys():  # the first read hashes the shards, and this time is not measured
         pass
     start_s = time.process_time()
     others: Any = _Others(source)
@@ -275,7 +275,7 @@ def extract_table(path: Path) -> dict[str, float]:
     stages = [nn.Sequential(nn.Linear(2, WIDTH), nn.Tanh()), nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh())]
     backbone = Backbone("two-layers", stages, {1: nn.Linear(WIDTH, CLASSES)}, num_classes=CLASSES)
     with open_workers(2) as crew:
-        # Two jobs at once, so that both workers import what they need: their start is not counted by the row.
+        # Two jobs at once, so that both workers finish their imports: the time per row does not include them.
         for _ in crew.run(range(2), partial(_warm_up, backbone)):
             pass
         workers_start_s, start_s = _workers_cpu_s(), time.process_time()

@@ -1,4 +1,4 @@
-"""Cost of shuffling a store through a small buffer, against a full shuffle in memory."""
+"""Loss of accuracy from shuffling a store through a small buffer, against a full shuffle in memory."""
 
 import tempfile
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from offramp_bench.tracks.samples import open_splits, pooling_of, prices_of, sto
 __all__ = ["shuffling"]
 
 TASK = "clinc150"
-"""10,000 samples of 150 classes, sorted by class: a shard holds eight of them."""
+"""10,000 samples of 150 classes; sorted by class, a shard holds eight classes."""
 
 SHARDS = 20
 SEEDS = 3
@@ -42,35 +42,35 @@ def shuffling(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
     """Fit exits on the same rows, shuffled fully and through the buffer of a store, sorted by class and not.
 
     Args:
-        small: One seed.
+        small: Use one seed.
 
     Returns:
-        Accuracies and what is lost of them against the full shuffle; no bars, as they are no promise.
+        Accuracies and their losses against the full shuffle, and no bars.
     """
     seeds = range(1 if small else SEEDS)
-    everything = _read(store_of(TASK, "seen", every_row=True))
-    labels = everything.columns["labels"]
-    drawn = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    orders = {"sorted by class": labels.argsort(stable=True), "in random order": drawn}
-    full = [_fitted(_in_memory(everything), seed) for seed in seeds]
+    all_rows = _read(store_of(TASK, "seen", every_row=True))
+    labels = all_rows.columns["labels"]
+    random_order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    orders = {"sorted by class": labels.argsort(stable=True), "in random order": random_order}
+    full = [_fit_and_measure(_memory_source(all_rows), seed) for seed in seeds]
     say(f"shuffling: full shuffle: {full}")
     buffered: dict[str, Any] = {}
-    # Chunks of 16 rows: shards and buffer have some thirty of them, a large store's a hundred.
+    # Chunks of 16 rows, so that shards and the buffer have about thirty chunks; those of a large store have a hundred.
     small_chunks = patch("offramp.features._loader.CHUNK_BYTES", 0)
     with small_chunks, tempfile.TemporaryDirectory(prefix="offramp-shuffling-") as name:
         for kind, order in orders.items():
-            store = _written(everything, order, Path(name, kind.replace(" ", "-")))
-            found = [_fitted(_buffered(store), seed) for seed in seeds]
-            buffered[kind] = {key: _lost([one[key] for one in full], [one[key] for one in found]) for key in found[0]}
+            store = _write_store(all_rows, order, Path(name, kind.replace(" ", "-")))
+            fits = [_fit_and_measure(_buffered_source(store), seed) for seed in seeds]
+            buffered[kind] = {key: _losses([fit[key] for fit in full], [fit[key] for fit in fits]) for key in fits[0]}
             say(f"shuffling: {kind}: {buffered[kind]}")
     about = {"task": TASK, "rows": len(labels), "shards": SHARDS, "epochs": EPOCHS, "seeds": len(seeds)}
     return {**about, "full shuffle": full, "buffered": buffered}, []
 
 
-def _lost(full: list[float], found: list[float]) -> dict[str, Any]:
-    """What is lost, seed by seed, and on average."""
-    lost = [one - other for one, other in zip(full, found, strict=True)]
-    return {"lost": mean(lost), "spread": stdev(lost) if len(lost) > 1 else None, "each": found}
+def _losses(full: list[float], buffered: list[float]) -> dict[str, Any]:
+    """Return the mean loss over seeds, its spread, and the figures of each seed."""
+    losses = [before - after for before, after in zip(full, buffered, strict=True)]
+    return {"lost": mean(losses), "spread": stdev(losses) if len(losses) > 1 else None, "each": buffered}
 
 
 def _read(store: Store) -> _Rows:
@@ -78,7 +78,7 @@ def _read(store: Store) -> _Rows:
     return _Rows({name: torch.cat([shard[name] for shard in shards]) for name in shards[0]}, store.plan)
 
 
-def _in_memory(rows: _Rows) -> BatchSource:
+def _memory_source(rows: _Rows) -> BatchSource:
     columns, pooling = rows.columns, _pooling()
     return MemorySource(
         columns[f"features.{pooling}"][:, 0].float(),
@@ -94,28 +94,28 @@ def _pooling() -> str:
     return pooling_of(TASKS[TASK], "means")
 
 
-def _written(rows: _Rows, order: torch.Tensor, path: Path) -> Store:
-    """The rows in some order as a store of `SHARDS` shards."""
+def _write_store(rows: _Rows, order: torch.Tensor, path: Path) -> Store:
+    """Write the rows in some order as a store of `SHARDS` shards."""
     pooling = _pooling()
     shard_rows = -(-rows.plan.num_rows // SHARDS)
     plan = replace(rows.plan, shard_rows=shard_rows, poolings={pooling: rows.plan.poolings[pooling]})
     begin_store(path, plan)
     for shard in range(plan.num_shards):
         span = plan.rows_of(shard)
-        taken = order[span.start : span.stop]
-        write_shard(path, plan, shard, {name: rows.columns[name][taken] for name in plan.columns(1)})
+        shard_order = order[span.start : span.stop]
+        write_shard(path, plan, shard, {name: rows.columns[name][shard_order] for name in plan.columns(1)})
     return compile_manifest(path)
 
 
-def _buffered(store: Store) -> BatchSource:
+def _buffered_source(store: Store) -> BatchSource:
     shard_mb = max(file.stat().st_size for file in store.path.glob("shards/*.safetensors")) / 1e6
-    return StoreSource(store, pooling=_pooling(), buffer_mb=0.75 * shard_mb)  # as 48 MB to 64 MB
+    return StoreSource(store, pooling=_pooling(), buffer_mb=0.75 * shard_mb)  # the ratio of 48 MB to 64 MB
 
 
-def _fitted(source: BatchSource, seed: int) -> dict[str, float]:
-    """How good linear exits are that were fitted on the source: few epochs, so that their order matters."""
+def _fit_and_measure(source: BatchSource, seed: int) -> dict[str, float]:
+    """Fit linear exits on the source for few epochs, so that the order of samples matters, and measure them."""
     prices, splits = prices_of(TASK, "means", 1), open_splits(TASKS[TASK], "means", 0)
     settings = replace(LINEAR, seed=seed, warmup_epochs=EPOCHS, epochs=0)
     fitted = fit_classifiers(source, splits.tune, prices, settings)
-    found = accuracy_of(fitted.exits, splits.tune, splits.test, prices)
-    return {"at_half": found.at_half, "area": found.area}
+    accuracy = accuracy_of(fitted.exits, splits.tune, splits.test, prices)
+    return {"at_half": accuracy.at_half, "area": accuracy.area}

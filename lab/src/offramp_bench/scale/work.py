@@ -1,4 +1,4 @@
-"""What the parts about extraction run: random weights over random images, of which neither speed nor loss depends."""
+"""Random weights and random images for the parts about extraction, whose figures do not depend on them."""
 
 import hashlib
 from pathlib import Path
@@ -16,27 +16,27 @@ VIEWS = (image_preprocessing(mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25)),)
 
 
 def network(layers: int) -> CifarResNet:
-    """A ResNet for 32 x 32 images, the same each time.
+    """Return a ResNet for 32 x 32 images, with the same weights each time.
 
     Args:
-        layers: Of it.
+        layers: Number of layers.
     """
     torch.manual_seed(0)
     return CifarResNet(layers).eval()
 
 
 def images(rows: int) -> ArraySource:
-    """Random images of ten classes.
+    """Return random images of ten classes.
 
     Args:
-        rows: How many.
+        rows: Number of images.
     """
     pixels = np.random.default_rng(0).integers(0, 256, (rows, 32, 32, 3), np.uint8)
     return ArraySource(pixels, np.arange(rows) % 10, name="noise")
 
 
 def hashes(path: Path) -> dict[str, str]:
-    """The hash of every file of a folder, by its name.
+    """Return the hash of every file in a folder, by name.
 
     Args:
         path: The folder.

@@ -3,9 +3,9 @@
     python -m offramp_bench.serving [--check] [--network cascade banking77] [--rounds 5] [--seconds 20]
 
 Each server is a process on one core, the load generator a process on the other. Windows of the two sides take turns.
-Networks run at a point that a guarantee fixed without test rows; requests are test rows. Saturation is what 64
-connections get that always have one request open; the held rates are shares of the full network's saturation. "In
-time" is ten times the median latency of the full network without load.
+Networks run at a point that a guarantee fixed without test rows; requests are test rows. Saturation is the rate that 64
+connections reach, each with one open request at all times; the other rates are shares of the full network's saturation.
+An answer is "in time" within ten times the median latency of the full network without load.
 """
 
 import sys
@@ -25,7 +25,7 @@ from offramp_bench.serving.windows import CONNECTIONS, ratios, summarise
 
 PORTS = {"exits": 8321, "full": 8322}
 LIGHT, SHARES = 0.1, (0.8, 1.2)
-"""Shares of the full network's saturation: without load, and the two that have bars."""
+"""Shares of the full network's saturation: nearly no load, and the two rates with bars."""
 LATENCIES = ("p50_ms", "p99_ms")
 
 SATURATION = {"cascade": 1.7, "banking77": 3.0}
@@ -33,7 +33,7 @@ SATURATION = {"cascade": 1.7, "banking77": 3.0}
 
 
 def measure(network: str, rounds: int, seconds: float) -> dict[str, Any]:
-    """Return all windows of one network."""
+    """Measure all windows of one network."""
     windows: dict[str, Any] = {}
     with ExitStack() as servers:
         folder = Path(servers.enter_context(TemporaryDirectory()))
@@ -50,35 +50,41 @@ def measure(network: str, rounds: int, seconds: float) -> dict[str, Any]:
             for side in SIDES if turn % 2 else SIDES[::-1]:
                 window = load(bodies, PORTS[side], seconds / 2, connections=CONNECTIONS, seed=turn)
                 windows["saturation"][side].append(summarise(window))
-        most = float(np.median([window["served_per_s"] for window in windows["saturation"]["full"]]))
-        light = windows["light"] = summarise(load(bodies, PORTS["full"], seconds / 2, rate=LIGHT * most))
+        saturation = float(np.median([window["served_per_s"] for window in windows["saturation"]["full"]]))
+        light = windows["light"] = summarise(load(bodies, PORTS["full"], seconds / 2, rate=LIGHT * saturation))
         for share in SHARES:
             windows[f"{share:g}"] = {side: [] for side in SIDES}
             for turn in range(rounds):
                 for side in SIDES if turn % 2 else SIDES[::-1]:
-                    window = load(bodies, PORTS[side], seconds, rate=share * most, seed=turn)
+                    window = load(bodies, PORTS[side], seconds, rate=share * saturation, seed=turn)
                     figures = summarise(window, in_time_s=light["p50_ms"] / 100)
                     windows[f"{share:g}"][side].append(figures)
                     say(f"{network} at {share:g}, {side}: {figures}")
     return windows
 
 
-def make_bars(network: str, found: dict[str, Any]) -> list[Bar]:
-    """Return what the figures of a network must show."""
+def make_bars(network: str, figures: dict[str, Any]) -> list[Bar]:
+    """Return the bars of a network."""
     return [
         Bar(
             f"{network}: full network's saturation over ours",
-            1 / found["saturation"]["median"],
+            1 / figures["saturation"]["median"],
             1 / SATURATION[network],
         ),
         Bar(
-            f"{network}: p50 over the full network's, at 80 % of its saturation", found["p50_ms at 0.8"]["median"], 0.4
+            f"{network}: p50 over the full network's, at 80 % of its saturation",
+            figures["p50_ms at 0.8"]["median"],
+            0.4,
         ),
         Bar(
-            f"{network}: p99 over the full network's, at 80 % of its saturation", found["p99_ms at 0.8"]["median"], 0.6
+            f"{network}: p99 over the full network's, at 80 % of its saturation",
+            figures["p99_ms at 0.8"]["median"],
+            0.6,
         ),
-        Bar(f"{network}: p99 over the full network's, at 120 %", found["p99_ms at 1.2"]["median"], 0.25),
-        Bar(f"{network}: share of requests not answered in time, at 120 %", 1 - found["in time at 1.2"]["exits"], 0.03),
+        Bar(f"{network}: p99 over the full network's, at 120 %", figures["p99_ms at 1.2"]["median"], 0.25),
+        Bar(
+            f"{network}: share of requests not answered in time, at 120 %", 1 - figures["in time at 1.2"]["exits"], 0.03
+        ),
     ]
 
 
@@ -92,7 +98,7 @@ def main() -> int:
     bars: list[Bar] = []
     for network in arguments.network:
         windows = measure(network, arguments.rounds, arguments.seconds)
-        found = {
+        summary = {
             "max_drop": NETWORKS[network].max_drop,
             "saturation": ratios(windows["saturation"], "served_per_s"),
             **{f"{name} at {share:g}": ratios(windows[f"{share:g}"], name) for share in SHARES for name in LATENCIES},
@@ -100,8 +106,8 @@ def main() -> int:
                 side: float(np.median([window["in_time"] for window in windows["1.2"][side]])) for side in SIDES
             },
         }
-        figures[network] = {**found, "windows": windows}
-        bars += make_bars(network, found) if network in SATURATION else []
+        figures[network] = {**summary, "windows": windows}
+        bars += make_bars(network, summary) if network in SATURATION else []
     return report(figures, bars, check=arguments.check)
 
 

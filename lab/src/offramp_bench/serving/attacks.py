@@ -110,7 +110,7 @@ class Attacks:
         return makers[int(self._draw.choice(len(makers), p=shares / shares.sum()))][1]()
 
     def next_message(self) -> bytes:
-        """Return a hostile message over gRPC: of a valid one, fields or bytes are changed."""
+        """Return a hostile message over gRPC: a valid one with changed fields or bytes."""
         fields = self._infer(int(self._draw.integers(1, 3)))
         tensor = {key: fields["inputs"][0][key] for key in ("name", "datatype", "shape")}
         if self._flip(0.3):
@@ -147,7 +147,7 @@ class Attacks:
         return Request(path, self._change_bytes(self._dump(valid)))
 
     def _binary(self) -> Request:
-        """Tensors as binary data, with lengths that lie."""
+        """Return a request with tensors as binary data, whose lengths may be wrong."""
         if self._texts or self._flip(0.5):
             values = [self._draw.bytes(int(self._draw.integers(0, 300))) for _ in range(self._count(4))]
             lengths = [len(value) if self._flip(0.7) else int(self._draw.integers(0, 2**32)) for value in values]
@@ -177,7 +177,7 @@ class Attacks:
         return Request(path, b"" if method == "GET" else self._draw.bytes(100), method, headers)
 
     def _file(self) -> Request:
-        """Image files: broken ones, and ones that are far larger than their bytes."""
+        """Return a request with image files that are broken, or far larger when decoded."""
         if self._flip(0.02):
             return Request("/predict", self._dump({"inputs": self._long_images}))
         if self._flip(0.3):
@@ -187,7 +187,7 @@ class Attacks:
         return Request("/predict", self._dump({"inputs": [*[file] * self._count(3), *self._inputs(1)]}))
 
     def _large(self) -> Request:
-        """Bodies of megabytes, which are read before they can be refused."""
+        """Return a request of megabytes, which must be read before it can be refused."""
         size = int(self._draw.integers(2**20, 8 * 2**20))
         body = self._pick([b"0,", b"[],", b'"",', b"0.5,", b"[[],[]],"])
         body = b'{"inputs": [' + body * (size // len(body)) + b"0]}"
@@ -234,19 +234,19 @@ class Attacks:
         return content
 
     def _change_bytes(self, data: bytes) -> bytes:
-        changed = bytearray(data)
+        result = bytearray(data)
         for _ in range(int(self._draw.integers(1, 4))):
-            place = int(self._draw.integers(len(changed) + 1))
+            place = int(self._draw.integers(len(result) + 1))
             kind = int(self._draw.integers(4))
-            if kind == 0 and place < len(changed):
-                changed[place] = int(self._draw.integers(256))
+            if kind == 0 and place < len(result):
+                result[place] = int(self._draw.integers(256))
             elif kind == 1:
-                del changed[place : place + int(self._draw.integers(1, 20))]
+                del result[place : place + int(self._draw.integers(1, 20))]
             elif kind == 2:
-                changed[place:place] = self._pick(WORDS)
+                result[place:place] = self._pick(WORDS)
             else:
-                del changed[max(place, 1) :]
-        return bytes(changed)
+                del result[max(place, 1) :]
+        return bytes(result)
 
     def _route(self) -> str:
         return f"/v2/models/{self._name}/infer"
@@ -316,7 +316,7 @@ def broken_tiff(draw: np.random.Generator) -> bytes:
 
 
 def garbage(draw: np.random.Generator) -> bytes:
-    """Return random bytes behind the first ones of a format."""
+    """Return random bytes after the first bytes of an image format."""
     starts = [
         b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR",
         b"GIF89a",

@@ -1,8 +1,8 @@
-"""Replicas, money and limits at three rates, from what the servers were measured at.
+"""Compute replicas, prices and limits at three request rates, from the measured saturation of one replica.
 
     python -m offramp_bench.serving.capacity [RESULTS] [--core-hour 0.04] [--load 0.6] ...
 
-RESULTS is what `offramp-bench run serve` wrote. Writes the tables of docs/evidence/capacity.md between its marks.
+RESULTS is the file that `offramp-bench run serve` writes. The tables go between the marks of docs/evidence/capacity.md.
 """
 
 import argparse
@@ -34,10 +34,10 @@ TITLES = {
 }
 
 PROXY_PER_S = {"as shipped": 213, "with HAProxy": 2700}
-"""Requests per second through one proxy of Ray Serve 2.60 to a handler that does nothing, two cores."""
+"""Requests per second through one proxy of Ray Serve 2.60 to a handler that does nothing, on two cores."""
 
 KUBERNETES_MACHINES, KUBERNETES_PODS = 5000, 150_000
-"""Largest cluster that Kubernetes 1.35 is designed for."""
+"""Largest cluster that Kubernetes 1.35 is designed for, in machines and in pods."""
 
 RAY_MACHINES = 2000
 """Machines of the clusters that Ray's release tests run on."""
@@ -49,7 +49,7 @@ def _assume(value: float, text: str) -> Any:
 
 @dataclass(frozen=True)
 class Assumptions:
-    """Figures that were not measured; each is an option of the command."""
+    """Assumed figures; each is an option of the command."""
 
     core_hour: float = _assume(0.04, "price of one core for one hour, in dollars")
     load: float = _assume(0.6, "share of its saturation that a replica is planned for")
@@ -63,7 +63,7 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Plan:
-    """Replicas, machines and money for a rate of requests."""
+    """Replicas, machines and prices for a rate of requests."""
 
     replicas: int
     machines: int
@@ -74,13 +74,13 @@ class Plan:
 
 
 def make_plan(rate: float, saturation: float, assumptions: Assumptions) -> Plan:
-    r"""Return the replicas of one core that serve a rate.
+    r"""Return the plan for a rate: $\lceil \lambda / (u s) \rceil$ replicas of one core.
 
-    $\lceil \lambda / (u s) \rceil$ for $\lambda$ requests per second, a share $u$ of the saturation $s$ of one replica.
+    $\lambda$ is the rate in requests per second, $s$ the saturation of one replica, $u$ the planned share of it.
 
     Args:
         rate: Requests per second.
-        saturation: Most requests per second of one replica.
+        saturation: Largest number of requests per second of one replica.
         assumptions: The load and the prices.
     """
     replicas = ceil(rate / (assumptions.load * saturation))
@@ -89,13 +89,13 @@ def make_plan(rate: float, saturation: float, assumptions: Assumptions) -> Plan:
 
 
 def limits(rate: float, request_bytes: float, plan: Plan, assumptions: Assumptions) -> dict[str, float]:
-    """Return what a rate takes of each thing that there is only one of, as a multiple of its limit.
+    """Return the load that a rate puts on each shared resource, as a multiple of the limit of one such resource.
 
     Args:
         rate: Requests per second.
         request_bytes: Bytes of a request's body.
         plan: The replicas that serve it.
-        assumptions: Sizes and limits that were not measured.
+        assumptions: Assumed sizes and limits.
     """
     pull_s = plan.replicas * assumptions.artifact_mb * 8e6 / (assumptions.gigabits * 1e9)
     return {
@@ -111,7 +111,7 @@ def limits(rate: float, request_bytes: float, plan: Plan, assumptions: Assumptio
 
 
 def make_page(page: str, results: dict[str, Any], assumptions: Assumptions) -> str:
-    """Return the page with the tables for some results between its marks."""
+    """Return the page with the tables of some results between its marks."""
     return replace_marked(page, MARK, "\n".join(_lines(results, assumptions)))
 
 
@@ -163,9 +163,9 @@ def main() -> None:
     for entry in fields(Assumptions):
         name, default, text = entry.name.replace("_", "-"), entry.default, entry.metadata["help"]
         options.add_argument(f"--{name}", type=type(default), default=default, help=text)
-    given = vars(options.parse_args())
-    results = json.loads(given.pop("results").read_text("utf-8"))
-    PAGE.write_text(make_page(PAGE.read_text("utf-8"), results, Assumptions(**given)), "utf-8")
+    values = vars(options.parse_args())
+    results = json.loads(values.pop("results").read_text("utf-8"))
+    PAGE.write_text(make_page(PAGE.read_text("utf-8"), results, Assumptions(**values)), "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Attack real servers with hostile requests, and ask valid ones in between.
+"""Attack real servers with hostile requests, and send valid ones in between.
 
     python -m offramp_bench.serving.hostile [--check] [--requests 100000] [--seed 0]
 
@@ -7,7 +7,7 @@ network. Of the requests, 90 % are changed valid ones over HTTP, 8 % over gRPC, 
 the OpenAPI document; among them are image bombs, bodies of megabytes, and clients that stop in the middle of a request.
 Every 20th request is valid, and its answer is compared with that of `predict`. After every 1,000 requests the answer to
 one valid request alone must be that of `predict` bit for bit, and the memory of the server is read. A server error is
-any status of 500 and above but 503 and 504, which tell clients to try again, and over gRPC INTERNAL and UNKNOWN.
+any status of 500 and above except 503 and 504, which tell clients to try again; over gRPC, INTERNAL and UNKNOWN.
 """
 
 import asyncio
@@ -44,20 +44,20 @@ PORTS: dict[str, tuple[int, int]] = {"images": (9331, 9332), "texts": (9333, 933
 """HTTP and gRPC."""
 
 ROUND = 1000
-"""Requests until memory is read."""
+"""Requests between two readings of the memory."""
 SETTLED = 20_000
 """Requests after which memory must not grow."""
 CONNECTIONS = 8
 VALID_EVERY = 20
 GRPC_SHARE, SCHEMA_SHARE = 0.08, 0.02
-"""Shares of the requests."""
+"""Shares of the requests over gRPC and from schemathesis."""
 SCHEMA_EVERY = 20
-"""Rounds after which schemathesis has its share, all at once: it reads the OpenAPI document anew each time."""
+"""Rounds between two runs of schemathesis, which sends its share all at once: each run reads the OpenAPI document."""
 SLOW_CLIENTS = 4
 """Clients of each round that stop in the middle of a request; they keep their connections until the round ends."""
 READY_S, ANSWER_S = 300, 120
 REST_S = 3
-"""Seconds without requests before memory is read: what the last of them used is not growth."""
+"""Seconds without requests before memory is read: the memory of the last requests is not growth."""
 CONTAINER = {"OMP_NUM_THREADS": "1", "PYTHONMALLOC": "malloc"}
 """Environment of the servers, as deploy/Dockerfile sets it."""
 DOCUMENTED = (503, 504)
@@ -66,7 +66,7 @@ DOCUMENTED = (503, 504)
 
 @dataclass
 class Victim:
-    """A server, and what was seen of it."""
+    """A server under attack, with counts of its responses."""
 
     name: str
     process: "subprocess.Popen[bytes]"
@@ -83,7 +83,7 @@ class Victim:
     """Valid requests whose answers differ from those of `predict`."""
     valid: int = 0
     refused: int = 0
-    """Valid requests that were told to try again."""
+    """Valid requests that were refused with a documented status."""
     memory: list[tuple[int, int]] = field(default_factory=list)
     """Requests so far, and resident bytes."""
 
@@ -100,7 +100,7 @@ class Victim:
 
 @contextmanager
 def victim(name: str, folder: Path, seed: int) -> Iterator[Victim]:
-    """Save a model, and serve it until the end."""
+    """Save a model, and serve it until the end of the block."""
     samples = (save_images if name == "images" else save_texts)(folder / name)
     ports = PORTS[name]
     line = [sys.executable, "-c", COMMAND, "serve", str(folder / name), "--cost", "1.1"]
@@ -111,17 +111,17 @@ def victim(name: str, folder: Path, seed: int) -> Iterator[Victim]:
     with (folder / f"{name}.log").open("w+b") as log:
         process = subprocess.Popen(line, stdout=log, stderr=log, env=os.environ | CONTAINER)
         try:
-            found = Victim(name, process, log, model, samples, Attacks(name, samples, seed), expected)
-            ready = f"{found.url}/v2/health/ready"
-            wait_until_ready(process, ready, within_s=READY_S, read_log=lambda: read_log(found))
-            yield found
+            target = Victim(name, process, log, model, samples, Attacks(name, samples, seed), expected)
+            ready = f"{target.url}/v2/health/ready"
+            wait_until_ready(process, ready, within_s=READY_S, read_log=lambda: read_log(target))
+            yield target
         finally:
             process.terminate()
             process.wait(60)
 
 
 def free_ports() -> tuple[int, int]:
-    """Return two ports that nobody listens on."""
+    """Return two free ports."""
     with socket.create_server(("127.0.0.1", 0)) as first, socket.create_server(("127.0.0.1", 0)) as second:
         return first.getsockname()[1], second.getsockname()[1]
 
@@ -143,8 +143,8 @@ async def attack_http(target: Victim, count: int) -> None:
             request = target.attacks.next()
             status, _ = await _send(session, target, request.method, request.path, request.body, request.headers)
             error = status >= 500 and status not in DOCUMENTED
-            shown = (request.method, request.path[:200], request.headers, request.body[:200])
-            target.note(str(status), error=error, request=shown)
+            description = (request.method, request.path[:200], request.headers, request.body[:200])
+            target.note(str(status), error=error, request=description)
 
     async with _session() as session:
         await asyncio.gather(*(work(session) for _ in range(CONNECTIONS)))
@@ -183,17 +183,18 @@ async def _ask_valid(session: aiohttp.ClientSession, target: Victim, row: int, *
     elif status != 200:
         target.wrong += 1
     else:
-        (found,) = json.loads(answer)["predictions"]
+        (prediction,) = json.loads(answer)["predictions"]
         label, confidence = target.expected[row]
-        close = found["confidence"] == confidence if exact else abs(found["confidence"] - confidence) <= 1e-4
-        target.wrong += found["label"] != label or not close
+        shown = prediction["confidence"]
+        close = shown == confidence if exact else abs(shown - confidence) <= 1e-4
+        target.wrong += prediction["label"] != label or not close
 
 
 def attack_grpc(target: Victim, count: int) -> None:
-    """Send changed messages."""
+    """Send changed messages over gRPC."""
     options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
     with grpc.insecure_channel(f"127.0.0.1:{PORTS[target.name][1]}", options=options) as channel:
-        infer = channel.unary_unary(f"/{SERVICE}/ModelInfer")  # bytes as they are
+        infer = channel.unary_unary(f"/{SERVICE}/ModelInfer")  # without a serializer: messages are bytes
         for _ in range(count):
             message = target.attacks.next_message()
             try:
@@ -208,14 +209,14 @@ def attack_grpc(target: Victim, count: int) -> None:
 
 
 def attack_schema(target: Victim, count: int, seed: int) -> int:
-    """Send requests that schemathesis makes by the OpenAPI document; return their number."""
+    """Send requests that schemathesis makes from the OpenAPI document; return their number."""
     import schemathesis
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import seed as seeded
     from schemathesis.core.result import Ok
 
     schema = schemathesis.openapi.from_url(f"{target.url}/openapi.json")
-    operations = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
+    operations = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
     sent = 0
     for operation in operations:
         for mode in (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE):
@@ -239,14 +240,14 @@ def attack_schema(target: Victim, count: int, seed: int) -> int:
 
             try:
                 ask()
-            except Exception as error:  # such as an operation without wrong requests
+            except Exception as error:  # such as an operation that has no invalid requests
                 say(f"schemathesis, {operation.label}, {mode}: {type(error).__name__}: {str(error)[:200]}")
     return sent
 
 
 @contextmanager
 def slow_clients(target: Victim, draw: np.random.Generator) -> Iterator[int]:
-    """Open connections that stop in the middle of a request."""
+    """Open connections that stop in the middle of a request; yield their number."""
     starts = [
         b"",
         b"POST /predict HTTP/1.1\r\nHost: x\r\nX-Long: ",
@@ -259,9 +260,9 @@ def slow_clients(target: Victim, draw: np.random.Generator) -> Iterator[int]:
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ]
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         for _ in range(SLOW_CLIENTS):
-            client = opened.enter_context(socket.create_connection(("127.0.0.1", PORTS[target.name][0]), timeout=10))
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", PORTS[target.name][0]), timeout=10))
             try:
                 client.sendall(starts[int(draw.integers(len(starts)))])
             except OSError:
@@ -314,9 +315,9 @@ async def _ask_alone(target: Victim, row: int) -> None:
 
 
 def growth(memory: list[tuple[int, int]]) -> float:
-    """Return by how much the memory grew over the first reading after SETTLED requests; NaN with fewer requests."""
-    settled = [size for sent, size in memory if sent >= SETTLED]
-    return max(settled) / settled[0] - 1 if settled else float("nan")
+    """Return the relative growth of memory since the first reading after SETTLED requests; NaN with fewer requests."""
+    sizes = [size for sent, size in memory if sent >= SETTLED]
+    return max(sizes) / sizes[0] - 1 if sizes else float("nan")
 
 
 def main() -> int:
@@ -331,7 +332,7 @@ def main() -> int:
         begin = time.monotonic()
         sent = attack(targets, arguments.requests, arguments.seed)
         seconds = time.monotonic() - begin
-        ended = [target.process.poll() for target in targets]
+        exit_codes = [target.process.poll() for target in targets]
         logs = {target.name: read_log(target) for target in targets}
     figures: dict[str, Any] = {
         "processor": processor_name(),
@@ -339,7 +340,7 @@ def main() -> int:
         "seconds": seconds,
         "seed": arguments.seed,
     }
-    bars = [Bar("servers that ended", sum(code is not None for code in ended), 0)]
+    bars = [Bar("servers that ended", sum(code is not None for code in exit_codes), 0)]
     if arguments.requests >= 2 * SETTLED:
         bars.append(Bar("requests below those asked for", max(0, arguments.requests - sent), 0))
     for target in targets:

@@ -1,8 +1,10 @@
-"""One load generator process: requests at a held Poisson rate, whether or not answers come, or as fast as they come.
+"""Send requests from one process, at a fixed Poisson rate or over a fixed number of connections.
 
 python -m offramp_bench.serving.load PORT BODIES SECONDS (--rate R | --connections N) [--seed S] [--record 1]
 
-BODIES is a file with one request body per line. Nothing heavy is imported: a window starts at once.
+At a fixed rate, requests do not wait for the answers to earlier ones; each connection sends its next request as soon as
+it has an answer. BODIES is a file with one request body per line. Only light modules are imported, so that a window
+starts at once.
 """
 
 import argparse
@@ -18,17 +20,17 @@ from typing import Any
 import aiohttp
 
 MOST_REQUESTS = 100_000
-"""Requests of one run at most."""
+"""Largest number of requests of one run."""
 
 
 async def arrive(rng: random.Random, rate: float, seconds: float, *, most: int) -> AsyncIterator[float]:
-    """Yield the planned times of requests at a held Poisson rate, each when it has come.
+    """Wait for and yield the planned times of requests at a fixed Poisson rate.
 
     Args:
         rng: The random generator.
         rate: Requests per second.
         seconds: Length of the window.
-        most: Number of requests at most.
+        most: Largest number of requests.
     """
     begin = planned = time.perf_counter()
     for _ in range(most):
@@ -43,7 +45,7 @@ async def generate(options: argparse.Namespace) -> dict[str, Any]:
     """Send requests for some seconds, wait for all answers, and return status, latency, time and content of each."""
     bodies = options.bodies.read_text("utf-8").splitlines()
     rng = random.Random(options.seed)
-    found: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
     url = f"http://127.0.0.1:{options.port}/predict"
     headers = {"Content-Type": "application/json"}
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), headers=headers) as session:
@@ -51,7 +53,7 @@ async def generate(options: argparse.Namespace) -> dict[str, Any]:
         async def send(planned: float) -> None:
             row = rng.randrange(len(bodies))
             answer = {"row": row, "at_s": planned - begin, "status": 0}
-            found.append(answer)
+            answers.append(answer)
             try:
                 async with session.post(url, data=bodies[row]) as response:
                     content = await response.read()
@@ -64,18 +66,18 @@ async def generate(options: argparse.Namespace) -> dict[str, Any]:
 
         begin = time.perf_counter()
         if options.rate:
-            # From the planned time: a generator that falls behind must not hide waiting.
+            # Latency counts from the planned time: a generator that falls behind must not hide waiting.
             arrivals = arrive(rng, options.rate, options.seconds, most=MOST_REQUESTS)
             await asyncio.gather(*[asyncio.create_task(send(planned)) async for planned in arrivals])
         else:
 
             async def repeat() -> None:
-                while time.perf_counter() < begin + options.seconds and len(found) < MOST_REQUESTS:
+                while time.perf_counter() < begin + options.seconds and len(answers) < MOST_REQUESTS:
                     await send(time.perf_counter())
 
             await asyncio.gather(*(repeat() for _ in range(options.connections)))
         elapsed = time.perf_counter() - begin
-    return {"seconds": elapsed, "answers": found}
+    return {"seconds": elapsed, "answers": answers}
 
 
 def main() -> None:

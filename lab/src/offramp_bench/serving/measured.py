@@ -1,9 +1,9 @@
-"""The table of what the checks of servers have measured, in docs/evidence/serving.md.
+"""Write the table of measured servers in docs/evidence/serving.md.
 
     python -m offramp_bench.serving.measured
 
-Reads lab/results/serving.json and its siblings, which the checks have written; a check without a file has not been
-measured.
+Reads the files that the checks wrote, lab/results/serving.json and lab/results/serving-*.json; a check without a file
+has not been measured.
 """
 
 import json
@@ -23,7 +23,7 @@ CHECKS = {
     "serving-replicas": "replicas",
     "serving-hostile": "hostile",
 }
-"""Names of the checks by their files."""
+"""Names of the checks by file name."""
 
 HELD = {True: "holds", False: "**missed**"}
 

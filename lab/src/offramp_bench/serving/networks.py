@@ -21,14 +21,14 @@ from offramp_bench.frontier_quality import SIZES
 from offramp_bench.runtime.networks import cascade_frontier, text_frontier
 from offramp_bench.texts import intents, split_unseen, train_rows
 
-__all__ = ["NETWORKS", "SIDES", "Served", "build", "keep_graphs", "read_all"]
+__all__ = ["NETWORKS", "SIDES", "ServedModel", "build", "keep_graphs", "read_all"]
 
 SIDES = ("exits", "full")
 """The model with exits, and its full network as one graph."""
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModel:
     """A model to serve."""
 
     frontier: Callable[[], EarlyExitModel]
@@ -37,7 +37,7 @@ class Served:
     test: Callable[[], ArraySource]
     """Samples that nothing was fitted or chosen on: the requests."""
     max_drop: float
-    """Guarantee that fixes the operating point, without test rows."""
+    """Guaranteed drop that fixes the operating point, without test rows."""
 
 
 def read_all(source: ArraySource) -> tuple[Any, np.ndarray]:
@@ -47,7 +47,7 @@ def read_all(source: ArraySource) -> tuple[Any, np.ndarray]:
 
 
 def _images(*parts: int) -> ArraySource:
-    """Images of CIFAR-10's test set: parts 0 and 1 choose points, 2 is held out."""
+    """Return images of CIFAR-10's test set: parts 0 and 1 choose points, 2 is held out."""
     whole = cifar10("test").read(0, 10_000)
     split = split_by_id(whole.ids, SIZES, seed=0, rotation=0)
     rows = np.sort(np.concatenate([split[part] for part in parts]))
@@ -55,20 +55,20 @@ def _images(*parts: int) -> ArraySource:
 
 
 def _texts() -> ArraySource:
-    """Texts of Banking77's train set that neither encoder nor exits were fitted on."""
+    """Return texts of Banking77's train set that neither encoder nor exits were fitted on."""
     unseen = train_rows("banking77", seen=False)
     whole = unseen.read(0, len(unseen))
     rows = np.sort(np.concatenate(split_unseen(whole.ids)[1:]))
     return ArraySource(whole.inputs[rows], whole.labels[rows], name=unseen.name, ids=whole.ids[rows])
 
 
-_asked = partial(intents, "banking77", "test")
+_requests = partial(intents, "banking77", "test")
 NETWORKS = {
-    "cascade": Served(cascade_frontier, partial(_images, 0, 1), partial(_images, 2), 0.01),
-    "banking77": Served(text_frontier, _texts, _asked, 0.02),
-    "banking77-strict": Served(text_frontier, _texts, _asked, 0.01),
+    "cascade": ServedModel(cascade_frontier, partial(_images, 0, 1), partial(_images, 2), 0.01),
+    "banking77": ServedModel(text_frontier, _texts, _requests, 0.02),
+    "banking77-strict": ServedModel(text_frontier, _texts, _requests, 0.01),
 }
-"""ResNet-20 before ResNet-56 on CIFAR-10, and MiniLM on Banking77; this once more with half the loss."""
+"""ResNet-20 before ResNet-56 on CIFAR-10, and MiniLM on Banking77; the last also with half the drop."""
 
 
 def build(network: str, side: str, graphs: Path | None = None) -> EarlyExitModel:

@@ -1,10 +1,10 @@
-"""Measure a server that gets twice the requests that it can answer: what it loses, refuses and how soon it recovers.
+"""Measure a server with twice the load that it can answer: lost and refused requests, drop of accuracy, recovery.
 
     python -m offramp_bench.serving.overload [--check] [--seconds 60]
 
 MiniLM on Banking77. Without overload a drop of 1 % is guaranteed, under overload 2 %. Requests are test rows with a
-deadline. After the burst, a light load shows when the normal point is in force again. Each answer is held against
-`predict` at the point that it names.
+deadline. After the burst, a light load shows when the normal point is in force again. Each answer is compared with that
+of `predict` at the point that it names.
 """
 
 import sys
@@ -31,18 +31,18 @@ BATCH = CONNECTIONS = 64
 
 
 def labels_of(model: EarlyExitModel, inputs: Any) -> np.ndarray:
-    """Return the classes that a model gives all inputs."""
+    """Return the predicted classes of all inputs."""
     parts = [model.predict(inputs[start : start + BATCH]) for start in range(0, len(inputs), BATCH)]
     return np.concatenate([part.labels.numpy() for part in parts])
 
 
 def drop_bound(answered: list[dict[str, Any]], right: dict[int, bool], full_right: np.ndarray) -> dict[str, float]:
-    """Return the accuracy lost over a burst, with its upper 95 % bound; answers to one row count as one.
+    """Return the drop of accuracy over a burst, with its upper 95 % bound; answers to the same row count as dependent.
 
     Args:
-        answered: Answers that were given.
-        right: For each index of `answered`, if the answer is right.
-        full_right: For each row, if the full network is right.
+        answered: Answers with status 200.
+        right: For each index of `answered`, true if the answer is right.
+        full_right: For each row, true if the full network is right.
     """
     lost: dict[int, list[float]] = {}
     for index, answer in enumerate(answered):
@@ -55,7 +55,7 @@ def drop_bound(answered: list[dict[str, Any]], right: dict[int, bool], full_righ
 
 
 def measure(seconds: float) -> dict[str, Any]:
-    """Return the figures of a burst."""
+    """Measure a burst."""
     inputs, labels = read_all(NETWORKS[NETWORK].test())
     model, full = build(NETWORK, "exits"), build(NETWORK, "full")
     with ExitStack() as stack:
@@ -75,12 +75,12 @@ def measure(seconds: float) -> dict[str, Any]:
     costs = sorted({answer["content"]["point"]["cost"] for answer in answered})
     say(f"{len(statuses):,} sent, {len(answered):,} answered, at points of {len(costs)} costs")
     by_cost = {cost: labels_of(at_cost(model, cost), inputs) for cost in costs}
-    given = [answer["content"]["predictions"][0]["label"] for answer in answered]
+    predictions = [answer["content"]["predictions"][0]["label"] for answer in answered]
     expected = [by_cost[answer["content"]["point"]["cost"]][answer["row"]] for answer in answered]
-    right = {index: label == labels[answered[index]["row"]] for index, label in enumerate(given)}
+    right = {index: label == labels[answered[index]["row"]] for index, label in enumerate(predictions)}
     normal = model.point.tune_metrics["cost"]
     served = [answer for answer in after["answers"] if answer["status"] == 200]
-    lowered = [answer["at_s"] for answer in served if answer["content"]["point"]["cost"] != normal]
+    lowered_s = [answer["at_s"] for answer in served if answer["content"]["point"]["cost"] != normal]
     accepted = [answer for answer in burst["answers"] if answer["status"] in (200, 504)]
     in_time = [answer for answer in answered if answer["s"] <= DEADLINE_MS / 1000]
     return {
@@ -88,19 +88,19 @@ def measure(seconds: float) -> dict[str, Any]:
         "sent": len(statuses),
         "statuses": {str(status): statuses.count(status) for status in sorted(set(statuses))},
         "lost": sum(status not in (200, 503, 504) for status in statuses),
-        "not as predict": float(np.mean(np.array(given) != np.array(expected))),
+        "not as predict": float(np.mean(np.array(predictions) != np.array(expected))),
         "in time": len(in_time) / len(accepted),
         "drop": drop_bound(answered, right, labels_of(full, inputs) == labels),
         "points": {
             f"{cost:g}": sum(answer["content"]["point"]["cost"] == cost for answer in answered) for cost in costs
         },
-        "recovered_s": max(lowered, default=0.0),
+        "recovered_s": max(lowered_s, default=0.0),
         "failed after": len(after["answers"]) - len(served),
     }
 
 
 def at_cost(model: EarlyExitModel, cost: float) -> EarlyExitModel:
-    """Return the model at the point that has a cost on tune."""
+    """Return the model at the point with a given cost on tune."""
     point = next(point for point in model.engine.points.points if point.tune_metrics["cost"] == cost)
     return replace(model, chosen=point)
 
@@ -109,15 +109,15 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("--seconds", type=float, default=60.0)
     arguments = options.parse_args()
-    found = measure(arguments.seconds)
+    figures = measure(arguments.seconds)
     bars = [
-        Bar("requests without an answer or a refusal", found["lost"], 0),
-        Bar("answers that predict does not give", found["not as predict"], 0.001),
-        Bar("accepted requests that missed their deadline", 1 - found["in time"], 0.01),
-        Bar("upper bound of the drop over the burst", found["drop"]["upper"], FLOOR_DROP),
-        Bar("seconds until the normal point is in force again", found["recovered_s"], 10.0),
+        Bar("requests without an answer or a refusal", figures["lost"], 0),
+        Bar("answers that predict does not give", figures["not as predict"], 0.001),
+        Bar("accepted requests that missed their deadline", 1 - figures["in time"], 0.01),
+        Bar("upper bound of the drop over the burst", figures["drop"]["upper"], FLOOR_DROP),
+        Bar("seconds until the normal point is in force again", figures["recovered_s"], 10.0),
     ]
-    return report({"processor": processor_name(), **found}, bars, check=arguments.check)
+    return report({"processor": processor_name(), **figures}, bars, check=arguments.check)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python -m offramp_bench.serving.peer [--check] [--rounds 3] [--seconds 20]
 
 LitServe serves the full network of Banking77 with its own dynamic batching, in nine settings of batch size and
-time-out. The setting with the highest saturation is held at 80 % of it, where it has some p99. The model with exits,
-at a point that a guarantee fixed without test rows, is given growing multiples of that rate; windows of both take
+time-out. The p99 of the setting with the highest saturation is measured at 80 % of that rate. The model with exits, at
+a point that a guarantee fixed without test rows, gets increasing multiples of the same rate; windows of both take
 turns. Servers run on one core, the load generator on the other.
 """
 
@@ -30,18 +30,18 @@ OUR_PORT, PEER_PORT = 8321, 8323
 SETTINGS = tuple(product((8, 16, 64), (0.0, 5.0, 20.0)))
 """Batch size and milliseconds that LitServe waits for a batch."""
 SHARE = 0.8
-"""Share of its saturation that LitServe is held at."""
+"""Share of its saturation that LitServe gets."""
 RATES = (2.0, 2.5, 3.0, 3.5, 4.0)
 """Multiples of the rate that LitServe sustains."""
 SERVED = 0.97
 """Share of the requests that must be answered."""
 TIMES = 3.0
-"""Multiple that must be reached."""
+"""Multiple that the model with exits must reach."""
 WARM_UP_S = 2
 
 
 def measure(rounds: int, seconds: float) -> dict[str, Any]:
-    """Return LitServe's best setting, and the windows of both sides.
+    """Measure LitServe's settings, and the windows of both sides.
 
     Args:
         rounds: Windows of each kind.
@@ -92,14 +92,14 @@ def sustained_times(windows: dict[str, list[dict[str, float]]], rate: float) -> 
         rate: Requests per second of LitServe.
     """
     p99_ms = float(np.median([window["p99_ms"] for window in windows["peer"]]))
-    reached = [0.0]
+    multiples = [0.0]
     for name, rows in windows.items():
         if name == "peer":
             continue
         served = float(np.median([row["served_per_s"] for row in rows]))
         if served >= SERVED * float(name) * rate and float(np.median([row["p99_ms"] for row in rows])) <= p99_ms:
-            reached.append(float(name))
-    return max(reached)
+            multiples.append(float(name))
+    return max(multiples)
 
 
 def main() -> int:
@@ -107,9 +107,9 @@ def main() -> int:
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--seconds", type=float, default=20.0)
     arguments = options.parse_args()
-    found = measure(arguments.rounds, arguments.seconds)
-    bars = [Bar("banking77: LitServe's rate over ours, at its p99", 1 / max(found["times"], 1e-9), 1 / TIMES)]
-    return report({"processor": processor_name(), **found}, bars, check=arguments.check)
+    figures = measure(arguments.rounds, arguments.seconds)
+    bars = [Bar("banking77: LitServe's rate over ours, at its p99", 1 / max(figures["times"], 1e-9), 1 / TIMES)]
+    return report({"processor": processor_name(), **figures}, bars, check=arguments.check)
 
 
 if __name__ == "__main__":

@@ -20,22 +20,22 @@ from PIL import Image
 __all__ = ["COMMAND", "load", "serve", "wait_until_ready", "write_bodies"]
 
 COMMAND = "import offramp_bench.torchvision_ops; from offramp.cli.main import main; main()"
-"""The command line, with what transformers needs beside this build of torch."""
+"""The command line, after the operators that transformers needs with this build of torch."""
 
 SERVER_CORE, LOAD_CORE = "0", "1"
 READY_S = 300
 """Seconds until a server must be ready."""
 END_S = 60
-"""Seconds that a server has to end by itself."""
+"""Seconds until a server must have ended by itself."""
 MOST_BODIES = 3080
-"""Different requests at most."""
+"""Largest number of different requests."""
 
 
 @contextmanager
 def serve(
     network: str, side: str, graphs: Path, port: int, *options: str, ready: str = "v2/health/ready"
 ) -> Iterator[None]:
-    """Run a server until it is no longer needed."""
+    """Run a server until the end of the block."""
     line = [sys.executable, "-m", "offramp_bench.serving.server", network, side, str(graphs), str(port), *options]
     _wait_until_free(port)
     process = subprocess.Popen(["taskset", "-c", SERVER_CORE, *line], start_new_session=True)
@@ -52,7 +52,7 @@ def serve(
 
 
 def _wait_until_free(port: int) -> None:
-    """Wait for the processes of the last server to end; one that stays would be measured in place of the next."""
+    """Wait until the previous server has released its port; otherwise it would be measured instead of the next one."""
     begin = time.monotonic()
     while True:
         try:
@@ -72,7 +72,7 @@ def wait_until_ready(
     Args:
         process: The server.
         url: Address that it answers once it is ready.
-        within_s: Seconds that it may take.
+        within_s: Largest number of seconds to wait.
         read_log: Function that returns its log, for the error if it ends.
     """
     begin = time.monotonic()
@@ -94,8 +94,8 @@ def load(bodies: Path, port: int, seconds: float, **options: float) -> dict[str,
     line = [sys.executable, "-m", "offramp_bench.serving.load", str(port), str(bodies), str(seconds)]
     for name, value in options.items():
         line += [f"--{name}", str(value)]
-    ran = subprocess.run(["taskset", "-c", LOAD_CORE, *line], capture_output=True, text=True, check=True)
-    content: dict[str, Any] = json.loads(ran.stdout)
+    process = subprocess.run(["taskset", "-c", LOAD_CORE, *line], capture_output=True, text=True, check=True)
+    content: dict[str, Any] = json.loads(process.stdout)
     return content
 
 

@@ -1,10 +1,10 @@
-"""Measure replicas under load: one killed, the artifact swapped, more and fewer replicas.
+"""Measure replicas under load while one is killed, the artifact is swapped, and the number of replicas changes.
 
     python -m offramp_bench.serving.replicas [--check] [--rate 10] [--port 8331]
 
-Ray runs on this machine, the server is the command `offramp serve --replicas 2` or a configuration that it wrote, and
-the load generator is a process of its own. The network is the cascade of the demo. A replica is held for a moment
-before it is killed, so that requests are in flight on it.
+Ray runs on this machine; the server is the command `offramp serve --replicas 2` or a configuration that it wrote; the
+load generator is a separate process. The network is the cascade of the demo. A replica is stopped for a moment before
+it is killed, so that requests are in flight on it.
 """
 
 import json
@@ -34,13 +34,13 @@ INPUTS = 2
 """Images per request."""
 
 PATIENCE_S = 300.0
-"""Seconds that replicas may take to come or go."""
+"""Seconds that replicas may take to start or end."""
 
 HELD_S = 0.3
-"""Seconds that a replica is held before it is killed."""
+"""Seconds that a replica is stopped before it is killed."""
 
 SWAP_S = 150.0
-"""Seconds of load around a swap, which must end before."""
+"""Seconds of load around a swap, which must end within them."""
 
 LAG_S = 0.05
 """Seconds after a kill in which a request may still be sent to the replica."""
@@ -92,7 +92,7 @@ class Cluster:
             assert server.wait(60) == 0
 
     def deploy(self, artifact: Path, replicas: str, **scaling: float) -> None:
-        """Deploy a configuration, with changes to how it is scaled, by Ray's own command."""
+        """Deploy a configuration with some options of its scaling by Ray's own command."""
         file = self._folder / "config.yaml"
         subprocess.run([*self.line(artifact, replicas), "--write-config", str(file)], check=True, stdout=sys.stderr)
         config = yaml.safe_load(file.read_text())
@@ -105,7 +105,7 @@ class Cluster:
 
     @contextmanager
     def load(self, seconds: float, seed: int = 0) -> Iterator[list[dict[str, Any]]]:
-        """Send requests by the tracking generator; its rows are there after the block."""
+        """Send requests with the tracking generator; the list holds its rows after the block."""
         line = [sys.executable, "-m", "offramp_bench.serving.tracked_load", str(self._port), NAME, str(self._tensors)]
         line += [str(seconds), "--rate", str(self._rate), "--seed", str(seed)]
         rows: list[dict[str, Any]] = []
@@ -124,8 +124,8 @@ class Cluster:
         return subprocess.Popen([*line, "--connections", "48"], stdout=subprocess.PIPE, text=True)
 
 
-def running() -> int:
-    """Return the number of replicas that take requests."""
+def count_running() -> int:
+    """Return the number of replicas that accept requests."""
     from ray import serve
 
     application = serve.status().applications.get(NAME)
@@ -136,46 +136,46 @@ def running() -> int:
 
 
 def wait_for(count: int, lost: int | None = None) -> float:
-    """Wait until so many replicas run and a lost one is no longer counted, and return the seconds it took."""
+    """Wait until a number of replicas run, not counting the lost one, and return the seconds it took."""
     begin = time.monotonic()
-    while running() != count or (lost is not None and len(set(replicas()) - {lost}) < count):
-        assert time.monotonic() < begin + PATIENCE_S, f"{running()} replicas run, expected {count}"
+    while count_running() != count or (lost is not None and len(set(replicas()) - {lost}) < count):
+        assert time.monotonic() < begin + PATIENCE_S, f"{count_running()} replicas run, expected {count}"
         time.sleep(0.1)
     return time.monotonic() - begin
 
 
 def replicas() -> list[int]:
-    """Return the processes of replicas."""
+    """Return the process ids of the replicas."""
     return [process.number for process in descendants() if process.command.startswith("ray::ServeReplica")]
 
 
 def judge_kill(rows: list[dict[str, Any]], killed: float) -> dict[str, Any]:
-    """Return the figures of a load under which a replica was killed.
+    """Return the figures of a load during which a replica was killed.
 
     Args:
         rows: One row per request.
         killed: Time at which the replica was killed.
     """
     failed = [row for row in rows if row["failures"]]
-    # A failure after the kill of a request that was sent before it.
-    of_killed = [row for row in failed if row["sent"] <= killed + LAG_S and row["failures"][0][0] >= killed]
+    # Requests that were sent before the kill and failed after it.
+    kill_failures = [row for row in failed if row["sent"] <= killed + LAG_S and row["failures"][0][0] >= killed]
     retried_s = [row["answered"] - row["failures"][0][0] for row in failed if row["answered"] is not None]
-    open_then = [row for row in rows if row["sent"] <= killed and (row["answered"] is None or row["answered"] > killed)]
+    in_flight = [row for row in rows if row["sent"] <= killed and (row["answered"] is None or row["answered"] > killed)]
     return {
         "requests": len(rows),
-        "in_flight": len(open_then),
+        "in_flight": len(in_flight),
         "failed": len(failed),
-        "failed_elsewhere": len(failed) - len(of_killed),
+        "failed_elsewhere": len(failed) - len(kill_failures),
         "lost": sum(row["answered"] is None for row in rows),
         "answered_twice": sum(row["answers"] > 1 for row in rows),
         "statuses": sorted({status for row in rows for _, status in row["failures"]}),
         "most_s_to_success_after_failure": max(retried_s, default=0.0),
-        "most_s_to_failure_after_kill": max((row["failures"][0][0] - killed for row in of_killed), default=0.0),
+        "most_s_to_failure_after_kill": max((row["failures"][0][0] - killed for row in kill_failures), default=0.0),
     }
 
 
 def kill(cluster: Cluster, rounds: int) -> tuple[dict[str, Any], list[Bar]]:
-    """Kill a replica under load, some times."""
+    """Kill a replica under load, several times."""
     windows = []
     with cluster.serve(cluster.artifacts[0]):
         for turn in range(rounds):
@@ -216,20 +216,20 @@ def swap(cluster: Cluster) -> tuple[dict[str, Any], list[Bar]]:
         before = set(replicas())
         begin = time.time()
         cluster.deploy(cluster.artifacts[1], "2")
-        while before & set(replicas()) or running() != 2:
+        while before & set(replicas()) or count_running() != 2:
             assert time.time() < begin + PATIENCE_S, "the old replicas still run"
             time.sleep(0.1)
-        ended = time.time()
-    new = [row for row in rows if str(row["label"]).startswith("new")]
+        end = time.time()
+    new_rows = [row for row in rows if str(row["label"]).startswith("new")]
     figures = {
         "requests": len(rows),
         "failures": sum(len(row["failures"]) for row in rows),
         "statuses": sorted({status for row in rows for _, status in row["failures"]}),
-        "by_old": len(rows) - len(new),
-        "by_new": len(new),
-        "sent_after": sum(row["sent"] > ended for row in rows),
-        "by_old_after": sum(row not in new and row["sent"] > ended for row in rows),
-        "seconds": ended - begin,
+        "by_old": len(rows) - len(new_rows),
+        "by_new": len(new_rows),
+        "sent_after": sum(row["sent"] > end for row in rows),
+        "by_old_after": sum(row not in new_rows and row["sent"] > end for row in rows),
+        "seconds": end - begin,
         "most_latency_s": max(row["answered"] - row["sent"] for row in rows),
     }
     say(f"swap: {figures}")
@@ -278,7 +278,7 @@ def main() -> int:
     figures: dict[str, Any] = {"processor": processor_name(), "rate": arguments.rate, "images_per_request": INPUTS}
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory())
-        stack.enter_context(open_workers(4))  # a place for a new replica beside the old ones
+        stack.enter_context(open_workers(4))  # with room for a new replica beside the old ones
         cluster = Cluster(Path(folder), arguments.port, arguments.rate)
         figures["kill"], bars = kill(cluster, arguments.rounds)
         for name, part in (("swap", swap), ("scale", scale)):

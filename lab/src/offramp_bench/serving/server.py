@@ -1,9 +1,9 @@
-"""One server process.
+"""Run one server process.
 
 python -m offramp_bench.serving.server NETWORK SIDE GRAPHS PORT [--overload-drop D] [--litserve BATCH_SIZE TIMEOUT_MS]
 
 GRAPHS is a file that `offramp_bench.serving.networks.keep_graphs` wrote. With --litserve, LitServe's own batching
-serves the model in place of the scheduler.
+serves the model instead of the scheduler.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from offramp.serve._requests import Limits
 from offramp_bench.serving.networks import NETWORKS, build
 
 MAX_QUEUE = 256
-"""Samples that wait on all sides; a queue of a second and more serves nobody in time."""
+"""Samples that may wait, for all kinds of servers; with a longer queue, no answer is in time."""
 
 
 class Peer(litserve.LitAPI):  # type: ignore[misc]
@@ -42,8 +42,8 @@ class Peer(litserve.LitAPI):  # type: ignore[misc]
         return inputs
 
     def predict(self, inputs: Any) -> list[Any]:
-        several = isinstance(inputs, list)  # LitServe gives single inputs where batches have one
-        return self.model.predict(inputs if several else [inputs]).to_dicts()
+        batch = inputs if isinstance(inputs, list) else [inputs]  # LitServe passes a batch of one as a single input
+        return self.model.predict(batch).to_dicts()
 
     def unbatch(self, output: list[Any]) -> list[Any]:
         return output
@@ -53,7 +53,7 @@ class Peer(litserve.LitAPI):  # type: ignore[misc]
 
 
 def load(network: str, side: str, graphs: Path) -> EarlyExitModel:
-    """Return a model that has run once in several batch sizes."""
+    """Return a model, warmed up in several batch sizes."""
     torch.set_num_threads(1)
     model = build(network, side, graphs)
     for count in (1, 2, 64):
@@ -69,18 +69,18 @@ def main() -> None:
     options.add_argument("port", type=int)
     options.add_argument("--overload-drop", type=float)
     options.add_argument("--litserve", nargs=2, type=float)
-    given = options.parse_args()
-    parts = given.network, given.side, given.graphs
-    if given.litserve is not None:
-        size, timeout_ms = given.litserve
+    arguments = options.parse_args()
+    parts = arguments.network, arguments.side, arguments.graphs
+    if arguments.litserve is not None:
+        size, timeout_ms = arguments.litserve
         api = Peer(*parts, max_batch_size=int(size), batch_timeout=timeout_ms / 1000)
         peer = litserve.LitServer(api, accelerator="cpu", timeout=60)
-        peer.run(host="127.0.0.1", port=given.port, generate_client_file=False, log_level="warning")
+        peer.run(host="127.0.0.1", port=arguments.port, generate_client_file=False, log_level="warning")
         return
-    scheduler = Scheduler(load(*parts), max_queue=MAX_QUEUE, overload_drop=given.overload_drop)
+    scheduler = Scheduler(load(*parts), max_queue=MAX_QUEUE, overload_drop=arguments.overload_drop)
     limits = Limits()
     app = create_app(scheduler, name="served", limits=limits)
-    run_app(app, host="127.0.0.1", port=given.port, limits=limits, most_requests=scheduler.most_requests)
+    run_app(app, host="127.0.0.1", port=arguments.port, limits=limits, most_requests=scheduler.most_requests)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""One load generator process whose client tries failed requests again, and keeps account of each request by its id.
+"""Send requests from one process, send failed ones again, and write one row per request.
 
 python -m offramp_bench.serving.tracked_load PORT MODEL TENSORS SECONDS --rate R [--seed S]
 
-TENSORS is a file with one input of the Open Inference Protocol per line. Requests are sent at a held Poisson rate. The
-account has one row per request: the time at which it was sent, the time and status of each of its failures, the time of
-its answer, the first label in it, and how many answers had its id.
+TENSORS is a file with one input of the Open Inference Protocol per line. Requests are sent at a fixed Poisson rate. A
+row has the time at which the request was sent, the time and status of each failure, the time of the answer, the first
+label in it, and the number of answers with the id of the request.
 """
 
 import argparse
@@ -22,10 +22,10 @@ import aiohttp
 from offramp_bench.serving.load import arrive
 
 MOST_REQUESTS = 20_000
-"""Requests of one run at most."""
+"""Largest number of requests of one run."""
 
 PAUSE_S, MOST_TRIES = 0.1, 100
-"""Seconds between the attempts of a request, and how many it has."""
+"""Seconds between the attempts of a request, and the largest number of attempts."""
 
 
 async def generate(options: argparse.Namespace) -> list[dict[str, Any]]:

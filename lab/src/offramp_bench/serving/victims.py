@@ -17,7 +17,7 @@ __all__ = ["save_images", "save_texts"]
 
 SETTINGS = offramp.JointSettings(cost_weights=(0.1, 1.0), warmup_epochs=2, epochs=1, batch_size=50)
 WORDS = [f"word{number}" for number in range(26)]
-ASKED = ["where", "is", "my", "card", "?"]
+QUESTION = ["where", "is", "my", "card", "?"]
 """Words of the examples in docs/how-to/serve.md."""
 
 
@@ -28,7 +28,7 @@ def save_images(folder: Path) -> list[Any]:
         folder: Folder of the artifact.
 
     Returns:
-        Inputs to ask.
+        Inputs for requests.
     """
     torch.manual_seed(0)
     prepare = photo_preprocessing(32, resized=32, mode="bilinear", mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
@@ -42,7 +42,7 @@ def save_images(folder: Path) -> list[Any]:
 
 
 def save_texts(folder: Path) -> list[Any]:
-    """Save a model of short texts; arguments and result as of `save_images`."""
+    """Save a model of short texts; arguments and result are those of `save_images`."""
     torch.manual_seed(0)
     sizes: dict[str, Any] = {"num_hidden_layers": 2, "num_labels": 3, "hidden_size": 16, "num_attention_heads": 2}
     sizes |= {"intermediate_size": 32, "vocab_size": 35, "max_position_embeddings": 40}
@@ -62,16 +62,16 @@ def _images(count: int, *, seed: int) -> tuple[Any, Any]:
 
 
 def _tokenizer() -> Tokenizer:
-    numbers = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, *ASKED])}
-    made = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
-    made.pre_tokenizer = pre_tokenizers.Whitespace()
-    added = [(name, numbers[name]) for name in ("[CLS]", "[SEP]")]
-    made.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=added)
-    return made
+    numbers = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, *QUESTION])}
+    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    special_tokens = [(name, numbers[name]) for name in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=special_tokens)
+    return tokenizer
 
 
 def _texts(count: int, *, seed: int) -> tuple[Any, Any]:
-    """Texts of four to eight words; their first word tells the class."""
+    """Return texts of four to eight words, and their classes, which follow from the first word."""
     draw = np.random.default_rng(seed)
     rows = [draw.integers(0, 26, draw.integers(4, 9)) for _ in range(count)]
     texts = np.array([" ".join(WORDS[word] for word in row) for row in rows], dtype=object)

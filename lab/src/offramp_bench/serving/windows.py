@@ -7,7 +7,7 @@ import numpy as np
 __all__ = ["CONNECTIONS", "ratios", "summarise"]
 
 CONNECTIONS = 64
-"""Connections that always have one request open, where saturation is measured."""
+"""Connections that measure saturation, each with one open request at all times."""
 
 
 def summarise(window: dict[str, Any], *, in_time_s: float | None = None) -> dict[str, float]:
@@ -28,5 +28,5 @@ def summarise(window: dict[str, Any], *, in_time_s: float | None = None) -> dict
 def ratios(windows: dict[str, Any], figure: str) -> dict[str, float]:
     """Return one figure of the exits over that of the full network: median and range over the rounds."""
     pairs = zip(windows["exits"], windows["full"], strict=True)
-    single = [own[figure] / full[figure] for own, full in pairs]
-    return {"median": float(np.median(single)), "least": min(single), "most": max(single)}
+    values = [exits[figure] / full[figure] for exits, full in pairs]
+    return {"median": float(np.median(values)), "least": min(values), "most": max(values)}
