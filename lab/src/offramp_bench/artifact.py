@@ -357,12 +357,18 @@ def swap_files(files: Files, draw: random.Random) -> Files:
 
 
 def _change_tensors(files: Files, draw: random.Random, change: Callable[[Tensor], Tensor]) -> Files:
-    name = _draw_tensor_file(files, draw)
-    tensors = load(files[name])
-    real = sorted(key for key, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel())
-    for key in real if draw.random() < 0.1 else [draw.choice(real)]:
+    tensors_of = {name: load(raw) for name, raw in files.items() if name.endswith(".safetensors")}
+    # Some files hold no floating-point numbers.
+    changeable = {name: keys for name, tensors in tensors_of.items() if (keys := _float_keys(tensors))}
+    name = draw.choice(list(changeable))
+    tensors, keys = tensors_of[name], changeable[name]
+    for key in keys if draw.random() < 0.1 else [draw.choice(keys)]:
         tensors[key] = change(tensors[key]).contiguous().clone()
     return _with_file(files, name, save(tensors))
+
+
+def _float_keys(tensors: dict[str, Tensor]) -> list[str]:
+    return sorted(key for key, tensor in tensors.items() if tensor.is_floating_point() and tensor.numel())
 
 
 def change_shapes(files: Files, draw: random.Random) -> Files:
@@ -517,7 +523,7 @@ def _small(folder: Path) -> list[tuple[Files, Any]]:
         )
         points = {policy: own[:: max(1, len(own) // 3)][:4] for policy, own in frontier.points.items()}
         replace(frontier, points=points).save(folder / "base", weights=True)
-        paths = [file for file in (folder / "base").iterdir() if file.name != ".lock"]
+        paths = sorted(file for file in (folder / "base").iterdir() if file.name != ".lock")
         artifacts.append(({file.name: file.read_bytes() for file in paths}, images[:6]))
         shutil.rmtree(folder / "base")
     return artifacts
