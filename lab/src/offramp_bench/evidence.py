@@ -449,11 +449,11 @@ def table_pictures() -> dict[Path, str]:
 
 
 def track_pictures() -> dict[Path, str]:
-    """Return the picture of each track, by its file: the footings of the default's exits and features."""
-    return {
-        EVIDENCE / f"{track}-track.svg": to_svg(draw_track(list(read_results(RESULTS).footings(track).values())[-1]))
-        for track in TRACKS
-    }
+    """Return the picture of each track, by its file: on the default's exits, on its features, and as it is shipped."""
+    tracks = read_results(RESULTS)
+    drawn = {track: list(tracks.footings(track).values()) for track in TRACKS}
+    footings = {"policy": drawn["policy"][-1], "exits": drawn["exits"][-1], "open": drawn["open"][0]}
+    return {EVIDENCE / f"{track}-track.svg": to_svg(draw_track(footing)) for track, footing in footings.items()}
 
 
 def readme_pictures() -> dict[Path, str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from offramp_bench.page.results import TITLES
 from offramp_bench.serving.networks import NETWORKS
-from offramp_bench.tracks.contestants import SHIPPED
+from offramp_bench.tracks.contestants import CASCADE, SHIPPED
 from offramp_bench.tracks.intervals import SEEDS
 from offramp_bench.tracks.yardstick import FIGURES
 
@@ -81,6 +81,8 @@ def alternatives(tasks: Mapping[str, Any], clock: Mapping[str, Any]) -> str:
     for name, task in tasks.items():
         costs = [_cost(task, (SHIPPED,)), *(_cost(task, others) for others in OTHERS.values())]
         rows.append(f"| {TITLES[name]} | {' | '.join(f'{100 * cost:.0f} %' for cost in costs)} |")
+        if CASCADE in task["contestants"]:
+            rows.append(f"| {TITLES[name]} with ResNet-20 in front | {100 * _cost(task, (CASCADE,)):.0f} % | | |")
     missing = [title for name, title in TITLES.items() if name not in tasks]
     if missing:
         rows += ["", f"Not measured yet with this default: {'; '.join(missing)}."]

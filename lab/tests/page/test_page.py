@@ -131,6 +131,13 @@ def test_lines_are_few_and_differ_without_colour() -> None:
     assert len({line.marker for line in lines}) == MOST
 
 
+def test_lines_of_more_tasks_come_before_stronger_ones_of_one_task() -> None:
+    both = task(means={"everywhere": 0.7}), task("cifar10", means={"everywhere": 0.7, "on one task": 0.9})
+    footings = [(parsed, parsed.footings[1]) for parsed in map(parse_task, both)]
+    names = [line.name for line in choose_lines(footings)]
+    assert names.index("everywhere") < names.index("on one task")
+
+
 def test_a_colour_means_the_same_in_every_picture() -> None:
     parsed = parse_task(task())
     tracks = (choose_lines([(parsed, footing)]) for footing in parsed.footings[:2])

@@ -52,8 +52,9 @@ class Line:
 def choose_lines(footings: Sequence[tuple[Task, Footing]]) -> list[Line]:
     """Choose the lines of a picture: the default, the paper's method, one threshold, and the strongest of the others.
 
-    The strongest have the largest mean accuracy relative to the default's, a mean over the tasks. Of contestants that
-    share their exits, only the best is drawn where training is compared.
+    Contestants of more tasks come first: a line that one panel has says nothing in the others. Then the strongest, with
+    the largest mean accuracy relative to the default's, a mean over the tasks. Of contestants that share their exits,
+    only the best is drawn where training is compared.
 
     Args:
         footings: The same footing on several tasks.
@@ -71,7 +72,7 @@ def choose_lines(footings: Sequence[tuple[Task, Footing]]) -> list[Line]:
         name for name, contestant in contestants.items() if _is_always_drawn(contestant) and name not in names
     ]
     names += sorted(fixed_names, key=lambda name: contestants[name].policy != "gates")
-    for name in sorted(distances, key=lambda name: fmean(distances[name])):
+    for name in sorted(distances, key=lambda name: (-len(distances[name]), fmean(distances[name]))):
         is_drawn = footing.track == "exits" and contestants[name].training in {
             contestants[other].training for other in names
         }
