@@ -20,7 +20,6 @@ from offramp_bench.guarantees.tables import BLOCKS
 from offramp_bench.marks import replace_marked
 from offramp_bench.page import read_results
 from offramp_bench.page.panels import draw_track
-from offramp_bench.page.results import TRACKS
 from offramp_bench.paper import evidence as paper
 from offramp_bench.places import RESULTS, ROOT
 from offramp_bench.runtime import evidence as runtime
@@ -32,6 +31,13 @@ from offramp_bench.tracks.results import read_results as read_tracks
 EVIDENCE = ROOT / "docs" / "evidence"
 
 MARK = "evidence"
+
+PICTURED = {
+    "policy": "on the default's exits",
+    "exits": "the default's features",
+    "open": "the default as it is shipped",
+}
+"""The footing that the picture of a track shows."""
 
 CURVES = {
     "cascade": ("cascade: ResNet-20, then ResNet-56, exits in both", "green", "-"),
@@ -449,11 +455,12 @@ def table_pictures() -> dict[Path, str]:
 
 
 def track_pictures() -> dict[Path, str]:
-    """Return the picture of each track, by its file: on the default's exits, on its features, and as it is shipped."""
+    """Return the picture of each track, by its file."""
     tracks = read_results(RESULTS)
-    drawn = {track: list(tracks.footings(track).values()) for track in TRACKS}
-    footings = {"policy": drawn["policy"][-1], "exits": drawn["exits"][-1], "open": drawn["open"][0]}
-    return {EVIDENCE / f"{track}-track.svg": to_svg(draw_track(footing)) for track, footing in footings.items()}
+    return {
+        EVIDENCE / f"{track}-track.svg": to_svg(draw_track(tracks.footings(track)[title]))
+        for track, title in PICTURED.items()
+    }
 
 
 def readme_pictures() -> dict[Path, str]:

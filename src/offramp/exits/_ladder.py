@@ -88,10 +88,10 @@ class LadderExits(ExitSet):
         state = self.initial_state(len(features))
         ones = features.new_ones(len(features), self.width)
         mask = F.dropout(ones, self.dropout) if self.training else None
-        # Unbound at once: in training, the gradient of each `mix[index]` alone would have the size of `mix`.
-        by_exit = zip(*(weights.unbind() for weights in self._update_weights()), strict=True)
+        # Unbound at once: the gradient of each `mix[index]` would have the size of all of `mix`.
+        exit_weights = zip(*(weights.unbind() for weights in self._stacked_weights()), strict=True)
         normed = []
-        for stage, weights in zip(self.stages, by_exit, strict=True):
+        for stage, weights in zip(self.stages, exit_weights, strict=True):
             state = self._update(stage, weights, features[:, self.columns(stage)], state, mask)
             normed.append(state[1])
         # All heads in one product: in training, time goes by the number of small operations.
@@ -101,7 +101,7 @@ class LadderExits(ExitSet):
     def step(self, stage: int, features: Tensor, state: Any, _point: Tensor | None) -> tuple[Tensor, Any]:
         """Return the logits of the exit after `stage`, and the updated state."""
         index = self.stages.index(stage)
-        weights = tuple(stacked[index] for stacked in self._update_weights())
+        weights = tuple(stacked[index] for stacked in self._stacked_weights())
         state = self._update(stage, weights, features, state, None)
         return F.linear(state[1], self.head[index], self.head_bias[index]), state
 
@@ -125,8 +125,8 @@ class LadderExits(ExitSet):
         carrying = self.widths[stage] * width + 2 * (width + 1) * width + 5 * width
         return carrying, (width + 1) * self.num_classes
 
-    def _update_weights(self) -> tuple[Tensor, ...]:
-        """Return the weights that update the state, besides A: B and C with their biases, gain and shift of LN."""
+    def _stacked_weights(self) -> tuple[Tensor, ...]:
+        """Return the weights of the update except A, one row per exit: B and C with biases, gain and shift of LN."""
         return self.mix, self.mix_bias, self.write, self.write_bias, self.gain, self.shift
 
     def _update(
@@ -137,7 +137,7 @@ class LadderExits(ExitSet):
         state: tuple[Tensor, Tensor],
         mask: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Return the state and its layer norm after one exit; `weights` are its part of `_update_weights`."""
+        """Return the state and its layer norm after one exit; `weights` are the exit's rows of `_stacked_weights`."""
         carried, normed = state
         mix, mix_bias, write, write_bias, gain, shift = weights
         columns = self.columns(stage)

@@ -31,10 +31,10 @@ class Batch:
     """`n` sizes (tokens, nodes); ones if samples do not differ in size."""
 
     def take(self, rows: Tensor | slice) -> "Batch":
-        """Return the samples at some row numbers or in a range of them."""
+        """Return the samples at some row numbers, integers from 0, or in a range of rows."""
 
         def pick(part: Tensor) -> Tensor:
-            # index_select copies whole rows, where indexing goes number by number: five times as long.
+            # index_select copies whole rows; indexing copies single numbers, five times as long in half precision.
             return part[rows] if isinstance(rows, slice) else part.index_select(0, rows)
 
         own_logits = {stage: pick(logits) for stage, logits in self.own_logits.items()}

@@ -40,9 +40,9 @@ def thin(points: Sequence[OperatingPoint], answers: Outcomes, costs: Costs) -> l
         Points in ascending order of cost, with `cost` and `accuracy` in `tune_metrics`, and the shares that leave at
         each exit.
     """
-    kept = _best_by_cost(points, answers, costs)
-    leaving = exit_shares(simulate(kept, answers), answers, powers=len(costs.tables))
-    return [replace(point, leaving=shares) for point, shares in zip(kept, leaving, strict=True)]
+    best_points = _best_by_cost(points, answers, costs)
+    leaving = exit_shares(simulate(best_points, answers), answers, powers=len(costs.tables))
+    return [replace(point, leaving=shares) for point, shares in zip(best_points, leaving, strict=True)]
 
 
 def _best_by_cost(points: Sequence[OperatingPoint], answers: Outcomes, costs: Costs) -> list[OperatingPoint]:
@@ -60,11 +60,12 @@ def _best_by_cost(points: Sequence[OperatingPoint], answers: Outcomes, costs: Co
         step = int(cost / COST_STEP)
         if step not in best or measured[:2] > best[step][:2]:
             best[step] = measured
-    kept = [best[step] for step in sorted(best)]
-    if cheapest is not None and cheapest.minus_cost > kept[0].minus_cost:
-        kept = [cheapest, *kept]  # the smallest budget can be met, though a little more buys much
+    best_points = [best[step] for step in sorted(best)]
+    if cheapest is not None and cheapest.minus_cost > best_points[0].minus_cost:
+        best_points = [cheapest, *best_points]  # the smallest budget can be met, though a little more buys much
     return [
-        replace(point, tune_metrics={"cost": -minus_cost, "accuracy": accuracy}) for accuracy, minus_cost, point in kept
+        replace(point, tune_metrics={"cost": -minus_cost, "accuracy": accuracy})
+        for accuracy, minus_cost, point in best_points
     ]
 
 

@@ -52,9 +52,9 @@ class Line:
 def choose_lines(footings: Sequence[tuple[Task, Footing]]) -> list[Line]:
     """Choose the lines of a picture: the default, the paper's method, one threshold, and the strongest of the others.
 
-    Contestants of more tasks come first: a line that one panel has says nothing in the others. Then the strongest, with
-    the largest mean accuracy relative to the default's, a mean over the tasks. Of contestants that share their exits,
-    only the best is drawn where training is compared.
+    Contestants of more tasks come first, because a line in one panel cannot be compared across tasks. Among these, the
+    strongest come first: those with the largest mean accuracy relative to the default's, a mean over the tasks. Of
+    contestants that share their exits, only the best is drawn where training is compared.
 
     Args:
         footings: The same footing on several tasks.
