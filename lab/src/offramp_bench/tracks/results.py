@@ -47,7 +47,7 @@ RESULTS = places.RESULTS / "tracks"
 """Folder of committed results, one file per task."""
 
 BEGUN = places.RESULTS / "begun"
-"""Folder of results of tasks on which a threshold, the default and the cut network were run, but not yet the rivals."""
+"""Folder of results of tasks on which a threshold, the default and the cut network were run, but not yet all rivals."""
 
 START_SHARE = 0.8
 """The mean accuracy begins where a threshold on the paper's exits has this share of the full network's accuracy, or at
