@@ -92,10 +92,7 @@ def test_the_picture_of_speeds_names_every_point_but_those_of_earlyon() -> None:
     [
         "architectures",
         "artifact",
-        "cascade",
         "costs",
-        "few_exits",
-        "frontier_quality",
         "frontier_time",
         "runtime",
         "scale",

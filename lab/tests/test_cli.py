@@ -103,7 +103,7 @@ def test_instructions_without_a_folder(
     monkeypatch.delenv("OFFRAMP_DATA", raising=False)
     if named is not None:
         monkeypatch.setenv("OFFRAMP_DATA", str(tmp_path / named) if named else "")
-    commands = [["data"], ["check", "paper"], ["check", "few-exits"], ["run", "few-exits"]]
+    commands = [["data"], ["check", "paper"], ["check", "frontier-time"], ["run", "frontier-time"]]
     for arguments in commands if named is None else commands[:2]:
         monkeypatch.setattr(sys, "argv", ["offramp-bench", *arguments])
         with pytest.raises(SystemExit) as ended:

@@ -1,4 +1,4 @@
-"""CIFAR-10 and its pretrained ResNets, from the folder named by OFFRAMP_DATA, for all benchmarks."""
+"""CIFAR-10, its pretrained ResNets and a cascade of two, from the folder named by OFFRAMP_DATA, for all benchmarks."""
 
 import os
 from pathlib import Path
@@ -7,10 +7,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from offramp.backbone import Cascade
 from offramp.backbone._backbone import Backbone
+from offramp.backbone._cascading import cascade
 from offramp.backbone._cifar_resnet import load_cifar_resnet
 from offramp.errors import InputError
-from offramp.features import Source, extract
+from offramp.features import Source, extract, split_by_id
 from offramp.features._source import Rows
 from offramp.features._store import Store
 from offramp.preprocessing import Preprocessing
@@ -18,7 +20,18 @@ from offramp.preprocessing._images import image_preprocessing
 from offramp_bench import places
 from offramp_bench.row_ids import row_ids
 
-__all__ = ["AUGMENTED", "PREPROCESSING", "Sheets", "cifar10", "data_folder", "resnet", "resnet_store", "store_of"]
+__all__ = [
+    "AUGMENTED",
+    "PREPROCESSING",
+    "Sheets",
+    "cifar10",
+    "data_folder",
+    "images_cascade",
+    "resnet",
+    "resnet_store",
+    "split_test",
+    "store_of",
+]
 
 PREPROCESSING = image_preprocessing(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 """The preprocessing that the ResNets were trained with."""
@@ -97,6 +110,18 @@ def cifar10(split: str, *, rows: int | None = None) -> Source:
     return Sheets(data_folder() / "cifar10", split, rows)
 
 
+def split_test(ids: npt.ArrayLike) -> list[npt.NDArray[np.int64]]:
+    """Split the 10,000 test images, since the ResNets have seen all train images.
+
+    Args:
+        ids: Ids of the test images.
+
+    Returns:
+        Indices of 2,000 images to tune, 3,000 to calibrate and 5,000 to test.
+    """
+    return split_by_id(ids, (2_000, 3_000, 5_000), seed=0)
+
+
 def resnet(layers: int) -> Backbone:
     """Return a pretrained ResNet of 20, 32, 44 or 56 layers."""
     files = sorted((data_folder() / "resnet_cifar10").glob(f"resnet{layers}-*.th"))
@@ -105,6 +130,11 @@ def resnet(layers: int) -> Backbone:
     backbone = load_cifar_resnet(files[0], layers)
     backbone.preprocessing = PREPROCESSING
     return backbone
+
+
+def images_cascade() -> Cascade:
+    """Return ResNet-20, then ResNet-56."""
+    return cascade(resnet(20), resnet(56))
 
 
 def resnet_store(layers: int, split: str, pooling: str, *, augmented: bool = False) -> Store:

@@ -19,13 +19,10 @@ CHECKS = {
     "annotate": "annotation",
     "architectures": "architectures",
     "artifact": "artifact",
-    "cascade": "cascade",
     "catalogue": "catalogue",
     "claims": "paper",
     "costs": "costs",
     "efficientnet": "scale.efficientnet",
-    "few-exits": "few_exits",
-    "frontier-quality": "frontier_quality",
     "frontier-time": "frontier_time",
     "guarantees": "guarantees",
     "hostile": "serving.hostile",
@@ -87,7 +84,7 @@ def run(
         ),
     ] = None,
 ) -> None:
-    """Run a benchmark, "paper" if you name none, and write its results: offramp-bench run few-exits.
+    """Run a benchmark, "paper" if you name none, and write its results: offramp-bench run frontier-time.
 
     Further options go to the benchmark: offramp-bench run paper --task nci1; `-- --help` lists them. A method of your
     own joins a track: offramp-bench run --method mine:fit --trust mine:fit --track exits --task superpixels.

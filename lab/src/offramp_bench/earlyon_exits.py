@@ -1,6 +1,6 @@
 """Measure earlyon 0.3.0, an early-exit toolkit for PyTorch, on the same networks, images and splits as ours.
 
-    python -m offramp_bench.earlyon_exits [--rotation 0] [--images 192] [--repeats 5]
+    python -m offramp_bench.earlyon_exits [--images 192] [--repeats 5]
 
 This needs the package: pip install --no-deps earlyon==0.3.0 (its dependencies are installed). The choices, and their
 reasons:
@@ -8,8 +8,8 @@ reasons:
 * Network: our ResNet-56, its weights untouched, through `custom_ee`. Its own `cifar_resnet_ee` has projections where
   our weights have padding, so "thirds" takes the exits of that preset: after each third, 64 hidden units, its loss
   weights. "late" and "every third block" have exits at better places and at more places, with the defaults of
-  `custom_ee`. In "cascade" and "cascade, late" a ResNet-20 runs first, as in offramp_bench.cascade: its documentation
-  does not mention that, but its hooks allow it.
+  `custom_ee`. In "cascade" and "cascade, late" a ResNet-20 runs first: its documentation does not mention that, but
+  its hooks allow it.
 * Heads: its two-stage trainer with its defaults (20 epochs, Adam, batches of 128), on the train images and views of our
   exits. Its head begins with a mean over the map, so it is trained on cached means: the same numbers.
 * Thresholds: its two calibrators on our tune images, both policies, its default grids; each head's temperature on our
@@ -41,11 +41,9 @@ from earlyon.core import thresholds
 from earlyon.staged import staged_model
 from torch import Tensor
 
-from offramp.features import split_by_id
-from offramp_bench.cifar import PREPROCESSING, cifar10, resnet
+from offramp_bench.cifar import PREPROCESSING, cifar10, resnet, split_test
 from offramp_bench.earlyon_graphs import Graphs
 from offramp_bench.earlyon_heads import SETS, Exits, Loader, cached_model, load_or_train, outcomes, wrap_network
-from offramp_bench.frontier_quality import SIZES
 
 __all__ = ["Point", "full_runs", "pareto_front", "points", "speeds_in_turns", "speedup", "table"]
 
@@ -102,21 +100,20 @@ class Point:
         return Graphs(self.wrapper)
 
 
-def points(names: Sequence[str] = tuple(SETS), *, rotation: int = 0) -> list[Point]:
+def points(names: Sequence[str] = tuple(SETS)) -> list[Point]:
     """Return calibrated operating points, in each set of exits the dearest first.
 
     Args:
         names: Names of sets of exits, in `SETS`.
-        rotation: Number of the split of the test images into tune, calibrate and test, 0 to 4.
     """
-    return [point for name in names for point in _points_of(name, SETS[name], rotation)]
+    return [point for name in names for point in _points_of(name, SETS[name])]
 
 
-def _points_of(name: str, exits: Exits, rotation: int) -> list[Point]:
+def _points_of(name: str, exits: Exits) -> list[Point]:
     wrapper = load_or_train(exits)
     model = cached_model(wrapper, exits)
     rows, labels, ids = outcomes("test", exits.stages)
-    parts = [torch.from_numpy(part) for part in split_by_id(ids, SIZES, seed=0, rotation=rotation * SIZES[0])]
+    parts = [torch.from_numpy(part) for part in split_test(ids)]
     tune, calibrate, test = (Loader(rows[part], labels[part]) for part in parts)
     configs, figures = {}, {}
     for policy in ("confidence", "entropy"):
@@ -231,14 +228,13 @@ def table(operating_points: Sequence[Point], images: Tensor, repeats: int) -> It
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rotation", type=int, default=0, help="which of the five splits")
     options.add_argument("--images", type=int, default=192, help="how many are timed")
     options.add_argument("--repeats", type=int, default=5, help="how often")
     options.add_argument("--exits", nargs="*", choices=SETS, default=list(SETS), help="which sets of exits")
     arguments = options.parse_args()
     torch.set_num_threads(1)
     images = PREPROCESSING(cifar10("test").read(0, arguments.images).inputs)
-    for line in table(points(arguments.exits, rotation=arguments.rotation), images, arguments.repeats):
+    for line in table(points(arguments.exits), images, arguments.repeats):
         print(line, flush=True)
     return 0
 

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from offramp_bench import places
 from offramp_bench.bars import say
-from offramp_bench.cascade import images_cascade
-from offramp_bench.cifar import AUGMENTED, PREPROCESSING, cifar10, resnet, store_of
+from offramp_bench.cifar import AUGMENTED, PREPROCESSING, cifar10, images_cascade, resnet, store_of
 
 __all__ = [
     "SETS",

@@ -63,18 +63,17 @@ def train_rows(task: str, *, seen: bool) -> ArraySource:
     return ArraySource(everything.inputs[rows], everything.labels[rows], name=name, ids=everything.ids[rows])
 
 
-def split_unseen(ids: npt.ArrayLike, rotation: int = 0) -> list[npt.NDArray[np.int64]]:
+def split_unseen(ids: npt.ArrayLike) -> list[npt.NDArray[np.int64]]:
     """Split rows that the encoder has not seen: half of them fit exits, a third tunes points, a sixth calibrates.
 
     Args:
         ids: Ids of the rows.
-        rotation: Rotation of the parts, in sixths of the rows.
 
     Returns:
         Indices of the rows of each part.
     """
     size = len(np.asarray(ids)) // 6
-    return split_by_id(ids, (3 * size, 2 * size, size), seed=0, rotation=rotation * size)
+    return split_by_id(ids, (3 * size, 2 * size, size), seed=0)
 
 
 def minilm(task: str) -> SplitBackbone:

@@ -6,11 +6,10 @@ from functools import partial
 from typing import Literal
 
 from offramp.backbone._backbone import Backbone
-from offramp.backbone._cascading import cascade
 from offramp.features import Source
 from offramp.preprocessing import Preprocessing
 from offramp_bench.backbones import BACKBONES
-from offramp_bench.cifar import cifar10, resnet
+from offramp_bench.cifar import cifar10, images_cascade, resnet
 from offramp_bench.texts import intents, minilm, train_rows
 
 __all__ = ["COMPARED", "FINAL", "LITE0", "TASKS", "Task", "with_resolution"]
@@ -115,7 +114,7 @@ _TASKS_BY_NAME: dict[str, Task] = {
         _resnets(
             "cifar10-cascade",
             "CIFAR-10 by ResNet-20 and, where that is not enough, ResNet-56",
-            lambda: cascade(resnet(20), resnet(56)),
+            images_cascade,
             alone="cifar10",
         ),
         _trained(

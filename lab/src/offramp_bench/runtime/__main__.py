@@ -80,7 +80,7 @@ def efficiencies(name: str, repeats: int) -> dict[str, Any]:
 
 def image_alternatives(repeats: int) -> dict[str, Any]:
     """Measure all alternatives on images."""
-    return {"count": len(held_out_rows(0)), "images": measure_images(alternatives(), repeats=repeats)}
+    return {"count": len(held_out_rows()), "images": measure_images(alternatives(), repeats=repeats)}
 
 
 def bars(parts: dict[str, Any]) -> list[Bar]:

@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,8 +17,10 @@ from offramp.backbone._merging import merge
 from offramp.cost import count_backbone, keep_exits
 from offramp.cost._mul_adds import price
 from offramp.exits import ExitSet, LadderExits
-from offramp.features import BatchSource, StoreSource, split_by_id
+from offramp.features import BatchSource, StoreSource
 from offramp.features._batch import StageView
+from offramp.features._store import Store
+from offramp.methods._settings import DEFAULT
 from offramp.model import fit_features
 from offramp.model._loading import load
 from offramp.model._model import EarlyExitModel
@@ -27,11 +30,17 @@ from offramp.pooling import POOLINGS, Pooling
 from offramp_bench import places
 from offramp_bench.backbones.t2t_vit import T2TViT
 from offramp_bench.bars import say
-from offramp_bench.cascade import TEXT, images_cascade, images_sources, text_sources
-from offramp_bench.cifar import PREPROCESSING, cifar10, resnet, resnet_store, store_of
-from offramp_bench.few_exits import ENDS, fit_few
-from offramp_bench.frontier_quality import SIZES, rotation_splits
-from offramp_bench.texts import intents, minilm
+from offramp_bench.cifar import (
+    AUGMENTED,
+    PREPROCESSING,
+    cifar10,
+    images_cascade,
+    resnet,
+    resnet_store,
+    split_test,
+    store_of,
+)
+from offramp_bench.texts import intents, minilm, split_unseen
 
 __all__ = [
     "CACHE",
@@ -54,8 +63,14 @@ CACHE = places.CACHE / "runtime"
 RESNET_ENDS = (8, 17, 26)
 """Stages of ResNet-56 with an exit: the ends of its thirds, where the size of the maps changes."""
 
+CASCADE_ENDS = (8, 17, 26, 35)
+"""Stages of the cascade with an exit: the end of ResNet-20, and of each third of ResNet-56."""
+
 TEXT_ENDS = (0, 1, 6)
 """Stages of MiniLM with an exit: its embeddings, which cost almost nothing, its first layer and its last."""
+
+TEXT_SETTINGS = replace(DEFAULT, ladder_width=256, dropout=0.3, batch_size=256)
+"""The default, wider: Banking77 has 77 classes, and the vectors of MiniLM have 1,152 numbers."""
 
 
 @dataclass(frozen=True)
@@ -80,36 +95,64 @@ def resnet_frontier() -> EarlyExitModel:
     backbone = resnet(56)
 
     def fit() -> EarlyExitModel:
-        train = StoreSource(resnet_store(56, "train", "grid", augmented=True), pooling="grid", views="all")
-        views = [StageView(source, RESNET_ENDS) for source in (train, *rotation_splits("grid", 0)[:2])]
+        train, test = resnet_store(56, "train", "grid", augmented=True), resnet_store(56, "test", "grid")
+        views = _image_views(train, test, "grid", RESNET_ENDS)
         return fit_features(merge(backbone, RESNET_ENDS), *views, example=_image(), pooling="grid")
 
     return _load_or_fit("resnet56-thirds", merge(backbone, RESNET_ENDS), fit)
 
 
 @cache
-def cascade_frontier(rotation: int = 0) -> EarlyExitModel:
-    """Return the cascade of ResNet-20 and ResNet-56 with four exits, as offramp_bench.few_exits fits it."""
-    return _load_or_fit(f"cascade-{rotation}", merge(images_cascade(), ENDS), lambda: fit_few(rotation)[0])
+def cascade_frontier() -> EarlyExitModel:
+    """Return the cascade of ResNet-20 and ResNet-56 with four exits."""
+    backbone = merge(images_cascade(), CASCADE_ENDS)
+
+    def fit() -> EarlyExitModel:
+        train = store_of("resnet20-resnet56-train", images_cascade(), cifar10("train"), PREPROCESSING, AUGMENTED)
+        views = _image_views(train, _cascade_test(), "auto", CASCADE_ENDS)
+        return fit_features(backbone, *views, example=_image(), preprocessing=PREPROCESSING, pooling="auto")
+
+    return _load_or_fit("cascade-0", backbone, fit)
 
 
 @cache
-def text_frontier(task: str = "banking77") -> EarlyExitModel:
-    """Return MiniLM with three exits, fitted on the first rotation of offramp_bench.cascade."""
-    backbone = minilm(task)
+def text_frontier() -> EarlyExitModel:
+    """Return MiniLM with three exits on Banking77.
+
+    They are fitted on the rows that the encoder was tuned on and on half of the other train rows; the rest of these
+    tunes and calibrates.
+    """
+    backbone = minilm("banking77")
 
     def fit() -> EarlyExitModel:
-        *sources, _ = (StageView(source, TEXT_ENDS) for source in text_sources(task, backbone, 0))
-        example = backbone.prepare(backbone.preprocessing(intents(task, "train").read(0, 1).inputs))
-        return fit_features(merge(backbone, TEXT_ENDS), *sources, example=example, settings=TEXT, pooling="auto")
+        texts = intents("banking77", "train")
+        store = store_of("minilm-banking77-train", backbone, texts, backbone.preprocessing)
+        rows = np.arange(store.num_rows)
+        unseen = rows[rows % 3 == 2]
+        more, tune, calibrate = (unseen[part] for part in split_unseen(store.ids()[unseen]))
+        parts = (np.sort(np.concatenate([rows[rows % 3 != 2], more])), tune, calibrate)
+        sources = [StageView(StoreSource(store, pooling="auto", rows=part), TEXT_ENDS) for part in parts]
+        example = backbone.prepare(backbone.preprocessing(texts.read(0, 1).inputs))
+        merged = merge(backbone, TEXT_ENDS)
+        return fit_features(merged, *sources, example=example, settings=TEXT_SETTINGS, pooling="auto")
 
-    return _load_or_fit(f"minilm-{task}-first", merge(backbone, TEXT_ENDS), fit)
+    return _load_or_fit("minilm-banking77-first", merge(backbone, TEXT_ENDS), fit)
 
 
-def held_out_rows(rotation: int = 0) -> Any:
-    """Return the rows of CIFAR-10's test images on which nothing of a rotation was fitted."""
-    store = store_of("resnet20-resnet56-test", images_cascade(), cifar10("test"), PREPROCESSING)
-    return split_by_id(store.ids(), SIZES, seed=0, rotation=rotation * SIZES[0])[2]
+def held_out_rows() -> npt.NDArray[np.int64]:
+    """Return the rows of CIFAR-10's test images on which nothing was fitted."""
+    return split_test(_cascade_test().ids())[2]
+
+
+def _cascade_test() -> Store:
+    return store_of("resnet20-resnet56-test", images_cascade(), cifar10("test"), PREPROCESSING)
+
+
+def _image_views(train: Store, test: Store, pooling: str, stages: Sequence[int]) -> list[StageView]:
+    """Return features after some stages: both views to fit on, and test images to tune and to calibrate."""
+    held_out = [StoreSource(test, pooling=pooling, rows=part) for part in split_test(test.ids())[:2]]
+    sources = [StoreSource(train, pooling=pooling, views="all"), *held_out]
+    return [StageView(source, stages) for source in sources]
 
 
 def _image() -> Tensor:
@@ -161,7 +204,7 @@ def resnet56() -> TimedNetwork:
 
 def resnet_cascade() -> TimedNetwork:
     """Return the cascade of ResNet-20 and ResNet-56."""
-    test = StageView(images_sources(images_cascade(), 0)[-1], ENDS)
+    test = StageView(StoreSource(_cascade_test(), pooling="auto", rows=held_out_rows()), CASCADE_ENDS)
     return _at_costs("cascade", cascade_frontier(), test, lambda start, stop: all_images()[start:stop])
 
 

@@ -27,8 +27,7 @@ from offramp.scale import predict_files
 from offramp.scale._workers import open_workers
 from offramp_bench import places
 from offramp_bench.bars import Bar, say
-from offramp_bench.cascade import images_cascade
-from offramp_bench.cifar import PREPROCESSING, cifar10
+from offramp_bench.cifar import PREPROCESSING, cifar10, images_cascade
 from offramp_bench.runtime.timing import ratio
 
 __all__ = ["inference", "small_model"]

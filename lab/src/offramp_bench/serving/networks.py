@@ -12,12 +12,11 @@ import torch
 
 from offramp.backbone import Cascade
 from offramp.cost import count_backbone
-from offramp.features import ArraySource, split_by_id
+from offramp.features import ArraySource
 from offramp.model._backend_times import make_full_network
 from offramp.model._model import EarlyExitModel
 from offramp.runtime.onnx._backend import OnnxBackend, open_graphs
-from offramp_bench.cifar import cifar10
-from offramp_bench.frontier_quality import SIZES
+from offramp_bench.cifar import cifar10, split_test
 from offramp_bench.runtime.networks import cascade_frontier, text_frontier
 from offramp_bench.texts import intents, split_unseen, train_rows
 
@@ -49,7 +48,7 @@ def read_all(source: ArraySource) -> tuple[Any, np.ndarray]:
 def _images(*parts: int) -> ArraySource:
     """Return images of CIFAR-10's test set: parts 0 and 1 choose points, 2 is held out."""
     whole = cifar10("test").read(0, 10_000)
-    split = split_by_id(whole.ids, SIZES, seed=0, rotation=0)
+    split = split_test(whole.ids)
     rows = np.sort(np.concatenate([split[part] for part in parts]))
     return ArraySource(whole.inputs[rows], whole.labels[rows], name="cifar10/test", ids=whole.ids[rows])
 
