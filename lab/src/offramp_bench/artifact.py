@@ -463,7 +463,7 @@ KINDS: dict[str, Callable[[Files, random.Random], Files]] = {
     "tensors of another type": change_types,
     "tensors with NaN": insert_nan,
     "sizes that nothing has": forge_sizes,
-    "somebody's code": insert_code,
+    "third-party code": insert_code,
     "files missing or more": remove_or_add_file,
 }
 

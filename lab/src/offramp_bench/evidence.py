@@ -190,7 +190,7 @@ Extraction itself is one pass for each view, and is not in these figures (the de
 
 ## Saved frontiers: `offramp_bench.artifact`
 Whatever is in the folder, `offramp.load` refuses it by name or gives the same answers, and touches nothing else. Where
-answers stay identical, what was changed is not used to answer (provenance, a field or a file nobody knows).
+answers stay identical, what was changed is not used to answer (provenance, an unknown field or file).
 
 {artifacts}
 

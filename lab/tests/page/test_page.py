@@ -32,7 +32,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_where_the_default_is_behind_comes_before_the_pictures(page: str) -> None:
     text = text_of(page)
-    assert text.index("The default is behind somebody beyond the interval on 1 of 4") < text.index("relative cost")
+    assert text.index("The default is behind another contestant beyond the interval on 1 of 4") < text.index(
+        "relative cost"
+    )
     assert "behind entropy at cost at 0 points lost by -0.020 (-0.025 to -0.015), and 6 more." in text
 
 
@@ -75,7 +77,9 @@ def test_a_figure_that_is_left_out(tmp_path: Path) -> None:
     for leads in content["leads"].values():
         for found in leads.values():
             del found[FIGURES[3]]
-    assert f"Left out for all, below somebody's first exit: {FIGURES[3]}." in text_of(written(write(tmp_path, content)))
+    assert f"Left out for all, below a contestant's first exit: {FIGURES[3]}." in text_of(
+        written(write(tmp_path, content))
+    )
 
 
 def test_a_default_without_rivals_and_without_a_curve(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ _OTHERS: tuple[_Style, ...] = (
     ("grey", (), "X"),
     ("muted", (9, 3), "P"),
 )
-"""Styles of the rest, in this order, then those of roles that nobody has."""
+"""Styles of the rest, in this order, then those of roles that no contestant has."""
 
 
 @dataclass(frozen=True)

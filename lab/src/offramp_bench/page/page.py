@@ -59,10 +59,10 @@ def _verdict(results: Results) -> str:
     """Return where the default is behind, first and plainly."""
     behind = list(shortfalls(results))
     first = (
-        f"The default is behind somebody beyond the interval on {len(behind)} of "
+        f"The default is behind another contestant beyond the interval on {len(behind)} of "
         f"{sum(len(task.footings) for task in results.tasks)} comparisons, one per task and footing."
         if behind
-        else "On no task measured so far is the default behind anybody beyond the interval."
+        else "On no task measured so far is the default behind any contestant beyond the interval."
     )
     parts = [f'<p class="verdict">{prose(first)}</p>', _list(headline(results))]
     parts.append(_fold("Where it is behind, and by how much", behind))

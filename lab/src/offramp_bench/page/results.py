@@ -57,7 +57,7 @@ class Contestant:
     kind: str
     """"paper", "rival", "ablation", or "variant" for a variant of the default."""
     figures: Mapping[str, float]
-    """The yardstick's figures, means over seeds; a figure that somebody does not reach is left out for all."""
+    """The yardstick's figures, means over seeds; a figure that one contestant does not reach is left out for all."""
     curve: tuple[tuple[float, float], ...]
     """Relative costs and accuracies, means over seeds, in ascending order of cost."""
     parameters: int

@@ -24,11 +24,11 @@ __all__ = [
 Standing = Literal["ahead", "level", "behind"]
 
 SIMPLE = ("threshold", "entropy", "margin")
-"""Policies that anybody writes in one line."""
+"""Policies of one line of code."""
 
 
 def rivals(footing: Footing) -> list[Contestant]:
-    """Return everybody but the default and, where training is compared, its own variants."""
+    """Return all contestants but the default and, where training is compared, its own variants."""
     return [
         contestant
         for contestant in footing.contestants
@@ -91,7 +91,7 @@ def figure_text(contestant: Contestant, figure: str) -> str:
 
 
 def shortfalls(results: Results) -> Iterator[str]:
-    """Yield where the default is behind somebody beyond the interval, one sentence per task and footing."""
+    """Yield where the default is behind another contestant beyond the interval, one sentence per task and footing."""
     for task, footing in _every_footing(results):
         leads = [
             (name, lead)

@@ -13,8 +13,8 @@ SECTION = """## Every rival: `offramp_bench.tracks`
 Every method trains exits on the same samples of the same frozen networks with the same tuning budget; its operating
 points are chosen on the tune split and measured on test. Below are the costs at half a point lost, as shares of the
 full network's, and the default's lead over the cheapest rival with its simultaneous 95 % interval over five seeds and
-test samples. *Behind* is behind anybody at any of seven figures, *ahead* is ahead of every rival at half a point lost,
-both beyond the interval. All contestants, all figures and the claims of the paper are on one page:
+test samples. *Behind* is behind a contestant at any of seven figures, *ahead* is ahead of every rival at half a point
+lost, both beyond the interval. All contestants, all figures and the claims of the paper are on one page:
 `offramp-bench page`. Exits that would take more than 2 % of the network's Mul-Adds stand after every second, third or
 later stage. Earlier comparisons have looked at the test samples of the nine tasks already; the final test, on which
 nothing was chosen, is AG News and SST-2.
@@ -46,7 +46,7 @@ def section(results: Results) -> str:
 
 
 def describe_shortfalls(results: Results) -> str:
-    """Say where the default is behind anybody; tasks with fewer than five seeds do not count.
+    """Say where the default is behind a contestant; tasks with fewer than five seeds do not count.
 
     Args:
         results: The committed results.
@@ -57,7 +57,7 @@ def describe_shortfalls(results: Results) -> str:
         return "\n".join(["The default is behind here:", "", *behind])
     if not complete_results.tasks:
         return "No task is measured with five seeds yet."
-    return "On none of these tasks is the default behind anybody beyond the interval."
+    return "On none of these tasks is the default behind any contestant beyond the interval."
 
 
 def _complete(results: Results) -> Results:

@@ -70,8 +70,8 @@ def efficiency(
     """
     backbone = network.backbone
     batches = [network.inputs(start, start + batch_size) for start in range(0, count, batch_size)]
-    nobody = replace(network.points[0], parameters={"threshold": torch.tensor(2.0)})
-    points = {f"at {cost}": point for cost, point in zip(COSTS, network.points, strict=True)} | {"nobody": nobody}
+    no_exit = replace(network.points[0], parameters={"threshold": torch.tensor(2.0)})
+    points = {f"at {cost}": point for cost, point in zip(COSTS, network.points, strict=True)} | {"all stages": no_exit}
     engines = {
         name: Engine(backbone, network.pooling, network.exits, [point], backend=backend)
         for name, point in points.items()
@@ -101,7 +101,7 @@ def efficiency(
         )  # batch x stage
         ideal = (stages * reached).sum(2) * scale
         by_mul_adds = full_times * (reached @ network.shares.numpy())
-        if name == "nobody":
+        if name == "all stages":
             rows["passing all exits"] = {kind: value - 1 for kind, value in ratio(times[name], ideal).items()}
             continue
         rows[name] = {

@@ -46,7 +46,7 @@ By features kept in half precision, as stores are by default: {flipped}.
 engine's. Stage times are the full network's at the same batch size, scaled to add up to the whole network's own time.
 It may exceed 1: smaller batches can be faster a sample, and the engine drops padding of texts. Against Mul-Adds: the
 full network's time by the Mul-Adds of the stages that samples need. Speed: over the full network; of the cascade, over
-ResNet-56. "Passing": what exits cost somebody who passes them all. Thresholds are those that cost nearest to what
+ResNet-56. "Passing": what exits cost a sample that leaves at none. Thresholds are those that cost nearest to what
 stands above the column, on test samples; what they answer does not matter here. T2T-ViT-14 at 256, three repeats, was
 timed beside other work; two repeats on a quiet machine read .96, .93 and .96 in float32.
 

@@ -31,7 +31,7 @@ workers; the bytes are what a worker is sent of it for 1,000 rows.
 
 {rows_grow}
 
-**Forecasts.** Constants from {base:,} rows and one worker; CPU time of driver and workers foretold and measured:
+**Forecasts.** Constants from {base:,} rows and one worker; CPU time of driver and workers predicted and measured:
 
 {forecasts}
 
@@ -142,16 +142,16 @@ def _rows(figures: dict[str, Any]) -> list[str]:
 
 
 def _faults(faults: dict[str, Any]) -> list[str]:
-    lines = ["| fault | what is said | files that differ in the end |", "|---|---|---|"]
+    lines = ["| fault | message | files that differ in the end |", "|---|---|---|"]
     for name, fault in faults.items():
-        lines.append(f"| {name} | {fault['told'].replace('|', '/')} | {fault['files_that_differ']} |")
+        lines.append(f"| {name} | {fault['message'].replace('|', '/')} | {fault['files_that_differ']} |")
     return lines
 
 
 def _forecasts(rows: list[dict[str, Any]]) -> list[str]:
-    lines = ["| rows | workers | foretold, s | measured, s | off by |", "|---|---|---|---|---|"]
+    lines = ["| rows | workers | predicted, s | measured, s | off by |", "|---|---|---|---|---|"]
     for row in rows:
-        forecast_s = row["foretold worker CPU s"] + row["foretold driver CPU s"]
+        forecast_s = row["predicted worker CPU s"] + row["predicted driver CPU s"]
         actual_s = row["worker CPU s"] + row["driver CPU s"]
         lines.append(
             f"| {row['rows']:,} | {row['workers']} | {forecast_s:.1f} | {actual_s:.1f} | {100 * row['off']:+.1f} % |"

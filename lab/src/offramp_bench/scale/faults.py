@@ -48,10 +48,14 @@ def faults(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
             place.mkdir()
             message, patterns, differing = fault(place, hashes(alone))
             say(f"  {name}: {message}")
-            missed = [pattern for pattern in patterns if not re.search(pattern, message)]
-            figures[name] = {"told": message.replace(folder, "..."), "not_said": missed, "files_that_differ": differing}
-            bars.append(Bar(f"{name}: of the file and what to do, not said", float(len(missed)), 0))
-            bars.append(Bar(f"{name}: files that differ once it is mended", float(differing), 0))
+            missing = [pattern for pattern in patterns if not re.search(pattern, message)]
+            figures[name] = {
+                "message": message.replace(folder, "..."),
+                "missing_in_message": missing,
+                "files_that_differ": differing,
+            }
+            bars.append(Bar(f"{name}: missing in the message, of the file and what to do", float(len(missing)), 0))
+            bars.append(Bar(f"{name}: files that differ after the repair", float(differing), 0))
     return figures, bars
 
 

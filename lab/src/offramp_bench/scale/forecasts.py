@@ -87,11 +87,11 @@ def forecasts(*, small: bool) -> tuple[dict[str, Any], list[Bar]]:
         total = expected.worker_cpu_s + expected.driver_cpu_s
         off = (measured["worker CPU s"] + measured["driver CPU s"]) / total - 1
         expected_parts = {
-            "foretold worker CPU s": expected.worker_cpu_s,
-            "foretold driver CPU s": expected.driver_cpu_s,
+            "predicted worker CPU s": expected.worker_cpu_s,
+            "predicted driver CPU s": expected.driver_cpu_s,
         }
         figures["checked"].append({"rows": rows, "workers": workers, **expected_parts, **measured, "off": off})
-        say(f"{rows} rows, {workers} workers: {total:.1f} s of CPU foretold, off by {off:+.1%}")
+        say(f"{rows} rows, {workers} workers: {total:.1f} s of CPU predicted, off by {off:+.1%}")
         bars.append(
             Bar(f"{rows:,} rows on {workers} workers: CPU time off by", abs(off), SMALL_ALLOWED if small else ALLOWED)
         )

@@ -318,7 +318,7 @@ class Footing:
         return paying_exits(self.tune, self.temperatures, self.best, self.costs["threshold"], needed=exits_read)[0]
 
     def points(self, policy: str) -> list[OperatingPoint]:
-        """Return the points of a policy that somebody would choose on tune, in ascending order of cost."""
+        """Return the points of a policy that are chosen on tune, in ascending order of cost."""
         all_exits = tuple(range(self.tune.predictions.shape[-1]))
         if policy == ONE_EXIT:
             return self._one_exit_for_all(all_exits)
@@ -328,7 +328,7 @@ class Footing:
             view = tuning_of(
                 self.fitted, self.tune, self.temperatures, costs, classifier=best, active=active, seed=self.seed
             )
-            # Everybody leaves at the first exit, and nobody leaves early: both can be had without any policy. They come
+            # All samples leave at the first exit, or none leaves early: both can be had without any policy. They come
             # first, as of points alike on tune the first is kept, and only these are sure to be the same on test.
             candidates += [
                 OperatingPoint("threshold", {"threshold": torch.tensor(level)}, active, self.temperatures[best], best)

@@ -1,4 +1,4 @@
-"""The operating points that somebody would choose on the tune split."""
+"""Choice of operating points on the tune split."""
 
 from collections.abc import Sequence
 
