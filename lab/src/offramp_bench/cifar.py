@@ -137,18 +137,17 @@ def images_cascade() -> Cascade:
     return cascade(resnet(20), resnet(56))
 
 
-def resnet_store(layers: int, split: str, pooling: str, *, augmented: bool = False) -> Store:
-    """Return the features of a split under `lab/.cache`, extracted on first use: one pass of the network per view.
+def resnet_store(split: str, pooling: str, *, augmented: bool = False) -> Store:
+    """Return ResNet-56's features of a split under `lab/.cache`, extracted on first use: one pass per view.
 
     Args:
-        layers: Number of layers of the ResNet.
         split: "train" or "test".
         pooling: Name of a pooling.
         augmented: True to add a second view, shifted and mirrored.
     """
-    name = f"resnet{layers}-{split}-{pooling}" + ("-augmented" if augmented else "")
+    name = f"resnet56-{split}-{pooling}" + ("-augmented" if augmented else "")
     views = (PREPROCESSING, AUGMENTED) if augmented else (PREPROCESSING,)
-    return store_of(name, resnet(layers), cifar10(split), *views, pooling=pooling)
+    return store_of(name, resnet(56), cifar10(split), *views, pooling=pooling)
 
 
 def store_of(name: str, backbone: Backbone, source: Source, *views: Preprocessing, pooling: str = "auto") -> Store:

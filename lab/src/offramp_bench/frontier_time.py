@@ -30,7 +30,7 @@ SHARE = 9
 BATCH = 250
 
 COSTS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-"""Costs at which points are measured."""
+"""Requested relative costs of the measured points."""
 
 # Without weight decay, which is too strong for raw channel means; all alternating epochs are run.
 PAPER_16 = replace(PAPER, weight_decay=0.0, patience=PAPER.epochs)
@@ -67,7 +67,7 @@ def seconds(work: Callable[[], object]) -> float:
 def fit_and_evaluate(settings: JointSettings, pooling: str) -> None:
     """Fit exits on the store on disk, and measure points on test."""
     augmented = settings.exits == "ladder"
-    train, held_out = resnet_store(56, "train", pooling, augmented=augmented), resnet_store(56, "test", pooling)
+    train, held_out = resnet_store("train", pooling, augmented=augmented), resnet_store("test", pooling)
     fit = StoreSource(train, pooling=pooling, rows=np.arange(ROWS), views="all" if augmented else "first")
     parts = split_test(held_out.ids())
     tune, calibrate, test = (StoreSource(held_out, pooling=pooling, rows=part) for part in parts)
@@ -91,8 +91,8 @@ def main() -> int:
     options.add_argument("--repeats", type=int, default=3, help="how often everything is timed")
     arguments = options.parse_args()
     for split, pooling, augmented in (("test", "mean", False), ("test", "grid", False), ("train", "mean", False)):
-        resnet_store(56, split, pooling, augmented=augmented)  # extracted now, if necessary, not while fits are timed
-    resnet_store(56, "train", "grid", augmented=True)
+        resnet_store(split, pooling, augmented=augmented)  # extracted now, if necessary, not while fits are timed
+    resnet_store("train", "grid", augmented=True)
     full = full_pass()
     full()  # warm up
     passes: dict[str, list[float]] = {name: [] for name in CONFIGURATIONS}

@@ -35,7 +35,8 @@ def test_where_the_default_is_behind_comes_before_the_pictures(page: str) -> Non
     assert text.index("The default is behind another contestant beyond the interval on 1 of 4") < text.index(
         "relative cost"
     )
-    assert "behind entropy at cost at 0 points lost by -0.020 (-0.025 to -0.015), and 6 more." in text
+    better = '"entropy" is better in cost at 0 points lost, by 0.020 of the cost (0.015 to 0.025)'
+    assert f"{better}, and in 6 more comparisons." in text
 
 
 def test_each_track_has_a_picture_with_a_legend(page: str) -> None:
@@ -77,7 +78,7 @@ def test_a_figure_that_is_left_out(tmp_path: Path) -> None:
     for leads in content["leads"].values():
         for found in leads.values():
             del found[FIGURES[3]]
-    assert f"Left out for all, below a contestant's first exit: {FIGURES[3]}." in text_of(
+    assert f"Not shown, because one contestant's first exit already costs more: {FIGURES[3]}." in text_of(
         written(write(tmp_path, content))
     )
 

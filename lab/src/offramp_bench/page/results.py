@@ -21,10 +21,11 @@ __all__ = [
 ]
 
 TRACKS = {
-    "policy": "The same trained exits for everyone; compared is who leaves when.",
-    "exits": "The same features for everyone, and exits of at most 2 % of the network's Mul-Adds; compared is how "
-    "they are trained.",
-    "open": "Anything goes, cascades of networks included, against every smaller network that exists for the task.",
+    "policy": "All contestants use the same trained exits; only the rule by which samples leave differs.",
+    "exits": "All contestants use the same features, and exits of at most 2 % of the network's Mul-Adds; only their "
+    "training differs.",
+    "open": "Every way to save compute is allowed, cascades included; the rivals are the smaller networks that exist "
+    "for the task.",
 }
 """Subject of each track."""
 

@@ -103,9 +103,10 @@ def shortfalls(results: Results) -> Iterator[str]:
             # The clearest one: costs and accuracies are compared in widths of their intervals.
             name, lead = min(leads, key=lambda row: row[1].lead / (row[1].high - row[1].lead or 1))
             label = next(contestant.label for contestant in footing.contestants if contestant.name == name)
-            more = f", and {len(leads) - 1} more" if len(leads) > 1 else ""
+            others = len(leads) - 1
+            more = f", and in {others} more comparison{'s' * (others != 1)}" if others else ""
             comparison = f"{task.title}, {footing.track} track, {footing.title}"
-            yield f"{comparison}: behind {label} at {lead.figure} by {lead_text(lead)}{more}."
+            yield f'{comparison}: "{label}" is better in {lead.figure}, by {_shortfall_text(lead)}{more}.'
 
 
 def near_misses(results: Results) -> Iterator[str]:
@@ -158,6 +159,14 @@ def _every_footing(results: Results) -> Iterator[tuple[Task, Footing]]:
     for task in results.tasks:
         for footing in task.footings:
             yield task, footing
+
+
+def _shortfall_text(lead: Lead) -> str:
+    """Format by how much the default is behind, with the interval: shares of the cost, or points of accuracy."""
+    unit = "of the cost" if is_cost(lead.figure) else "points"
+    scale, digits = (1, 3) if is_cost(lead.figure) else (100, 2)
+    amount, least, most = (f"{-scale * value:.{digits}f}" for value in (lead.lead, lead.high, lead.low))
+    return f"{amount} {unit} ({least} to {most})"
 
 
 def _format_signed(figure: str, value: float) -> str:

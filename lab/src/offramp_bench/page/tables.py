@@ -80,7 +80,7 @@ def contestants(task: Task, footing: Footing) -> str:
         figure for figure in FIGURES if all(figure not in contestant.figures for contestant in footing.contestants)
     ]
     if missing_figures:
-        about += f" Left out for all, below a contestant's first exit: {', '.join(missing_figures)}."
+        about += f" Not shown, because one contestant's first exit already costs more: {', '.join(missing_figures)}."
     return "\n".join(
         [
             f"<details><summary>{prose(task.title)}: {prose(describe_first(footing))}</summary>",

@@ -20,7 +20,7 @@ again.
 
 {losses}
 
-**Faults.** What was said, and whether the same call goes on once it is mended:
+**Faults.** The error message, and whether the same call continues after the repair:
 
 {faults}
 

@@ -54,7 +54,7 @@ def faults(*, small: bool = False) -> tuple[dict[str, Any], list[Bar]]:
                 "missing_in_message": missing,
                 "files_that_differ": differing,
             }
-            bars.append(Bar(f"{name}: missing in the message, of the file and what to do", float(len(missing)), 0))
+            bars.append(Bar(f"{name}: parts missing from the message (the file, what to do)", float(len(missing)), 0))
             bars.append(Bar(f"{name}: files that differ after the repair", float(differing), 0))
     return figures, bars
 
