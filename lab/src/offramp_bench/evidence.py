@@ -24,7 +24,6 @@ from offramp_bench.places import RESULTS, ROOT
 from offramp_bench.runtime import evidence as runtime
 from offramp_bench.scale import efficientnet, large
 from offramp_bench.scale import evidence as scale
-from offramp_bench.tracks.results import BEGUN
 from offramp_bench.tracks.results import read_results as read_tracks
 
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -252,8 +251,8 @@ def with_claims(overview: str) -> str:
 
 
 def _complete_tasks() -> dict[str, Any]:
-    """Return the results of all tasks that have every seed, those without rivals among them."""
-    return headline.complete(read_tracks(BEGUN) | read_tracks())
+    """Return the results of all tasks that have every seed."""
+    return headline.complete(read_tracks())
 
 
 def _three_numbers() -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from offramp_bench.paper.tasks import TASKS
 from offramp_bench.tracks.contestants import CASCADE, OTHER_NETWORKS, contestants_of
-from offramp_bench.tracks.results import BEGUN, RESULTS, read_results, stamp
+from offramp_bench.tracks.results import RESULTS, read_results, stamp
 from tests.cases import each
 
 MEASURED = sorted(path.stem for path in RESULTS.glob("*.json"))
@@ -36,11 +36,3 @@ def test_figures_are_shares(name: str) -> None:
         assert row["training"] in OTHER_NETWORKS or set(row["figures"]) == set(found["figures"])
         assert all(0 <= value <= 1 for value in row["figures"].values())
         assert row["curve"][-1] == pytest.approx([1, found["full accuracy"]], abs=1e-4)
-
-
-def test_tasks_that_are_begun_are_up_to_date() -> None:
-    for name, found in read_results(BEGUN).items():
-        assert name not in MEASURED, "it is complete: remove what was begun"
-        assert found["measured with"] == stamp(name)
-        assert found["seeds"] == [0, 1, 2, 3, 4]
-        assert set(found["contestants"]) < set(contestants_of(name))

@@ -33,7 +33,6 @@ from offramp_bench.tracks.tuning import EPOCHS, SHORT, VARIANTS
 from offramp_bench.tracks.yardstick import FIGURES, Curve, Range, cost_of, figures_of
 
 __all__ = [
-    "BEGUN",
     "RESULTS",
     "assemble",
     "describe_contestant",
@@ -45,9 +44,6 @@ __all__ = [
 
 RESULTS = places.RESULTS / "tracks"
 """Folder of committed results, one file per task."""
-
-BEGUN = places.RESULTS / "begun"
-"""Folder of results of tasks on which a threshold, the default and the cut network were run, but not yet all rivals."""
 
 START_SHARE = 0.8
 """The mean accuracy begins where a threshold on the paper's exits has this share of the full network's accuracy, or at
