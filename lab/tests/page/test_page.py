@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,14 @@ def test_lines_of_more_tasks_come_before_stronger_ones_of_one_task() -> None:
     footings = [(parsed, parsed.footings[1]) for parsed in map(parse_task, both)]
     names = [line.name for line in choose_lines(footings)]
     assert names.index("everywhere") < names.index("on one task")
+
+
+def test_each_training_has_one_line_unless_policies_are_compared() -> None:
+    parsed = parse_task(task())
+    for track, drawn in (("policy", True), ("exits", False), ("open", False)):
+        footing = replace(parsed.footings[1], track=track)
+        names = [line.name for line in choose_lines([(parsed, footing)])]
+        assert ("ladder, optimal stopping" in names) == drawn
 
 
 def test_a_colour_means_the_same_in_every_picture() -> None:

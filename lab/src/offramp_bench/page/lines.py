@@ -54,7 +54,7 @@ def choose_lines(footings: Sequence[tuple[Task, Footing]]) -> list[Line]:
 
     Contestants of more tasks come first, because a line in one panel cannot be compared across tasks. Among these, the
     strongest come first: those with the largest mean accuracy relative to the default's, a mean over the tasks. Of
-    contestants that share their exits, only the best is drawn where training is compared.
+    contestants with the same training, only the best is drawn where policies are not compared.
 
     Args:
         footings: The same footing on several tasks.
@@ -73,7 +73,7 @@ def choose_lines(footings: Sequence[tuple[Task, Footing]]) -> list[Line]:
     ]
     names += sorted(fixed_names, key=lambda name: contestants[name].policy != "gates")
     for name in sorted(distances, key=lambda name: (-len(distances[name]), fmean(distances[name]))):
-        is_drawn = footing.track == "exits" and contestants[name].training in {
+        is_drawn = footing.track != "policy" and contestants[name].training in {
             contestants[other].training for other in names
         }
         if name not in names and not is_drawn:
