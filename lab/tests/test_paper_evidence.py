@@ -12,7 +12,7 @@ def test_tasks_with_five_seeds_are_shown() -> None:
     assert "| NCI1, graph network | 85.0 % | 0.60 | 0.58 entropy | -0.020 (-0.025 to -0.015) | behind |" in text
     assert "The default is behind here:\n\n* NCI1, graph network, policy track" in text
     assert "| CIFAR-10" not in text
-    assert "Not compared with all contestants yet: CIFAR-10, ResNet-56;" in text
+    assert "Not measured yet: CIFAR-10, ResNet-56;" in text
     assert "Open track: not measured yet." in text
 
 

@@ -20,10 +20,12 @@ from offramp_bench.marks import replace_marked
 from offramp_bench.page import read_results
 from offramp_bench.page.panels import draw_track
 from offramp_bench.paper import evidence as paper
+from offramp_bench.paper.tasks import COMPARED
 from offramp_bench.places import RESULTS, ROOT
 from offramp_bench.runtime import evidence as runtime
 from offramp_bench.scale import efficientnet, large
 from offramp_bench.scale import evidence as scale
+from offramp_bench.tracks.bars import bars as bars_of_tracks
 from offramp_bench.tracks.results import read_results as read_tracks
 
 EVIDENCE = ROOT / "docs" / "evidence"
@@ -52,6 +54,15 @@ def bars(figures: dict[str, Any]) -> list[str]:
             f"| {bar['name']} | {bar['figure']:.3f} | {bar['at_most']:g} | {'held' if bar['held'] else '**missed**'} |"
         )
     return rows
+
+
+def track_bars() -> list[str]:
+    """Return the missed bars of the tracks as a table, and the number of those that hold."""
+    all_bars = bars_of_tracks(read_tracks(), COMPARED)
+    rows = ["| missed on the tracks | measured | at most |", "|---|---|---|"]
+    rows += [f"| {bar.name} | {bar.figure:g} | {bar.at_most:g} |" for bar in all_bars if not bar.held]
+    held = sum(bar.held for bar in all_bars)
+    return [*rows, "", f"{held} of {len(all_bars)} bars hold."]
 
 
 def times(figures: dict[str, Any]) -> list[str]:
@@ -170,6 +181,9 @@ from raw texts, "Whether time is saved". There they were fitted by the default o
 distilled and read up to 2,048 means per stage, and gates were trained.
 
 {paper}
+
+{track_bars}
+
 {guarantees}
 {runtime}
 {scale}
@@ -223,6 +237,7 @@ def page() -> str:
     return PAGE.format(
         runtime=runtime.section(figures["runtime"], bars(figures["runtime"])),
         paper=paper.section(read_results(RESULTS)),
+        track_bars="\n".join(track_bars()),
         guarantees=guarantees.section(figures["guarantees"]),
         scale=scale.section(figures["scale"], bars(figures["scale"])),
         times="\n".join(times(figures["frontier_time"])),

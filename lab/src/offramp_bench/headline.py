@@ -84,9 +84,16 @@ def alternatives(tasks: Mapping[str, Any], clock: Mapping[str, Any]) -> str:
         if CASCADE in task["contestants"]:  # of CIFAR-10 alone
             cost = f"{100 * _cost(task, (CASCADE,)):.0f} %"
             rows.append(f"| {TITLES[name]} with ResNet-20 in front | {cost} | \N{EN DASH} | \N{EN DASH} |")
+    nothing_lost = {name: float(task["contestants"][SHIPPED]["figures"][FIGURES[0]]) for name, task in tasks.items()}
+    least, most = min(nothing_lost, key=nothing_lost.__getitem__), max(nothing_lost, key=nothing_lost.__getitem__)
+    rows += [
+        "",
+        f"To lose nothing, `offramp.fit` needs {100 * nothing_lost[least]:.0f} % ({TITLES[least]}) to "
+        f"{100 * nothing_lost[most]:.0f} % ({TITLES[most]}).",
+    ]
     missing = [title for name, title in TITLES.items() if name not in tasks]
     if missing:
-        rows += ["", f"Not measured yet with this default: {'; '.join(missing)}."]
+        rows += ["", f"Not measured yet: {'; '.join(missing)}."]
     images = {row["name"]: row for row in clock["images"]}
     quantized, small, both = (
         images[name] for name in ("ResNet-56, ONNX static INT8", "ResNet-20", "offramp cascade, ONNX INT8")

@@ -37,7 +37,7 @@ def test_where_the_default_is_behind_comes_before_the_pictures(page: str) -> Non
         "relative cost"
     )
     better = '"entropy" is better in cost at 0 points lost, by 0.020 of the cost (0.015 to 0.025)'
-    assert f"{better}, and in 6 more comparisons." in text
+    assert f"behind 1 of 2 contestants. Most clearly, {better}." in text
 
 
 def test_each_track_has_a_picture_with_a_legend(page: str) -> None:

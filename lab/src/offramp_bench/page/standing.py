@@ -103,10 +103,10 @@ def shortfalls(results: Results) -> Iterator[str]:
             # The clearest one: costs and accuracies are compared in widths of their intervals.
             name, lead = min(leads, key=lambda row: row[1].lead / (row[1].high - row[1].lead or 1))
             label = next(contestant.label for contestant in footing.contestants if contestant.name == name)
-            others = len(leads) - 1
-            more = f", and in {others} more comparison{'s' * (others != 1)}" if others else ""
+            count = f"{len({name for name, _ in leads})} of {len(footing.contestants) - 1} contestants"
             comparison = f"{task.title}, {footing.track} track, {footing.title}"
-            yield f'{comparison}: "{label}" is better in {lead.figure}, by {_shortfall_text(lead)}{more}.'
+            better = f'"{label}" is better in {lead.figure}, by {_shortfall_text(lead)}'
+            yield f"{comparison}: behind {count}. Most clearly, {better}."
 
 
 def near_misses(results: Results) -> Iterator[str]:

@@ -10,7 +10,8 @@ from offramp_bench.tracks.yardstick import HALF
 __all__ = ["describe_shortfalls", "section"]
 
 SECTION = """## Every rival: `offramp_bench.tracks`
-Every method trains exits on the same samples of the same frozen networks with the same tuning budget; its operating
+Every method trains exits on the same samples of the same frozen networks. Eight settings are tried for each, but
+`offramp.fit` runs as shipped, cut networks have the settings of linear exits, and ablations those of JEI-DNN. Operating
 points are chosen on the tune split and measured on test. Below are the costs at half a point lost, as shares of the
 full network's, and the default's lead over the cheapest rival with its simultaneous 95 % interval over five seeds and
 test samples. The last column is about all seven figures: *behind* is behind a contestant at any of them, *ahead* is not
@@ -44,9 +45,7 @@ def section(results: Results) -> str:
     return SECTION.format(
         behind=describe_shortfalls(results),
         tracks="\n\n".join(table for track in TRACKS for table in _tables(complete_results, track)),
-        missing=f"Not compared with all contestants yet: {'; '.join(missing)}."
-        if missing
-        else "All tasks are measured.",
+        missing=f"Not measured yet: {'; '.join(missing)}." if missing else "All tasks are measured.",
     )
 
 
