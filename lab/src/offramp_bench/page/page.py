@@ -22,6 +22,14 @@ PROCEDURE = (
     "the nine tasks; nothing was chosen on AG News and SST-2, the final test."
 )
 
+RULES = (
+    "That something is better holds if it is better on at least half of the tasks and worse on none; it does not hold "
+    "if it is worse on more tasks than better, and is not shown if all tasks are level. That two things are alike "
+    "holds if they are on every task, and does not hold if they differ on half of the tasks or more. Everything else "
+    "is mixed, and so is a claim whose parts do not agree."
+)
+"""Rules by which claims of the paper are judged."""
+
 _NOT_MEASURED = "<p>Not measured yet.</p>"
 
 
@@ -122,7 +130,7 @@ def _tables(results: Results, track: str) -> str:
 def _claims(claims: tuple[Claim, ...] | None) -> str:
     if claims is None:
         return "<p>The claims of the paper are not judged yet.</p>"
-    parts = []
+    parts = [f"<p>{prose(RULES)}</p>", _list([f"{claim.name}: {claim.verdict}" for claim in claims])]
     for claim in claims:
         kind = "".join(letter if letter.isalnum() else "-" for letter in claim.verdict)
         parts.append(

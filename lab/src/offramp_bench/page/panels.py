@@ -46,8 +46,8 @@ def picture(footings: Sequence[tuple[Task, Footing]], *, name: str) -> str:
     num_left_out = num_contestants - len(lines)
     rest = f" The {num_left_out} contestants that are not drawn are in the tables." if num_left_out > 0 else ""
     caption = (
-        "Left is cheaper, up is better; the thin line is the full network. Means over seeds on test samples; panels "
-        f"begin at 80 % of the full network's accuracy.{rest}"
+        "Left is cheaper, up is better; the thin line is the full network. Means over seeds on test samples; the "
+        f"accuracy axis begins at 80 % of the full network's.{rest}"
     )
     return (
         f'<figure class="card picture">\n<ul class="legend">\n{legend}\n</ul>\n<div class="panels">\n{panels}\n</div>\n'

@@ -102,11 +102,11 @@ def claim_figures(measure: Measure) -> str:
     """
     rows: list[tuple[str, Sequence[Cell]]] = []
     for task, gap in sorted(measure.by_task.items(), key=lambda row: row[0] not in measure.against):
-        word = "against" if task in measure.against else "within noise" if abs(gap.figure) <= gap.noise else "for"
+        word = "against" if task in measure.against else "level" if abs(gap.figure) <= gap.noise else "for"
         figure = f"{gap.figure:+.2f}".replace("-", "\N{MINUS SIGN}")
         verdict = (word, "words wrong" if word == "against" else "words")
-        rows.append(("", [(task, "words"), verdict, (figure, ""), (f"± {gap.noise:.2f}", "")]))
-    heads = [("task", "words"), ("the claim", "words"), ("measured", ""), ("noise", "")]
+        rows.append(("", [(task, "words"), verdict, (figure, ""), (f"{gap.noise:.2f}", "")]))
+    heads = [("task", "words"), ("the claim", "words"), ("measured", ""), ("counts as level up to", "")]
     return table(f"{measure.what}: {measure.verdict}", heads, rows)
 
 
