@@ -97,15 +97,14 @@ class TimedNetwork:
 @cache
 def resnet_frontier() -> EarlyExitModel:
     """Return ResNet-56 with three exits, fitted on the train images and tuned on 2,000 of the test images."""
-    backbone = resnet(56)
+    backbone = merge(resnet(56), RESNET_ENDS)
 
     def fit() -> EarlyExitModel:
         train, test = resnet_store("train", "grid", augmented=True), resnet_store("test", "grid")
         views = _image_views(train, test, "grid", RESNET_ENDS)
-        merged = merge(backbone, RESNET_ENDS)
-        return fit_features(merged, *views, example=_image(), settings=WITH_GATES, pooling="grid")
+        return fit_features(backbone, *views, example=_image(), settings=WITH_GATES, pooling="grid")
 
-    return _load_or_fit("resnet56", merge(backbone, RESNET_ENDS), fit)
+    return _load_or_fit("resnet56", backbone, fit)
 
 
 @cache
@@ -136,6 +135,7 @@ def text_frontier() -> EarlyExitModel:
     tunes and calibrates.
     """
     backbone = minilm("banking77")
+    merged = merge(backbone, TEXT_ENDS)
 
     def fit() -> EarlyExitModel:
         texts = intents("banking77", "train")
@@ -146,10 +146,9 @@ def text_frontier() -> EarlyExitModel:
         parts = (np.sort(np.concatenate([rows[rows % 3 != 2], more])), tune, calibrate)
         sources = [StageView(StoreSource(store, pooling="auto", rows=part), TEXT_ENDS) for part in parts]
         example = backbone.prepare(backbone.preprocessing(texts.read(0, 1).inputs))
-        merged = merge(backbone, TEXT_ENDS)
         return fit_features(merged, *sources, example=example, settings=TEXT_SETTINGS, pooling="auto")
 
-    return _load_or_fit("minilm-banking77-first", merge(backbone, TEXT_ENDS), fit)
+    return _load_or_fit("minilm-banking77-first", merged, fit)
 
 
 def held_out_rows() -> npt.NDArray[np.int64]:
